@@ -17,7 +17,8 @@ from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import open_cluster
-from kafkawire.tests.test_cluster import call, create, leaders, settled
+from kafkawire.tests.test_cluster import call, create, leaders, settled, until
+from kafkawire.tests.test_replication import kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,3 +155,55 @@ async def test_whoever_dies_when_it_was_decided_the_transaction_ends_everywhere(
         await trio.sleep(20)
         for log_end_offset, last_stable_offset in ends(producer):
             assert log_end_offset == last_stable_offset >= 6, "a marker may be there twice"
+
+
+def coordinator_of(producer: Producer) -> int:
+    """As the newest image says; -1: nobody."""
+    brokers = [one.broker for one in producer.cluster.brokers.values()]
+    newest = max(brokers, key=lambda broker: broker.coordinator.image.version)
+    topic = newest.coordinator.image.topics["__transaction_state"]
+    return topic.partitions[newest.coordinators.transactions._shards.partition_of(ID)].leader
+
+
+@pytest.mark.parametrize("version", [11, 12])
+async def test_whoever_coordinates_next_goes_on_with_what_was_decided(version: int) -> None:
+    async with open_cluster() as (cluster, nursery):
+        producer = await producer_on(cluster, version)
+        for is_commit in (True, False, True):
+            first = coordinator_of(producer)
+            await kill(cluster, first)
+
+            async def has_moved(first: int = first) -> bool:
+                return coordinator_of(producer) not in (-1, first)
+
+            await until(has_moved)
+            await nursery.start(cluster.serve, first, {})
+            producer.coordinator = coordinator_of(producer)
+            await producer.transact(is_commit=is_commit)
+        await trio.sleep(5)
+        for log_end_offset, last_stable_offset in ends(producer):
+            assert log_end_offset == last_stable_offset >= 6, "a marker may be there twice"
+
+
+async def test_with_too_few_replicas_in_sync_no_transaction_begins_and_all_go_on_when_there_are_enough() -> None:
+    async with open_cluster() as (cluster, nursery):
+        producer = await producer_on(cluster, FIRST_THAT_ADDS)
+        first = coordinator_of(producer)
+        await producer.transact(is_commit=True)
+        others = [one for one in cluster.brokers if one != first]
+        await kill(cluster, *others)
+        request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+
+        async def is_refused() -> bool:
+            reply = await call(cluster, first, request, 4)
+            return bool(reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        await until(is_refused)
+        await trio.sleep(120)
+        assert await is_refused()
+        for one in others:
+            await nursery.start(cluster.serve, one, {})
+        producer.coordinator = coordinator_of(producer)
+        await producer.transact(is_commit=True)
+        await trio.sleep(5)
+        assert all(log_end_offset == last_stable_offset >= 4 for log_end_offset, last_stable_offset in ends(producer))
