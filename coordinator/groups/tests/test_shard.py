@@ -404,3 +404,29 @@ async def test_a_stopping_shard_keeps_nobody_but_finishes_what_is_on_its_way() -
         bench.log.sync()
         await wait_all_tasks_blocked()
         assert committing.result() == [None]
+
+
+async def test_who_may_have_been_succeeded_tells_nothing_that_he_has_not_just_written() -> None:
+    bench = Bench()
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+        bench.log.is_confirmed = False
+        assert error_of(fetch(shard)) is NotCoordinator
+        assert await result_of(commit(shard, 2)) == [None], "all in sync have it"
+        stale = commit(shard, 3, Claim("gone", None, 5))
+        assert error_of(stale) is NotCoordinator, "the member may be known by now"
+        bench.log.is_confirmed = True
+        assert offset_of(fetch(shard)) == 2
+
+
+async def test_whoever_reads_what_is_on_its_way_is_answered_by_who_leads_when_it_is_durable() -> None:
+    bench = Bench()
+    bench.log.is_slow = True
+    async with bench.running() as shard:
+        committing, reading = commit(shard, 1), fetch(shard)
+        await wait_all_tasks_blocked()
+        bench.log.is_confirmed = False
+        bench.log.sync()
+        await wait_all_tasks_blocked()
+        assert committing.result() == [None]
+        assert error_of(reading) is NotCoordinator

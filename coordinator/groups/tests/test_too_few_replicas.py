@@ -168,3 +168,13 @@ async def test_what_was_committed_to_a_topic_that_is_deleted_meanwhile_goes_when
         await trio.sleep(1)
         assert await offset(world) is None
         assert (await result_of(world.groups.list_groups()))[0].state is GroupState.EMPTY
+
+
+async def test_groups_of_which_others_may_know_more_are_not_listed() -> None:
+    async with coordinating() as world:
+        world.cluster.publish(topic("__consumer_offsets"))
+        await wait_all_tasks_blocked()
+        await result_of(commit_to(world))
+        next(iter(world.logs.logs.values())).is_confirmed = False
+        with pytest.raises(CoordinatorNotAvailable):
+            await result_of(world.groups.list_groups())
