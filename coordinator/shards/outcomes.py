@@ -19,6 +19,11 @@ class Confirmed(Protocol):
     def is_confirmed(self) -> bool: ...
 
 
+def unconfirmed() -> NotCoordinator:
+    """What who may have been succeeded says."""
+    return NotCoordinator("another broker may have begun to coordinate it")
+
+
 class Reading:
     """Is answered by who still leads: checked when the answer leaves, so after what it tells was looked up (RULES
     K24). What was written is on all replicas in sync, whoever leads them."""
@@ -31,8 +36,7 @@ class Reading:
 
     def settle(self, outcome: object) -> None:
         """See `writer.Waiting`."""
-        confirmed = self._shard.is_confirmed
-        self._asker.settle(outcome if confirmed else NotCoordinator("another broker may have begun to coordinate it"))
+        self._asker.settle(outcome if self._shard.is_confirmed else unconfirmed())
 
 
 class Outgoing:

@@ -21,7 +21,7 @@ import trio
 
 from coordinator.errors import CoordinatorError, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
 from coordinator.record_fields import UnknownRecord
-from coordinator.shards.outcomes import Outgoing, Reading
+from coordinator.shards.outcomes import Outgoing, Reading, unconfirmed
 from coordinator.shards.pending import Answer
 from coordinator.shards.table import NEVER_MS, Moment, StateTable
 from coordinator.shards.writer import Round
@@ -349,7 +349,10 @@ class Shard(Generic[TableT]):
 
     def _tell(self, mark: object, asker: Asker, outcome: object) -> None:
         """What was read: a leader that was stopped may not have the newest, and finds that out after it has looked."""
-        self._hold(mark, Reading(asker, self), outcome)
+        if isinstance(mark, Round) and not mark.is_durable:
+            mark.hold(Reading(asker, self), outcome)
+        else:
+            asker.settle(outcome if self.is_confirmed else unconfirmed())
 
     def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
         if isinstance(mark, Round) and not mark.is_durable:
