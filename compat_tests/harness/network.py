@@ -1,6 +1,6 @@
 """A switch and hosts at it, each a network namespace of its own, so that who reaches whom can be changed at any time.
 
-It takes root and `ip`. Nobody outside is reached and nobody outside is met: addresses and ports are free to choose.
+It takes root, `ip` and `nsenter`. Nobody outside is reached or met: addresses and ports are free to choose.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def need_network_namespaces() -> None:
     """Skips the test where there are none to be had."""
     need_command("ip", "make system-deps")
+    need_command("nsenter", "install util-linux")
     if os.geteuid() != 0:
         pytest.skip("needs network namespaces of its own: root")
 
@@ -49,8 +50,8 @@ class Host:
     _unreached: set[str] = field(default_factory=set)
 
     def command(self, command: list[str]) -> list[str]:
-        """What runs it there."""
-        return ["ip", "netns", "exec", self.namespace, *command]
+        """What runs it there, with the same mounts as here: a filesystem that is gone here is gone there."""
+        return ["nsenter", f"--net={NAMESPACES / self.namespace}", *command]
 
     def lose(self, other: Host) -> None:
         """What it sends to the other one is lost from now on; what comes from there still arrives."""
