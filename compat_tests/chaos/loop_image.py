@@ -95,6 +95,20 @@ class LoopImage:
         """As ext4 does by itself when it finds damage: also files that are open stop being writable."""
         (Path("/sys/fs/ext4") / Path(self._device).name / "trigger_fs_error").write_text("planted by a test")
 
+    def fill(self, left_bytes: int) -> None:
+        """Takes all the space but this, until `empty`."""
+        space = os.statvfs(self.mount_point)
+        with self._ballast.open("wb") as ballast:
+            os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+
+    def empty(self) -> None:
+        """The end of that."""
+        self._ballast.unlink()
+
+    @property
+    def _ballast(self) -> Path:
+        return self.mount_point / "ballast"
+
     def cut_power(self, broker: Broker) -> None:
         """The whole machine, as far as the broker and its files are concerned."""
         self.shut_down()

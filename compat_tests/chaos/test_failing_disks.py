@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,21 +71,14 @@ class Writer:
         assert ends == (0, len(expected))
 
 
-def fill(path: Path, left_bytes: int) -> None:
-    """Takes all the space but this."""
-    space = os.statvfs(path.parent)
-    with path.open("wb") as ballast:
-        os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
-
-
 def test_a_disk_that_is_nearly_full_takes_nothing_and_comes_back(tmp_path: Path, disk: LoopImage) -> None:
     with Kafkawire(tmp_path / "broker", {"log.dirs": str(disk.mount_point / "data"), **JOURNAL}) as broker:
         writer = Writer(broker)
         assert writer.write() == ""
-        fill(disk.mount_point / "ballast", (IMAGE_SIZE_MIB << 20) // 33)
+        disk.fill((IMAGE_SIZE_MIB << 20) // 33)
         wait_until(lambda: writer.write() == STORAGE_ERROR, "a disk that is nearly full takes records")
         writer.check()
-        (disk.mount_point / "ballast").unlink()
+        disk.empty()
         wait_until(lambda: writer.write() == "", "space that was freed is not used")
         writer.check()
 
@@ -97,17 +89,17 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
     with Kafkawire(tmp_path / "broker", overrides) as broker:
         writer = Writer(broker)
         assert writer.write() == ""
-        fill(disk.mount_point / "ballast", 10 * LARGE_SIZE_BYTES)
+        disk.fill(10 * LARGE_SIZE_BYTES)
         outcomes = (writer.write(size_bytes=LARGE_SIZE_BYTES) for _ in range(50))
         assert next(filter(None, outcomes), None) == STORAGE_ERROR
         if broker.leaves_within(1):
             assert broker.log_path.read_text().count("the last log dir went offline") == 1
             assert "Traceback" not in broker.log_path.read_text()
-            (disk.mount_point / "ballast").unlink()
+            disk.empty()
             broker.start()
         else:
             writer.check()
-            (disk.mount_point / "ballast").unlink()
+            disk.empty()
         writer.check()
         assert writer.write() == ""
         writer.check()
