@@ -7,8 +7,6 @@ nothing may have been done twice.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import Counter
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from compat_tests.harness.cluster import broker_of
+from compat_tests.chaos.blows import Blows
+from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
 from compat_tests.harness.zookeeper import zookeeper_ensemble
 from coordinator.cluster.change_log import ChangeLog
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from compat_tests.chaos.blows import Blow
     from compat_tests.harness.kafkawire_broker import Kafkawire
-    from compat_tests.harness.network import Host
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
     from coordinator.api import ClusterImage, TopicInfo
 
@@ -141,17 +140,13 @@ class Campaign:
 
     def __init__(self, directory: Path, network: Network, ensemble: ZooKeeperEnsemble, seed: int) -> None:
         self.random = Random(seed)
-        self.network = network
         self.ensemble = ensemble
-        self.servers = list(network.hosts)
-        self.hosts = [network.add() for _ in range(3)]
         overrides = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS), "offsets.topic.num.partitions": "1"}
-        self.brokers = [
-            broker_of(directory / str(number), ensemble.connect, number, overrides, host)
-            for number, host in enumerate(self.hosts, 1)
-        ]
+        hosts = [network.add() for _ in range(3)]
+        self.cluster = KafkawireCluster(directory, overrides, ensemble.connect, hosts=hosts)
+        self.brokers = list(self.cluster.brokers.values())
+        self.blows = Blows(self.random, network, ensemble, self.cluster, SESSION_TIMEOUT_MS)
         self.told = Told()
-        self.blows: Counter[str] = Counter()
 
     # What clients do
 
@@ -233,68 +228,20 @@ class Campaign:
 
     async def blow_until(self, over: Callable[[], bool]) -> None:
         """One after the other."""
-        blows = [
-            self._kill_server,
-            self._pause_server,
-            self._kill_broker,
-            self._pause_broker,
-            self._cut_off_broker,
-            self._cut_off_from_zookeeper,
-            self._cut_off_server,
-            self._halve,
+        blows = self.blows
+        kinds: list[Blow] = [
+            blows.kill_server,
+            blows.pause_server,
+            blows.kill_broker,
+            blows.pause_broker,
+            blows.cut_off_broker,
+            blows.cut_off_from_zookeeper,
+            blows.cut_off_server,
+            blows.halve,
         ]
         while not over():
             await trio.sleep(self.random.random() * 2)
-            blow = self.random.choice(blows)
-            self.blows[blow.__name__.removeprefix("_")] += 1
-            await blow()
-
-    async def _while_it_lasts(self) -> None:
-        await trio.sleep(self.random.random() * 2 * SESSION_TIMEOUT_MS / 1000)
-
-    async def _kill_server(self) -> None:
-        self.random.choice(self.ensemble.servers).kill()
-        await self._while_it_lasts()
-        await trio.to_thread.run_sync(self.ensemble.start)
-
-    async def _pause_server(self) -> None:
-        with self.random.choice(self.ensemble.servers).paused():
-            await self._while_it_lasts()
-        await trio.to_thread.run_sync(self.ensemble.wait_ready)
-
-    async def _kill_broker(self) -> None:
-        broker = self.random.choice(self.brokers)
-        broker.kill()
-        if self.random.random() < 0.5:
-            await self._while_it_lasts()
-        await trio.to_thread.run_sync(broker.start)
-
-    async def _pause_broker(self) -> None:
-        broker = self.random.choice(self.brokers)
-        os.kill(broker.pid, signal.SIGSTOP)
-        await self._while_it_lasts()
-        os.kill(broker.pid, signal.SIGCONT)
-
-    async def _cut_off_broker(self) -> None:
-        host = self.random.choice(self.hosts)
-        await self._parted([host], [one for one in self.network.hosts if one is not host])
-
-    async def _cut_off_from_zookeeper(self) -> None:
-        await self._parted([self.random.choice(self.hosts)], self.servers)
-
-    async def _cut_off_server(self) -> None:
-        host = self.random.choice(self.servers)
-        await self._parted([host], [one for one in self.network.hosts if one is not host])
-
-    async def _halve(self) -> None:
-        some = [self.random.choice(self.servers), *self.random.sample(self.hosts, 2)]
-        await self._parted(some, [one for one in self.network.hosts if one not in some])
-
-    async def _parted(self, some: list[Host], others: list[Host]) -> None:
-        self.network.part(some, others)
-        await self._while_it_lasts()
-        self.network.heal()
-        await trio.to_thread.run_sync(self.ensemble.wait_ready)
+            await trio.to_thread.run_sync(blows.strike, self.random.choice(kinds))
 
     # What has to be so afterwards
 
@@ -385,8 +332,7 @@ def run(directory: Path, seed: int, changes: int) -> Campaign:
         hosts = [network.add() for _ in range(3)]
         ensemble = stack.enter_context(zookeeper_ensemble(directory / "zookeeper", hosts=hosts))
         campaign = Campaign(directory, network, ensemble, seed)
-        for broker in campaign.brokers:
-            stack.enter_context(broker)
+        stack.enter_context(campaign.cluster)
         trio.run(_run, campaign, changes)
     return campaign
 

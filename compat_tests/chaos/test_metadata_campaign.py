@@ -19,7 +19,7 @@ SEED = int(os.environ.get("KAFKAWIRE_METADATA_SEED", "1"))
 def test_metadata_outlives_what_happens_to_brokers_and_zookeeper(tmp_path: Path) -> None:
     need_zookeeper_jars()
     campaign = metadata_campaign.run(tmp_path, SEED, CHANGES)
-    told, blows = campaign.told, campaign.blows
+    told, blows = campaign.told, campaign.blows.counts
     summary = f"{told.changes} changes acknowledged, {told.unanswered} connections given up, errors {dict(told.errors)}"
     print(f"\n{summary}; {dict(blows)}")
     note_for_ledger(

@@ -14,7 +14,7 @@ from compat_tests.harness.several import SeveralBrokers
 from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from compat_tests.harness.network import Host
 
@@ -62,18 +62,23 @@ def broker_of(
 
 
 class KafkawireCluster(SeveralBrokers[Kafkawire]):
-    """Of three, unless told; what has no factor of its own has a replica on each."""
+    """Of three, unless told; what has no factor of its own has a replica on each. `hosts`: where, if not here."""
 
     name = "kafkawire cluster"
 
     def __init__(
-        self, directory: Path, overrides: Mapping[str, str] | None = None, connect: str | None = None, size: int = SIZE
+        self,
+        directory: Path,
+        overrides: Mapping[str, str] | None = None,
+        connect: str | None = None,
+        size: int = SIZE,
+        hosts: Sequence[Host] = (),
     ) -> None:
         super().__init__(directory, overrides)
         self.data_dir = directory  # theirs are in it
         connect = connect or f"{shared_zookeeper().connect}/clusters/{next(_chroots)}"
         replicated = {"default.replication.factor": str(size)} | dict(overrides or {})
         self.brokers = {
-            broker_id: broker_of(directory / str(broker_id), connect, broker_id, replicated)
-            for broker_id in range(1, size + 1)
+            broker_id: broker_of(directory / str(broker_id), connect, broker_id, replicated, host)
+            for broker_id, host in enumerate(hosts or [None] * size, 1)
         }

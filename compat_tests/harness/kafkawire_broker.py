@@ -31,7 +31,7 @@ class Kafkawire(Broker):
         super().__init__(directory, overrides)
         self.ip = "127.0.0.1" if host is None else host.address
         self.http_port = free_port()
-        self._host = host
+        self.host = host
 
     @property
     def bootstrap(self) -> str:
@@ -47,7 +47,7 @@ class Kafkawire(Broker):
 
     def command(self) -> list[str]:
         properties = {
-            **(self.listeners() if self._host is None else {"listeners": f"PLAINTEXT://{self.bootstrap}"}),
+            **(self.listeners() if self.host is None else {"listeners": f"PLAINTEXT://{self.bootstrap}"}),
             "http.listeners": self.http_url,
             "log.dirs": str(self.data_dir),
             "log.initial.task.delay.ms": "86400000",  # as for Apache Kafka: tests write timestamps that are years old
@@ -55,7 +55,7 @@ class Kafkawire(Broker):
         }
         overrides = [part for key, value in properties.items() for part in ("--set", f"{key}={value}")]
         command = [str(KAFKAWIRE), "serve", *overrides]
-        return command if self._host is None else self._host.command(command)
+        return command if self.host is None else self.host.command(command)
 
 
 class CompiledKafkawire(Kafkawire):

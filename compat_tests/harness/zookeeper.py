@@ -31,7 +31,7 @@ class ZooKeeperServer:
         self.number = number
         self.port = client_port
         self.ip = "127.0.0.1" if host is None else host.address
-        self._host = host
+        self.host = host
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -69,7 +69,7 @@ class ZooKeeperServer:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         java = ["java", "-Xmx96m", *QUICK_JVM, "-cp", f"{jars}/*", main, "zoo.cfg"]
         with self._log_path.open("ab") as log:
-            command = java if self._host is None else self._host.command(java)
+            command = java if self.host is None else self.host.command(java)
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._directory)
 
     @property
