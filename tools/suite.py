@@ -232,6 +232,12 @@ LONG: list[Stage] = [
         KAFKAWIRE_METADATA_CHANGES="5000",
     ),
     pytest_stage(
+        "twenty minutes of blows to three brokers that replicate, to their disks and what joins them",
+        3600,
+        "compat_tests/chaos/test_replication_campaign.py",
+        KAFKAWIRE_CHAOS_REPLICATION_S="1200",
+    ),
+    pytest_stage(
         "100 kills of one of three brokers, 20 rolling restarts, a minute without ZooKeeper",
         3600,
         "compat_tests/chaos/test_three_brokers.py",

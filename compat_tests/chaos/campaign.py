@@ -112,20 +112,20 @@ def finish(writers: Sequence[Writer]) -> list[str]:
     return failures
 
 
-def read_all(broker: Broker) -> list[Found]:
+def read_all(broker: Broker, topic: str = TOPIC) -> list[Found]:
     """Every record of every partition, checked by the consumer against its CRC."""
     consumer = new_consumer(broker, check_crcs=True)
     try:
-        return [found for partition in range(PARTITIONS) for found in _read_partition(consumer, partition)]
+        return [found for partition in range(PARTITIONS) for found in _read_partition(consumer, topic, partition)]
     finally:
         consumer.close()
 
 
-def _read_partition(consumer: Consumer, partition: int) -> list[Found]:
-    first, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=TIMEOUT_S)
+def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[Found]:
+    first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
     assert first == 0
     found: list[Found] = []
-    consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     next_offset = 0
     while next_offset < end:
         batch = consumer.consume(min(10_000, end - next_offset), TIMEOUT_S)  # which waits for as many

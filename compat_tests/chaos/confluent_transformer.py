@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,7 +164,7 @@ def main() -> int:
         while listening.is_alive():
             transformer.transact()
         transformer.close()
-    except KafkaException as error:
+    except (KafkaException, KafkaError) as error:  # the latter comes out of a call back
         print(error, file=sys.stderr)
         return RESTART
     return 0

@@ -38,7 +38,8 @@ class Transformation:
 
     def __init__(self, broker: Broker, directory: Path, bootstrap: str, records_per_s: int) -> None:
         self._broker = broker
-        self.writer = ConfluentWriter("a", broker, INPUT, PARTITIONS, History(), 10 / records_per_s)
+        self.history = History()
+        self.writer = ConfluentWriter("a", broker, INPUT, PARTITIONS, self.history, 10 / records_per_s)
         commands = {"librdkafka-1": confluent(), "librdkafka-2": confluent(), "java": java(directory)}
         asked = (bootstrap, INPUT, OUTPUT, GROUP)
         self.watcher = Watcher(broker, OUTPUT, PARTITIONS)

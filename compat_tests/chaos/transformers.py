@@ -63,5 +63,9 @@ class TransformerProcess:
         self._ended.update(str(one["event"]) for one in self._host.events(""))
         self._host = Host(self._command)
 
+    def end(self) -> None:
+        """Whatever it does; no other follows."""
+        self._host.kill()
+
     def leave(self) -> None:
         self._host.leave()

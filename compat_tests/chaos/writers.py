@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compat_tests.confluent.clients import producer
 from compat_tests.harness.apache_kafka import CLASSPATH, LOGGING, QUICK_JVM
+from compat_tests.harness.host import Host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,16 +48,26 @@ def unpadded(value: str) -> str:
 
 
 class ConfluentWriter:
-    """librdkafka from a thread, to all partitions in turn."""
+    """librdkafka from a thread, to so many partitions in turn."""
 
     def __init__(
-        self, name: str, broker: Broker, topic: str, partitions: int, history: History, pause_s: float = 0.001
+        self,
+        name: str,
+        broker: Broker,
+        topic: str,
+        partitions: int,
+        history: History,
+        pause_s: float = 0.001,
+        *,
+        first: int = 0,
+        at_once: int = 10,
     ) -> None:
-        """It rests that long after every ten records."""
+        """It rests that long after every ten records, or as many as it sends at once. `first`: of the partitions."""
         self._name = name
         self._topic = topic
-        self._partitions = partitions
+        self._partitions = range(first, first + partitions)
         self._pause_s = pause_s
+        self._at_once = at_once
         self._history = history
         self._stopping = threading.Event()
         self._at_work = threading.Event()
@@ -68,7 +80,7 @@ class ConfluentWriter:
             reconnect_backoff_max_ms=200,
             retry_backoff_ms=20,
         )
-        self._thread = threading.Thread(target=self._run, name=name)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -79,9 +91,10 @@ class ConfluentWriter:
         while not self._stopping.is_set():
             full = len(self._client) >= UNDER_WAY_MAX
             self._client.poll(0.02 if full else 0)
-            for _ in range(0 if full else 10):
+            for _ in range(0 if full else self._at_once):
                 value = padded(f"{self._name}.{number}")
-                self._client.produce(self._topic, value, partition=number % self._partitions, on_delivery=self._on_ack)
+                partition = self._partitions[number % len(self._partitions)]
+                self._client.produce(self._topic, value, partition=partition, on_delivery=self._on_ack)
                 number += 1
             self._stopping.wait(self._pause_s)  # a poll would end with the first acknowledgement
         self._left = self._client.flush(FINISH_TIMEOUT_S)
@@ -104,10 +117,47 @@ class ConfluentWriter:
         assert not self._left, f"{self._name}: {self._left} records are still under way"
 
 
+class WriterProcess:
+    """librdkafka in a process of its own, to one partition; `acked_at_s` is known in the end."""
+
+    def __init__(
+        self, name: str, broker: Broker, topic: str, partition: int, history: History, records_per_s: int
+    ) -> None:
+        self._name = name
+        self._history = history
+        self.partition = partition
+        self.acked_at_s: list[float] = []  # by the clock of `time.monotonic`
+        command = [sys.executable, "-m", "compat_tests.chaos.confluent_writer", broker.bootstrap, topic]
+        self._host = Host([*command, str(partition), name, str(records_per_s)])
+
+    def start(self) -> None:
+        self._host.wait(lambda: bool(self._host.events("")), self._host.complaints, START_TIMEOUT_S)
+
+    def end(self) -> None:
+        """Whatever it does."""
+        self._host.kill()
+
+    def finish(self) -> None:
+        self._host.leave()
+        *acked, last = self._host.events("")
+        for event in acked:
+            self._history.ack(*event["acked"])
+            self.acked_at_s.append(event["at_s"])
+        assert "ended" in last, f"{self._name} has not ended: {self._host.complaints()}"
+
+
 class JavaWriter:
     """Kafka's own VerifiableProducer, which tells the offset of each acknowledgement as a line of JSON."""
 
-    def __init__(self, prefix: int, broker: Broker, topic: str, directory: Path, history: History) -> None:
+    def __init__(
+        self,
+        prefix: int,
+        broker: Broker,
+        topic: str,
+        directory: Path,
+        history: History,
+        records_per_s: int = JAVA_RECORDS_PER_S,
+    ) -> None:
         self._history = history
         self._at_work = threading.Event()
         self._failed: list[str] = []
@@ -120,7 +170,7 @@ class JavaWriter:
         )
         self._command = ["java", "-Xmx256m", *QUICK_JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", CLASSPATH]
         self._command += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", broker.bootstrap]
-        self._command += ["--topic", topic, "--throughput", str(JAVA_RECORDS_PER_S), "--value-prefix", str(prefix)]
+        self._command += ["--topic", topic, "--throughput", str(records_per_s), "--value-prefix", str(prefix)]
         self._command += ["--command-config", str(config)]
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._read)
@@ -148,6 +198,11 @@ class JavaWriter:
             self._failed.append(str(event))
         elif event["name"] == "tool_data":
             self._total = (event["sent"], event["acked"])
+
+    def end(self) -> None:
+        """Whatever it does."""
+        if self._process is not None:
+            self._process.kill()
 
     def finish(self) -> None:
         """SIGTERM makes it close its producer, which waits for what is under way."""

@@ -198,6 +198,11 @@ class Broker(abc.ABC):
         self._process = None
         return code != 0
 
+    def forget(self) -> None:
+        """The process that has left by itself, if there is one: another may be started."""
+        assert not self.is_alive, "the broker is running"
+        self._process = None
+
     def kill(self) -> None:
         """SIGKILL: what was not durable is the broker's problem."""
         process = self._process

@@ -1,0 +1,35 @@
+"""Whether brokers that are stopped have the same bytes of each partition, as far as the shorter of two logs goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SEGMENTS = "[0-9]" * 20 + ".log"
+
+
+def differences(data_dirs: Mapping[int, Path]) -> list[str]:
+    """What differs, by partition, of brokers by id; logs that lie on one broker alone have nothing to differ from."""
+    names = sorted({one.parent.name for path in data_dirs.values() for one in path.glob(f"*/{SEGMENTS}")})
+    return [found for name in names for found in _of_partition(name, data_dirs)]
+
+
+def _of_partition(name: str, data_dirs: Mapping[int, Path]) -> list[str]:
+    logs = {broker_id: log_of(path / name) for broker_id, path in data_dirs.items() if (path / name).is_dir()}
+    (first_id, first), *others = logs.items()
+    found = []
+    for broker_id, log in others:
+        shared = min(len(first), len(log))
+        if first[:shared] != log[:shared]:
+            position = next(place for place in range(shared) if first[place] != log[place])
+            sizes = f"{len(first)} and {len(log)} bytes"
+            found.append(f"{name} of brokers {first_id} and {broker_id} differs from byte {position} on, of {sizes}")
+    return found
+
+
+def log_of(directory: Path) -> bytes:
+    """All segments, one behind the other."""
+    return b"".join(one.read_bytes() for one in sorted(directory.glob(SEGMENTS)))

@@ -1,0 +1,252 @@
+"""Stock clients write, copy in transactions, and commit, on three brokers that replicate, while those are killed, lose
+their power or their disks, stand still, and do not reach each other or ZooKeeper.
+
+Each broker is a host of its own at a switch, with a disk of its own. At the end all that was acknowledged has to be
+there once, in order, and byte for byte on all three.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import trio
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.chaos.blows import name_of
+from compat_tests.chaos.disk_blows import IMAGE_SIZE_MIB, DiskBlows
+from compat_tests.chaos.loop_image import LoopImage
+from compat_tests.chaos.metadata_campaign import ANSWER_WITHIN_S, connected, seen_at
+from compat_tests.chaos.replicas import differences
+from compat_tests.chaos.replication_load import Load
+from compat_tests.chaos.transformation import BROKER_CONFIG, INPUT, OUTPUT, PARTITIONS, TOPIC_CONFIG
+from compat_tests.confluent.clients import Admin
+from compat_tests.harness.broker import BrokerFailedError
+from compat_tests.harness.cluster import KafkawireCluster
+from compat_tests.harness.network import Network, inside
+from compat_tests.harness.zookeeper import zookeeper_ensemble
+from kafkawire.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat_tests.chaos.blows import Blow
+    from compat_tests.chaos.metadata_campaign import Seen
+    from compat_tests.harness.kafkawire_broker import Kafkawire
+
+BROKERS: Final = 3
+SESSION_TIMEOUT_MS: Final = 6_000
+CONFIG: Final = {
+    **BROKER_CONFIG,
+    "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "replica.lag.time.max.ms": "5000",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "log.cleaner.enable": "false",  # each replica compacts for itself: their bytes would not be the same
+    "journal.slot.bytes": "1048576",
+}
+REPLICATED: Final = {**TOPIC_CONFIG, "min.insync.replicas": "2"}
+CALM_MAX_S: Final = 3.0
+SETTLED_WITHIN_S: Final = 90.0
+SHOWN: Final = 3
+UNDER_WAY_S: Final = 0.1  # what was acknowledged by a broker that was killed then has arrived by then
+
+
+@dataclass
+class Outcome:
+    """`outages_s`: until something of a partition was acknowledged after its leader was gone, by the blow."""
+
+    blows: Counter[str]
+    acked: int
+    copied: int
+    sights: int = 0
+    outages_s: dict[str, list[float]] = field(default_factory=dict)
+    anomalies: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        blows = ", ".join(f"{count} x {name}" for name, count in sorted(self.blows.items()))
+        outages = "; ".join(
+            f"{len(each)} leaders gone by {name}: next acknowledgement after {median(each):.2f} s (median), "
+            f"{max(each):.2f} s (max)"
+            for name, each in sorted(self.outages_s.items())
+        )
+        told = (
+            f"{self.acked} records acknowledged, {self.copied} copied in transactions, {self.sights} sights of offsets"
+        )
+        return "; ".join(part for part in (blows, told, outages, f"{len(self.anomalies)} anomalies") if part)
+
+
+class Campaign:
+    """One run."""
+
+    def __init__(
+        self, directory: Path, cluster: KafkawireCluster, blows: DiskBlows, load: Load, random: Random
+    ) -> None:
+        self._random = random
+        self._cluster = cluster
+        self._brokers = list(cluster.brokers.values())
+        self._blows = blows
+        self._story = directory / "blows.log"
+        self._gone: list[tuple[str, int, float]] = []  # the blow, a partition that lost its leader, and when
+        self._is_calm = False
+        self._anomalies: list[str] = []
+        self._load = load
+
+    def run(self, seconds: float) -> Outcome:
+        self._load.start()
+        self._settle()
+        deadline_s = time.monotonic() + seconds
+        deck: list[Blow] = []
+        while time.monotonic() < deadline_s:
+            deck = deck or self._random.sample(self._blows.kinds(), len(self._blows.kinds()))
+            self._strike(deck.pop())
+            self._rest()
+        self._settle()
+        self._check(self._load.stop_writing)
+        for what, check in self._load.checks().items():
+            self._guard(what, partial(self._check, check))
+        self._settle()
+        self._compare()
+        return self._outcome()
+
+    # Blows
+
+    def _strike(self, blow: Blow) -> None:
+        name, leaders, known = name_of(blow), self._leaders(), len(self._blows.killed)
+        self._tell(name)
+        self._guard(name, lambda: self._blows.strike(blow))
+        self._tell(f"{name} is over")
+        for broker, at_s in self._blows.killed[known:]:
+            led = [number for number, leader in leaders.items() if self._cluster.brokers.get(leader) is broker]
+            self._gone += [(name, number, at_s) for number in led]
+        self._guard(f"behind {name}", self._load.revive)
+
+    def _rest(self) -> None:
+        """Until all is well again, or not."""
+        self._is_calm = self._random.random() < 0.5 and self._settle()
+        time.sleep(self._random.random() * CALM_MAX_S)
+
+    def _guard(self, what: str, work: Callable[[], None]) -> None:
+        """What goes wrong is noted, and the campaign goes on."""
+        try:
+            work()
+        except (AssertionError, BrokerFailedError, KafkaException) as error:
+            self._note(f"{what}: {error!r}")
+        for one in self._brokers:
+            if not one.is_alive:
+                self._note(f"behind {what} broker {one.directory.name} is gone: {one.log_tail()}")
+                one.forget()
+        self._blows.heal()
+
+    def _check(self, check: Callable[[], list[str]]) -> None:
+        for anomaly in check():
+            self._note(anomaly)
+
+    def _note(self, anomaly: str) -> None:
+        self._tell(f"ANOMALY: {anomaly}")
+        self._anomalies.append(anomaly)
+
+    def _tell(self, what: str) -> None:
+        """With the time as the brokers' logs have it."""
+        line = f"{datetime.now(UTC):%H:%M:%S.%f} {what}"
+        print(line, flush=True)
+        with self._story.open("a") as story:
+            story.write(line + "\n")
+
+    # What has to be so
+
+    def _leaders(self) -> dict[int, int]:
+        """While all is well; otherwise a leader's end says little of how long it takes to have another."""
+        with suppress(ClientError, trio.TooSlowError):
+            if self._is_calm:
+                _, _, partitions = told_by(self._brokers[0])[INPUT]
+                return {number: leader for number, (leader, *_) in enumerate(partitions)}
+        return {}
+
+    def _settle(self) -> bool:
+        """Whether every replica is in sync, as every broker tells."""
+        begun_s = time.monotonic()
+        while lacks := [lack for one in self._brokers for lack in lacks_of(one)]:
+            if time.monotonic() - begun_s > SETTLED_WITHIN_S:
+                self._note(f"not in sync again after {SETTLED_WITHIN_S:.0f} s: {lacks[:SHOWN]}")
+                return False
+            time.sleep(0.2)
+        self._tell(f"in sync after {time.monotonic() - begun_s:.1f} s")
+        return True
+
+    def _compare(self) -> None:
+        for one in self._brokers:
+            if (code := one.stop()) != 0:
+                self._note(f"broker {one.directory.name} was asked to leave and left with {code}")
+            if "Traceback" in one.log_path.read_text():
+                self._note(f"broker {one.directory.name} met a bug: {one.log_path}")
+        data_dirs = {number: disk.mount_point / "data" for number, disk in enumerate(self._blows.disks, 1)}
+        for difference in differences(data_dirs):
+            self._note(difference)
+
+    def _outcome(self) -> Outcome:
+        load = self._load
+        outcome = Outcome(self._blows.counts, len(load.history.acked), len(load.transformation.watcher.seen))
+        outcome.sights, outcome.anomalies = len(load.sights), self._anomalies
+        for name, number, at_s in self._gone:
+            later = [one - at_s for one in load.of_partitions[number].acked_at_s if one - at_s > UNDER_WAY_S]
+            outcome.outages_s.setdefault(name, []).append(min(later, default=math.inf))
+        return outcome
+
+
+def told_by(broker: Kafkawire) -> Seen:
+    """Of all topics. Raises ClientError, TooSlowError."""
+
+    async def ask() -> Seen:
+        with trio.fail_after(ANSWER_WITHIN_S):
+            async with connected(broker) as connection:
+                return await seen_at(connection)
+
+    return trio.run(ask)
+
+
+def lacks_of(broker: Kafkawire) -> list[str]:
+    """What is not in sync, or not led, as this one tells."""
+    try:
+        seen = told_by(broker)
+    except (ClientError, trio.TooSlowError) as error:
+        return [f"broker {broker.directory.name} does not answer: {error!r}"]
+    return [
+        f"{name}-{number}, as broker {broker.directory.name} tells: led by {leader} in epoch {epoch}, in sync {isr}"
+        for name, (_, _, partitions) in seen.items()
+        for number, (leader, epoch, replicas, isr) in enumerate(partitions)
+        if leader < 0 or sorted(isr) != sorted(replicas)
+    ]
+
+
+def run(directory: Path, seed: int, seconds: float) -> Outcome:
+    """Blows for so long, and then a look at what is there. Who finds anomalies finds all files below `directory`, the
+    images of the disks too."""
+    random = Random(seed)
+    with ExitStack() as stack:
+        network = stack.enter_context(Network())
+        stack.enter_context(inside(network.hub))
+        ensemble = stack.enter_context(zookeeper_ensemble(directory / "zookeeper", size=1, hosts=[network.add()]))
+        hosts = [network.add() for _ in range(BROKERS)]
+        cluster = KafkawireCluster(directory / "brokers", CONFIG, ensemble.connect, hosts=hosts)
+        blows = DiskBlows(random, network, ensemble, cluster, SESSION_TIMEOUT_MS)
+        for number, broker in cluster.brokers.items():
+            disk = stack.enter_context(LoopImage(directory / "disks" / str(number), IMAGE_SIZE_MIB))
+            broker.overrides["log.dirs"] = str(disk.mount_point / "data")
+            blows.disks.append(disk)
+        stack.enter_context(cluster)
+        for topic in (INPUT, OUTPUT):
+            Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=REPLICATED))
+        load = Load(cluster, directory)
+        stack.callback(load.kill)
+        return Campaign(directory, cluster, blows, load, random).run(seconds)

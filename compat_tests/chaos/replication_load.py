@@ -1,0 +1,92 @@
+"""Stock clients of three brokers, in processes of their own: they write, copy in transactions, and commit."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from compat_tests.chaos.campaign import finish, read_all
+from compat_tests.chaos.committed_offsets import Sight, check_committed
+from compat_tests.chaos.transformation import INPUT, OUTPUT, PARTITIONS, Transformation, is_transformed, values_of
+from compat_tests.chaos.writers import JavaWriter, WriterProcess
+from compat_tests.confluent.clients import wait_until
+from compat_tests.harness.host import Host
+from compat_tests.transactions.readers import committed, ends, undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat_tests.harness.cluster import KafkawireCluster
+
+RECORDS_PER_S: Final = 40  # of each kind of writer; of those in processes, of each
+GROUP: Final = "committers"
+MEMBERS: Final = 2
+READ_WITHIN_S: Final = 90.0
+
+
+class Load:
+    """All clients, each kind in processes of its own."""
+
+    def __init__(self, cluster: KafkawireCluster, directory: Path) -> None:
+        self._cluster = cluster
+        self.transformation = Transformation(cluster, directory, cluster.bootstrap, RECORDS_PER_S)
+        self.history = self.transformation.history
+        self.of_partitions = [
+            WriterProcess(f"p{number}", cluster, INPUT, number, self.history, RECORDS_PER_S)
+            for number in range(PARTITIONS)
+        ]
+        java = JavaWriter(7, cluster, INPUT, directory, self.history, RECORDS_PER_S)
+        self._processes: list[WriterProcess | JavaWriter] = [*self.of_partitions, java]
+        command = [sys.executable, "-m", "compat_tests.chaos.confluent_committer", cluster.bootstrap, INPUT, GROUP]
+        self._members = [Host(command) for _ in range(MEMBERS)]
+
+    def start(self) -> None:
+        self.transformation.start()
+        for writer in self._processes:
+            writer.start()
+
+    def revive(self) -> None:
+        for one in self.transformation.transformers:
+            one.revive()
+
+    def stop_writing(self) -> list[str]:
+        """What went wrong."""
+        return finish([self.transformation.writer, *self._processes])
+
+    def kill(self) -> None:
+        """Whoever is left."""
+        for member in self._members:
+            member.kill()
+        for one in (*self._processes, *self.transformation.transformers):
+            one.end()
+
+    def checks(self) -> dict[str, Callable[[], list[str]]]:
+        """What finds the anomalies, once nobody writes and all is well again."""
+        return {"records": self._check_records, "copies": self._check_copies, "committed offsets": self._check_offsets}
+
+    def _check_records(self) -> list[str]:
+        return self.history.check(read_all(self._cluster, INPUT))
+
+    def _check_copies(self) -> list[str]:
+        inputs = values_of(self._cluster, INPUT)
+        self.transformation.wait_until(
+            lambda: is_transformed(self._cluster, inputs), "not all that is written is copied"
+        )
+        self.transformation.leave()
+        wait_until(lambda: not undecided(self._cluster, OUTPUT, PARTITIONS), "a transaction stays open")
+        return self.transformation.anomalies(inputs)
+
+    def _check_offsets(self) -> list[str]:
+        wait_until(self._have_members_read_all, "members do not commit all there is", READ_WITHIN_S)
+        for one in self._members:
+            one.leave()
+        return check_committed(self.sights)
+
+    def _have_members_read_all(self) -> bool:
+        all_of_it = ends(self._cluster, INPUT, PARTITIONS, "read_committed")
+        return [committed(self._cluster, GROUP, INPUT, number) for number in range(PARTITIONS)] == all_of_it
+
+    @property
+    def sights(self) -> list[Sight]:
+        return [Sight(*each["sight"]) for one in self._members for each in one.events("") if "sight" in each]

@@ -1,0 +1,26 @@
+"""A checker that finds nothing must be one that would find something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos.replicas import differences
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def logs(directory: Path, *segments: bytes) -> Path:
+    (directory / "t-0").mkdir(parents=True)
+    for number, segment in enumerate(segments):
+        (directory / "t-0" / f"{number:020}.log").write_bytes(segment)
+    return directory
+
+
+def test_what_is_cut_into_segments_elsewhere_or_is_shorter_is_the_same(tmp_path: Path) -> None:
+    assert differences({1: logs(tmp_path / "1", b"abc", b"de"), 2: logs(tmp_path / "2", b"ab", b"cd")}) == []
+
+
+def test_a_byte_that_differs_is_found(tmp_path: Path) -> None:
+    found = differences({1: logs(tmp_path / "1", b"abc", b"de"), 2: logs(tmp_path / "2", b"abX", b"d")})
+    assert found == ["t-0 of brokers 1 and 2 differs from byte 2 on, of 5 and 4 bytes"]

@@ -1,0 +1,28 @@
+"""Whatever happens to three brokers that replicate: nothing that was acknowledged is lost, doubled or changed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from compat_tests.chaos import replication_campaign
+from compat_tests.chaos.campaign import SEED
+from compat_tests.harness.requirements import need_kafka_jars, need_zookeeper_jars
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = float(os.environ.get("KAFKAWIRE_CHAOS_REPLICATION_S", "25"))  # of blows
+
+
+def test_what_was_acknowledged_outlives_what_happens_to_brokers_and_their_disks(tmp_path: Path) -> None:
+    need_kafka_jars()
+    need_zookeeper_jars()
+    print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
+    outcome = replication_campaign.run(tmp_path, SEED, SECONDS)
+    summary = f"seed {SEED}, {outcome}"
+    print(summary)
+    note_for_ledger(summary)
+    assert not outcome.anomalies, f"seed {SEED}, {tmp_path}: {outcome.anomalies}"
+    assert outcome.acked > 10 * SECONDS, "too few acknowledgements for blows to mean anything"
