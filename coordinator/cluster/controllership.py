@@ -21,7 +21,7 @@ from coordinator.cluster.plans import first_batch
 from coordinator.cluster.probes import INTERVAL_S, Probes
 from coordinator.errors import MetadataUnavailable
 from coordinator.metadata import paths
-from coordinator.metadata.store import Check, ConnectionLost, Create, Operation, Put
+from coordinator.metadata.store import Check, ConnectionLost, Create, Delete, Operation, Put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,12 +72,13 @@ class Controllership:
         return image.controller_id == self._membership.me.broker_id and image.controller_epoch == self._epoch
 
     async def stand(self) -> None:
-        """Takes the role if nobody has it. Raises what the store does."""
-        while not await self._store.exists(paths.CONTROLLER):
+        """Takes the role if nobody has it, or who has it is gone. Raises what the store does."""
+        while not (is_held := await self._store.exists(paths.CONTROLLER)) or self._is_holder_gone:
             image = self._changes.image
+            left = [Delete(paths.CONTROLLER)] if is_held else []
             try:
                 fence = self._membership.fence
-                await self._changes.commit(image, [fence], self._acquisition(image))
+                await self._changes.commit(image, [fence], [*left, *self._acquisition(image)])
             except Overtaken:
                 continue
             except MetadataUnavailable:  # fenced: who registers anew stands again
@@ -109,13 +110,13 @@ class Controllership:
     async def _probe(self, probes: Probes) -> None:
         while True:
             await trio.sleep(INTERVAL_S)
-            if self.is_active and await probes.look(self._changes.image, self._membership.me.broker_id):
+            if await probes.look(self._changes.image, self._membership.me.broker_id):
                 self._wake.set()
 
     async def _look(self, wake: trio.Event) -> None:
         """Does what there is to do now; `wake` is set when there may be more."""
         await self._store.children(paths.BROKERS, wake)
-        if not await self._store.exists(paths.CONTROLLER, wake):
+        if not await self._store.exists(paths.CONTROLLER, wake) or self._is_holder_gone:
             await self.stand()
         if self.is_active and (settled := await self.settle()) is not None:
             self._changes.wake_after(settled.version, wake)
@@ -137,6 +138,12 @@ class Controllership:
 
     def _gone(self, image: ClusterImage) -> set[int]:
         return set() if self._probes is None else self._probes.gone(image)
+
+    @property
+    def _is_holder_gone(self) -> bool:
+        """Its session may last: nobody waits for that."""
+        image = self._changes.image
+        return image.controller_id in self._gone(image)
 
     async def _write(self, image: ClusterImage, operations: Sequence[Operation]) -> None:
         """In several changes if need be: as long as none comes in between, what was decided stays right."""

@@ -1,7 +1,7 @@
 """Whose process is gone although its session is not over yet: where it listened connections are refused (RULES K13).
 
-Kafka has no such thing. A mistake costs an election and no record: safety rests on ISRs and epochs, and a broker that
-was fenced and lives registers anew.
+The controller asks all others, and they ask the controller. Kafka has no such thing. A mistake costs an election and no
+record: safety rests on ISRs and epochs, and a broker that was fenced and lives registers anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFUSALS = 2  # one after the other
 
 
 class Probes:
-    """Of one controller. `is_refused` connects to where a broker listens for others: False for anything else than that
+    """Of one broker. `is_refused` connects to where a broker listens for others: False for anything else than that
     nobody listens there any more."""
 
     def __init__(self, is_refused: IsRefused) -> None:
@@ -37,8 +37,8 @@ class Probes:
         return {one.broker_id for one in members if self._refusals.get(one.incarnation, 0) >= REFUSALS}
 
     async def look(self, image: ClusterImage, me: int) -> bool:
-        """Asks all others; whether one was found to be gone."""
-        before, others = self.gone(image), list(_others(image, me))
+        """Asks whom it is to ask; whether one was found to be gone."""
+        before, others = self.gone(image), list(_asked(image, me))
         known, self._refusals = self._refusals, {}
         async with trio.open_nursery() as nursery:
             for one in others:
@@ -53,7 +53,8 @@ class Probes:
             self._refusals[one.incarnation] = refusals + 1
 
 
-def _others(image: ClusterImage, me: int) -> Iterator[BrokerInfo]:
+def _asked(image: ClusterImage, me: int) -> Iterator[BrokerInfo]:
     for one in image.members.values():
-        if one.broker_id != me and one.state is not BrokerState.FENCED:
+        is_with_controller = image.controller_id in (me, one.broker_id)
+        if is_with_controller and one.broker_id != me and one.state is not BrokerState.FENCED:
             yield one

@@ -8,8 +8,8 @@ from coordinator.cluster.probes import Probes
 ME = 1
 
 
-def image_of(*brokers: BrokerInfo) -> ClusterImage:
-    return ClusterImage(1, "c", members={one.broker_id: one for one in brokers})
+def image_of(*brokers: BrokerInfo, controller_id: int = ME) -> ClusterImage:
+    return ClusterImage(1, "c", members={one.broker_id: one for one in brokers}, controller_id=controller_id)
 
 
 class Network:
@@ -68,3 +68,10 @@ async def test_neither_oneself_nor_the_fenced_are_asked() -> None:
     fenced = BrokerInfo(3, (), state=BrokerState.FENCED)
     await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, fenced), ME)
     assert network.asked == [2]
+
+
+async def test_of_those_who_are_not_the_controller_it_alone_is_asked() -> None:
+    network = Network()
+    three = BrokerInfo(3, (), incarnation=b"3" * 16)
+    await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, three, controller_id=3), ME)
+    assert network.asked == [3]
