@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat_tests.chaos.history import Found, History, Place
+from compat_tests.chaos.history import UNTOLD, Found, History, Place
 
 LOG = [Found(Place(0, offset), f"w.{offset}") for offset in range(4)]
 
@@ -33,3 +33,10 @@ def test_an_honest_log_has_no_anomaly() -> None:
 )
 def test_each_anomaly_is_named(read: list[Found], expected: set[str]) -> None:
     assert kinds(read) == expected
+
+
+def test_what_is_acknowledged_without_an_offset_may_be_anywhere_but_not_nowhere() -> None:
+    history = History()
+    history.ack(0, UNTOLD, "w.1")
+    assert history.check(LOG) == []
+    assert [line.partition(" x ")[0] for line in history.check(LOG[:1])] == ["lost"]

@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
+from compat_tests.chaos.history import UNTOLD
 from compat_tests.confluent.clients import producer
 from compat_tests.harness.apache_kafka import CLASSPATH, LOGGING, QUICK_JVM
 from compat_tests.harness.host import Host
@@ -100,14 +101,14 @@ class ConfluentWriter:
         self._left = self._client.flush(FINISH_TIMEOUT_S)
 
     def _on_ack(self, error: object, message: Message) -> None:
+        """Without an offset if librdkafka concludes it from the acknowledgement of a later batch."""
         if error is not None:
             self._failed.append(str(error))
             return
         partition, offset, value = message.partition(), message.offset(), message.value()
         assert partition is not None
-        assert offset is not None
         assert isinstance(value, bytes)
-        self._history.ack(partition, offset, unpadded(value.decode()))
+        self._history.ack(partition, UNTOLD if offset is None else offset, unpadded(value.decode()))
         self._at_work.set()
 
     def finish(self) -> None:
