@@ -9,49 +9,43 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
-from coordinator.api import DEFAULT, BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
+from coordinator.api import BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
 from coordinator.cluster import controller, features, in_sync, layout, settlement
 from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
-from coordinator.cluster.decisions import Decisions, Draw
-from coordinator.cluster.growth import GrowthRequest
+from coordinator.cluster.decisions import Decisions
 from coordinator.cluster.hosting import host_changes, hosted_by
-from coordinator.cluster.ids import new_id
 from coordinator.cluster.membership import Membership
-from coordinator.cluster.plans import TOGETHER_MAX, Plan, first_batch
+from coordinator.cluster.plans import Plan, first_batch
 from coordinator.cluster.repudiation import to_repudiate
 from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata.store import ConnectionLost, SessionLost, StoreError
+from coordinator.requested import RequestedChanges, topic_of
 from coordinator.transactions.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from random import Random
 
-    from coordinator.api import ConfigChange, ElectionType, FeatureRange, FeatureUpdate, Reassignment, Refusals
+    from coordinator.api import FeatureRange
     from coordinator.cluster.in_sync import IsrChange
     from coordinator.cluster.probes import IsRefused
-    from coordinator.errors import CoordinatorError
     from coordinator.metadata.store import MetadataStore
     from coordinator.ports import ConfigValidator, Held, PartitionHost
 
     Decide = Callable[[ClusterImage], Plan]
-
-T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
 DECIDE_TIMEOUT_S = 10.0  # how long a request is decided again because others write in between
 RECONNECT_PAUSE_S = 0.5
 LEAVE_TIMEOUT_S = 15.0
-START_RANGE = 1 << 16  # of the places where leaders of a new topic begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,7 @@ class CoordinatorSettings:
     on_new_life: Callable[[], None] = lambda: None  # see `coordinator.cluster.membership`
 
 
-class Coordinator:
+class Coordinator(RequestedChanges):
     """The control plane of one broker; a `ClusterService`.
 
     Life: `start`, then `run` in a task for as long as the broker lives. The store is the caller's to close, after.
@@ -82,13 +76,12 @@ class Coordinator:
         settings: CoordinatorSettings,
         random: Random,
     ) -> None:
+        super().__init__(Decisions(validator, settings.defaults), random)
         self._store = store
         self._producer_ids = ProducerIds(store)
         self.tier = TierRegister(store)
         self._host = host
         self._settings = settings
-        self._decisions = Decisions(validator, settings.defaults)
-        self._random = random
         self._changes = ChangeLog(store, settings.broker_id, random)
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
         self._membership = Membership(store, self._changes, broker, random, settings.on_new_life)
@@ -294,95 +287,11 @@ class Coordinator:
             await self._published.wait()
         return self._image
 
-    async def create_topic(
-        self,
-        name: str,
-        *,
-        partition_count: int = DEFAULT,
-        replication_factor: int = DEFAULT,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        configs: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-    ) -> TopicInfo:
-        """See `ClusterService`."""
-        request = controller.TopicRequest(name, partition_count, replication_factor, assignments, configs or {})
-        draw = self._draw()
-        plan = await self._change(
-            lambda image: self._decisions.creation(image, request, draw), validate_only=validate_only
-        )
-        return _topic_of(plan)
-
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
         """See `ClusterService`."""
-        deleted = _topic_of(await self._change(lambda image: self._decisions.deletion(image, topic)))
+        deleted = topic_of(await self._change(lambda image: self._decisions.deletion(image, topic)))
         await self._clean(deleted)
         return deleted
-
-    async def create_partitions(
-        self,
-        topic: str,
-        partition_count: int,
-        *,
-        assignments: Sequence[Sequence[int]] | None = None,
-        validate_only: bool = False,
-    ) -> TopicInfo:
-        """See `ClusterService`."""
-        request, draw = GrowthRequest(topic, partition_count, assignments), self._draw()
-        plan = await self._change(
-            lambda image: self._decisions.growth(image, request, draw), validate_only=validate_only
-        )
-        return _topic_of(plan)
-
-    async def alter_topic_configs(
-        self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
-    ) -> TopicInfo:
-        """See `ClusterService`."""
-        plan = await self._change(
-            lambda image: self._decisions.topic_configs(image, topic, changes, replaces=replace),
-            validate_only=validate_only,
-        )
-        return _topic_of(plan)
-
-    async def alter_broker_configs(
-        self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
-    ) -> None:
-        """See `ClusterService`."""
-        await self._change(
-            lambda image: self._decisions.broker_configs(image, broker, changes, replaces=replace),
-            validate_only=validate_only,
-        )
-
-    async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        """See `ClusterService`."""
-        await self._change(lambda image: self._decisions.features(image, updates), validate_only=validate_only)
-
-    async def reassign(self, asked: Sequence[Reassignment], *, may_change_factor: bool = True) -> Refusals:
-        """See `ClusterService`."""
-        decide = partial(self._decisions.reassignments, may_change_factor=may_change_factor)
-        return await self._each(asked, decide)
-
-    async def elect_leaders(self, kind: ElectionType, partitions: Sequence[tuple[str, int]]) -> Refusals:
-        """See `ClusterService`."""
-        return await self._each(partitions, partial(self._decisions.elections, kind=kind))
-
-    async def unregister_broker(self, broker_id: int) -> None:
-        """See `ClusterService`."""
-        await self._change(lambda image: self._decisions.unregistration(image, broker_id))
-
-    async def _each(self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]) -> Refusals:
-        """As many at a time as one change holds: what is carried out already is not decided again."""
-        refusals: Refusals = []
-        for start in range(0, len(orders), TOGETHER_MAX):
-            refusals += await self._together(orders[start : start + TOGETHER_MAX], decide)
-        return refusals
-
-    async def _together(
-        self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]
-    ) -> Sequence[CoordinatorError | None]:
-        return (await self._change(lambda image: decide(image, orders))).refused
-
-    def _draw(self) -> Draw:
-        return Draw(new_id(self._random), self._random.randrange(START_RANGE))
 
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
         """Decides on the newest image and makes it so. What the decision was made on is published in any case."""
@@ -419,8 +328,3 @@ class Coordinator:
             await self._change(lambda image: controller.cleaning(image, topic.topic_id))
         except MetadataUnavailable as error:
             log.warning("partition states of a deleted topic are left for later", error=str(error))
-
-
-def _topic_of(plan: Plan) -> TopicInfo:
-    assert plan.topic is not None
-    return plan.topic
