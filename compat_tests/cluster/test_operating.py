@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 6
 RECORDS: Final = 60
-SHORT_SESSION: Final = {"zookeeper.session.timeout.ms": "4000"}
+OF_TWO: Final = {"zookeeper.session.timeout.ms": "4000", "offsets.topic.replication.factor": "2"}
 IMPATIENT: Final = {"zookeeper.connection.timeout.ms": "1000"}
 CREDENTIALS: Final = "zookeeper.credentials.file"
 AWAY_S = 9.0  # two of them, and more
@@ -138,7 +138,7 @@ def mortal(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
 
 def test_without_zookeeper_records_go_on_and_changes_wait(mortal: ZooKeeperEnsemble, tmp_path: Path) -> None:
     brokers = [
-        Replaceable(tmp_path / "brokers" / str(broker_id), mortal.connect, broker_id, overrides=SHORT_SESSION)
+        Replaceable(tmp_path / "brokers" / str(broker_id), mortal.connect, broker_id, overrides=OF_TWO)
         for broker_id in (1, 2)
     ]
     with brokers[0] as one, brokers[1] as two:
