@@ -255,7 +255,8 @@ class Coordinator(RequestedChanges):
                 if new.broker_configs != self._image.broker_configs:
                     await self._host.configure(new.broker_configs)
                 changes = host_changes(self._image, new, me)
-                changes.dropped.extend(host_changes(self._recovered, new, me).dropped)
+                if self._recovered is not self._image:  # nothing was published since the start
+                    changes.dropped.extend(host_changes(self._recovered, new, me).dropped)
                 if changes:
                     await self._host.apply(changes)
                 self._recovered = new

@@ -93,8 +93,9 @@ class Partition(Replica):
         if others is None:
             self.progress.lead(())
             return None
-        broker_id, committed, lag_max_ms, _ = others
-        return Replicas(broker_id, leader_epoch, self.progress, committed, self._now_ms(), lag_max_ms)
+        broker_id, committed, lag_max_ms, confirming = others
+        self._lag_clock_ms = self._now_ms if confirming is None else confirming.boot_ms
+        return Replicas(broker_id, leader_epoch, self.progress, committed, self._lag_clock_ms(), lag_max_ms)
 
     def follow(self, config: LogConfig, leader_epoch: int, unclean_since: int = NO_EPOCH) -> None:
         """Take what the leader of that epoch has; between rounds. Nothing is acknowledged here any more."""

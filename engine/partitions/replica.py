@@ -30,7 +30,7 @@ from engine.roles import Committed, TopicPartition
 class Replica(Availability):
     """What of a `Partition` knows of other replicas, if there are any."""
 
-    __slots__ = ("_now_ms", "_pending", "_reader", "_reads", "config", "progress")
+    __slots__ = ("_lag_clock_ms", "_now_ms", "_pending", "_reader", "_reads", "config", "progress")
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__(partition, log, log_dir)
@@ -40,6 +40,7 @@ class Replica(Availability):
         log.unconfirmed, log.unstable = [], {}
         self._pending = PendingAcks()
         self._now_ms = now_ms
+        self._lag_clock_ms = now_ms  # of a leader one that nobody sets, if there is any
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
 
@@ -80,7 +81,7 @@ class Replica(Availability):
         asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._now_ms())
+        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms())
         if (lease := self.leading().lease) is not None:
             lease.fetched(replica, as_of_ms)
         if heard.has_moved:
@@ -96,13 +97,13 @@ class Replica(Availability):
     def learn(self, committed: Committed) -> None:
         """What the metadata says by now. Raises why it is not led here."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        if self._known_replicas().learn(committed, self._now_ms()):
+        if self._known_replicas().learn(committed, self._lag_clock_ms()):
             self._moved_on(before, stable)
 
     def propose(self) -> Proposal | None:
         """The ISR that is to be written, if it is to be another one. Raises why it is not led here."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        proposal = self._known_replicas().propose(self._now_ms())
+        proposal = self._known_replicas().propose(self._lag_clock_ms())
         if self.progress.high_watermark is not before:  # nobody waits any more for one that has fallen back
             self._moved_on(before, stable)
         return proposal
@@ -110,7 +111,7 @@ class Replica(Availability):
     def follower_lags(self) -> dict[int, FollowerLag]:
         """By broker id; none if this is the only replica. Raises why it is not led here."""
         replicas = self.replicas
-        return {} if replicas is None else replicas.lags(self._now_ms())
+        return {} if replicas is None else replicas.lags(self._lag_clock_ms())
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         self.check_led()

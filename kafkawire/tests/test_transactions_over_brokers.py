@@ -143,10 +143,10 @@ async def test_a_transaction_ends_wherever_it_has_written(version: int) -> None:
 async def test_whoever_dies_when_it_was_decided_the_transaction_ends_everywhere(version: int, victim: str) -> None:
     async with open_cluster() as (cluster, nursery):
         producer = await producer_on(cluster, version)
-        dies = producer.coordinator
-        if victim == "leader":
-            dies = next(one for one in producer.leaders if one != producer.coordinator)
+        leader = next(one for one in producer.leaders if one != producer.coordinator)
         for _ in range(3):
+            producer.coordinator = coordinator_of(producer)  # it may be another one now
+            dies = producer.coordinator if victim == "coordinator" else leader
             await producer.transact(is_commit=True)
             cluster.kill(dies)
             await trio.sleep(1)
