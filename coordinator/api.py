@@ -269,7 +269,6 @@ class ClusterService(Protocol):
 
         When it returns, the topic is in `image` and this broker's partitions of it can be written to. Of callers that
         race for one name one wins and the others get TopicExists: for automatic creation that is a success too.
-
         Raises: InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
         InvalidTopicRequest, InvalidConfig, TooManyPartitions, MetadataUnavailable.
         """
@@ -279,7 +278,6 @@ class ClusterService(Protocol):
         """Deletes the topic of this name or id and returns what it was.
 
         When it returns, the topic is gone from `image` and this broker's files of it are closed and marked deleted.
-
         Raises: UnknownTopic, UnknownTopicId, MetadataUnavailable.
         """
         ...
@@ -296,7 +294,6 @@ class ClusterService(Protocol):
 
         `assignments` are the replicas of the new ones, in order. When it returns, the new partitions are in `image`
         and those of this broker can be written to.
-
         Raises: UnknownTopic, InvalidPartitions, InvalidReplicaAssignment, InvalidReplicationFactor,
         InvalidTopicRequest, TooManyPartitions, MetadataUnavailable.
         """

@@ -103,7 +103,6 @@ class AbortedTransaction(NamedTuple):
 
 class ReadResult(NamedTuple):
     """One partition's part of a fetch.
-
     As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.
     `aborted` are those that may touch these records; None for READ_UNCOMMITTED.
     """
@@ -190,7 +189,6 @@ class ActiveProducer(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
     """One log dir: the space of its filesystem, and the size of the segments of each partition; offline, neither.
-
     `lags`: how many records a follower lacks of what its leader said that all in sync have; of those that lack any."""
 
     path: str

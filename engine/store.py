@@ -347,10 +347,8 @@ class SegmentStore:
     async def remove_strays(self, is_known: IsKnown) -> None:
         """Remove what is left on disk of partitions that `is_known` denies. Call it before any open.
 
-        A topic's metadata goes before its files, so a crash between the two leaves files nobody may serve again; and
-        replicas may have moved elsewhere. A log dir that is or goes offline keeps its own. Raises StoreRefused if two
-        log dirs have records of a partition.
-        """
+        A topic's metadata goes before its files: a crash in between leaves some; and replicas may have moved. A log dir
+        that is or goes offline keeps its own. Raises StoreRefused if two of them have records of a partition."""
         async with self._changes.of_all():
             for log_dir in self._dirs:
                 job = partial(remove_strays, self._world.filesystem, log_dir.disk.path, sorted(log_dir.names), is_known)
