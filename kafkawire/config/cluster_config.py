@@ -66,8 +66,9 @@ class ClusterConfig(TierConfig):
         "A follower that has not had all there was for so long is no longer in sync.",
     )  # fmt: skip
     replica_fetch_wait_max_ms: int = setting(
-        "replica.fetch.wait.max.ms", read.integer(1), "500",
-        "How long a leader lets a follower wait that asks for more than there is.",
+        "replica.fetch.wait.max.ms", read.integer(1, 1000), "500",
+        "How long a leader lets a follower wait that asks for more than there is. After 1.5 s without a word from its "
+        "followers a leader no longer says what it alone knows.",
     )  # fmt: skip
     replica_fetch_min_size_bytes: int = setting(
         "replica.fetch.min.bytes", read.integer(1), "1", "How much there has to be for a follower that can wait."
@@ -100,6 +101,9 @@ def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Mapp
     """What no single key can tell. Raises ConfigError. `given`: what was set, but for all brokers at run time."""
     if read.boolean(given.get(UNCLEAN, "false")):
         raise ConfigError(f"{UNCLEAN}: it is a config of topics, or of all brokers at run time", UNCLEAN)
+    if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
+        key = "replica.fetch.wait.max.ms"
+        raise ConfigError(f"{key} should always be less than or equal to replica.lag.time.max.ms", key)
     key = "inter.broker.listener.name"
     if config.inter_broker_listener_name is not None and config.inter_broker_listener not in listeners:
         raise ConfigError(f"{key}: {config.inter_broker_listener} is not among listeners", key)

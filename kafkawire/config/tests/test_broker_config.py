@@ -354,6 +354,15 @@ def test_retention_leaves_internal_topics_alone() -> None:
     assert configs.log_config("orders", {}).cleanup_policy == {CleanupPolicy.DELETE}
 
 
+def test_followers_do_not_wait_for_longer_than_they_may_lag_or_leaders_may_be_silent() -> None:
+    for given, complaint in (
+        ({"replica.lag.time.max.ms": "499"}, "less than or equal to replica.lag.time.max.ms"),
+        ({"replica.fetch.wait.max.ms": "1001"}, "1000"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            load(given)
+
+
 IN_CLUSTER = {"zookeeper.connect": "zk:2181", "inter.broker.secret.file": "/secret"}
 
 
