@@ -22,7 +22,7 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("records are not looked into where nothing needs it: no `record.validation=full`", "later"),
     ],
     "fetch": [
-        ("fetches with a replica id are refused; no preferred replica", "cluster"),
+        ("as a replica: between brokers alone, without a session; no preferred replica", "cluster"),
     ],
     "find_coordinator": [
         ("share partitions get INVALID_REQUEST", "share groups"),
@@ -46,7 +46,6 @@ GAPS: dict[str, list[tuple[str, str]]] = {
     ],
     "sasl_handshake": [("between brokers alone, and by SCRAM-SHA-256 alone", "security")],
     "sasl_authenticate": [("between brokers alone, and by SCRAM-SHA-256 alone", "security")],
-    "describe_topic_partitions": [("no eligible leaders beside the replicas in sync", "cluster")],
 }
 
 # Which part of the project brings the APIs that are not served, in order.

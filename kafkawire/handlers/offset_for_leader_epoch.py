@@ -6,7 +6,7 @@ Behavior:
   epoch before it. After Kafka's LeaderEpochFileCache and KafkaApis.handleOffsetForLeaderEpochRequest.
 - It takes the right to describe the topic, or to act for the cluster.
 
-Version notes: 2 throttle time, 3 replica id, 4 flexible. This broker has no replicas: whoever asks is answered.
+Version notes: 2 throttle time, 3 replica id, 4 flexible. Fetch tells followers where to cut: whoever asks is answered.
 """
 
 from __future__ import annotations
