@@ -148,7 +148,7 @@ def test_what_the_tier_has_is_read_without_a_broker(
         def rows() -> dict[tuple[str, int], list[tuple[object, ...]]]:
             return rows_in_order(reader.load())
 
-        wait_until(lambda: sum(map(len, rows().values())) > 6000, "nothing is copied", 60)
+        wait_until(lambda: sum(map(len, rows().values())) > 6000, "nothing is copied", 180)
     found = rows()
     assert set(found) == set(expected)
     assert all(0 < len(some) <= len(expected[place]) for place, some in found.items())
