@@ -9,8 +9,6 @@ import abc
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import structlog
-
 from coordinator.api import DEFAULT, TopicInfo
 from coordinator.cluster import controller
 from coordinator.cluster.decisions import Draw
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 START_RANGE = 1 << 16  # of the places where leaders of a new topic begin
-
-log = structlog.get_logger(__name__)
 
 
 class RequestedChanges(abc.ABC):
