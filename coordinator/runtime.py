@@ -92,6 +92,7 @@ class Coordinator(RequestedChanges):
         self._log_dirs: Sequence[str] = ()
         self._held: Sequence[Held] = ()  # what a start has found, until all of it is told
         self._image = self._recovered = self._changes.image
+        self._has_losses = False  # on log dirs that have failed
         self._wake = trio.Event()
         self._published = trio.Event()
         self._has_left = False
@@ -159,7 +160,7 @@ class Coordinator(RequestedChanges):
     async def _repudiate(self) -> None:
         """Tells the others what this broker has not got (RULES K8)."""
         while True:
-            image, found = self._changes.image, [*self._held, *self._host.lost()]
+            image, found = self._changes.image, [*self._held, *(self._host.lost() if self._has_losses else ())]
             held = {(one.hosted.topic_id, one.hosted.partition): one for one in found}
             batch = first_batch([*to_repudiate(image, held.values(), self._membership.me)])
             if not batch:
@@ -170,6 +171,7 @@ class Coordinator(RequestedChanges):
 
     def note_loss(self) -> None:
         """A log dir has failed."""
+        self._has_losses = True
         self._wake.set()
 
     async def run(self) -> None:

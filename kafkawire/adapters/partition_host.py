@@ -47,6 +47,13 @@ class Opened(NamedTuple):
         return Leadership(partition, config, epoch, others)
 
 
+class _OnDisk(NamedTuple):
+    """The directories of partitions in log dirs that are online, and whether that is all log dirs."""
+
+    names: Collection[str]
+    is_complete: bool
+
+
 class EngineHost:
     """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster.
 
@@ -103,40 +110,36 @@ class EngineHost:
         if image.broker_configs:
             await self.configure(image.broker_configs)
         self._image = image
-        names = self._names()
-        await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in names])
+        on_disk = self._on_disk()
+        await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in on_disk.names])
         self._hosted = {_identity(one): one for one in hosted}
-        return [self._held(one, names) for one in hosted]
+        return self._held(hosted, on_disk)
 
     def lost(self) -> Sequence[Held]:
         """See `coordinator.ports.PartitionHost`."""
-        if all(one.offline_reason is None for one in self.store.statistics()):
+        on_disk = self._on_disk()
+        if on_disk.is_complete:
             return ()
-        names = self._names()
-        return [self._held(one, names) for one in self._hosted.values() if _name(one) not in names]
+        return self._held([one for one in self._hosted.values() if _name(one) not in on_disk.names], on_disk)
 
-    def _names(self) -> set[str]:
-        """Of the partitions in log dirs that are online."""
-        return {name for one in self.store.statistics() if one.offline_reason is None for name in one.names}
+    def _on_disk(self) -> _OnDisk:
+        log_dirs = self.store.statistics()
+        online = [one for one in log_dirs if one.offline_reason is None]
+        return _OnDisk({name for one in online for name in one.names}, len(online) == len(log_dirs))
 
-    def _held(self, hosted: HostedPartition, names: Collection[str]) -> Held:
-        if _name(hosted) not in names:
-            is_all_here = all(one.offline_reason is None for one in self.store.statistics())
-            return Held(hosted, Holding.MISSING if is_all_here else Holding.LOST, NOTHING)
+    def _held(self, hosted: Sequence[HostedPartition], on_disk: _OnDisk) -> list[Held]:
+        configs = self._log_configs(hosted)
+        return [self._held_of(one, configs[one.topic_id], on_disk) for one in hosted]
+
+    def _held_of(self, hosted: HostedPartition, config: LogConfig, on_disk: _OnDisk) -> Held:
+        if _name(hosted) not in on_disk.names:
+            return Held(hosted, Holding.MISSING if on_disk.is_complete else Holding.LOST, NOTHING)
         try:
             opening = self.store.replica(_identity(hosted)).opening
         except EngineError:
             return Held(hosted, Holding.DAMAGED, NOTHING)
         assert opening is not None, "it was opened by the store"
-        return Held(hosted, self._judged(hosted, opening), (opening.last_epoch, opening.end_offset))
-
-    def _judged(self, hosted: HostedPartition, opening: Opening) -> Holding:
-        if opening.is_damaged:
-            return Holding.DAMAGED
-        config = self._configs.log_config(hosted.topic, hosted.configs)
-        if config.flush_policy is FlushPolicy.ASYNC:
-            return Holding.WHOLE if opening.is_clean else Holding.UNSURE
-        return Holding.SHORT if opening.is_short else Holding.WHOLE
+        return Held(hosted, _judged(config, opening), (opening.last_epoch, opening.end_offset))
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Takes over what brokers are configured for at run time."""
@@ -172,12 +175,24 @@ class EngineHost:
                 self._open[_identity(one.hosted)] = one
 
     def _roles(self, opened: Sequence[Opened]) -> list[Role]:
-        topics = {one.hosted.topic_id: one.hosted for one in opened}
-        configs = {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
+        configs = self._log_configs([one.hosted for one in opened])
         assert self._image is not None, "nothing is opened before there are changes"
         lag_max_ms = self._configs.config.replica_lag_time_max_ms
         around = self._image, lag_max_ms, self._confirming
         return [one.role(configs[one.hosted.topic_id], *around) for one in opened]
+
+    def _log_configs(self, hosted: Iterable[HostedPartition]) -> dict[bytes, LogConfig]:
+        """By topic id: that of all partitions of a topic is the same."""
+        topics = {one.topic_id: one for one in hosted}
+        return {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
+
+
+def _judged(config: LogConfig, opening: Opening) -> Holding:
+    if opening.is_damaged:
+        return Holding.DAMAGED
+    if config.flush_policy is FlushPolicy.ASYNC:
+        return Holding.WHOLE if opening.is_clean else Holding.UNSURE
+    return Holding.SHORT if opening.is_short else Holding.WHOLE
 
 
 def _identity(hosted: HostedPartition) -> TopicPartition:
