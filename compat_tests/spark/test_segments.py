@@ -148,7 +148,8 @@ def test_what_the_tier_has_is_read_without_a_broker(
         def rows() -> dict[tuple[str, int], list[tuple[object, ...]]]:
             return rows_in_order(reader.load())
 
-        wait_until(lambda: sum(map(len, rows().values())) > 6000, "nothing is copied", 180)
+        # Of either partition's 4000 the active segment keeps as many as fit into it: of the other 3000 most are copied.
+        wait_until(lambda: sum(map(len, rows().values())) > 5000, "nothing is copied", 180)
     found = rows()
     assert set(found) == set(expected)
     assert all(0 < len(some) <= len(expected[place]) for place, some in found.items())
