@@ -31,6 +31,9 @@ class FlushPolicy(Enum):
 
 AS_RECORDS = -2
 
+ReplicaNames = frozenset[tuple[int, int]]  # partitions, and brokers that have a replica of them
+EVERY_REPLICA = (-1, -1)
+
 
 class CleanupPolicy(Enum):
     """What may become of old records; a topic may have both."""
@@ -76,6 +79,8 @@ class LogConfig:
     remote_delete_on_disable: bool = False  # what is there goes when the topic leaves the tier
     local_retention_ms: int = AS_RECORDS  # of files that the tier has, too; AS_RECORDS: as long
     local_retention_size_bytes: int = AS_RECORDS
+    leader_throttled_replicas: ReplicaNames = frozenset()  # whoever sends and fetches between brokers goes by these
+    follower_throttled_replicas: ReplicaNames = frozenset()
 
     def local(self) -> "LogConfig":
         """What holds for files that the remote tier has, too."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from engine.api import EpochEnd, PartitionLog, ReadResult
+from engine.log_config import LogConfig
 
 
 class Heard(NamedTuple):
@@ -15,6 +16,8 @@ class Heard(NamedTuple):
 
 class ReplicaLog(PartitionLog, Protocol):
     """One partition as its other replicas see it, which follow this broker."""
+
+    config: LogConfig
 
     def fetched_by(
         self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int, as_of_ms: int

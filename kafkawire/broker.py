@@ -29,9 +29,12 @@ from kafkawire.adapters.founding import found
 from kafkawire.adapters.options import (
     cleaner_options,
     coordinator_settings,
+    limit,
     link_settings,
     replication_settings,
+    server_limits,
     store_options,
+    throttles,
 )
 from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
@@ -52,6 +55,7 @@ from kafkawire.requests.context import Authorizer, BrokerInterfaces, allow_all, 
 from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import response_class
 from kafkawire.requests.metrics import RequestMetrics
+from kafkawire.requests.throttles import Throttles
 from kafkawire.requests.transactions import TransactionRules
 from kafkawire.security.accepted_links import AcceptedLinks, Receiver
 from kafkawire.security.secret import SecretRefused
@@ -59,7 +63,6 @@ from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Listener
 from kafkawire.surroundings import Surroundings
-from kafkawire.wire.connection import ConnectionLimits
 from kafkawire.wire.plans import warm
 
 if TYPE_CHECKING:  # imported when there is an HTTP listener
@@ -94,6 +97,7 @@ class Broker:
     _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
+    _throttles: Throttles = field(init=False)  # of what replicas copy
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _accepted_links: AcceptedLinks = field(default_factory=AcceptedLinks)
     _secret: bytes | None = None  # by which brokers of a cluster know each other
@@ -108,15 +112,8 @@ class Broker:
         self._authorizer = cluster_authorizer if self.config.is_in_cluster else allow_all
         self._configs = EffectiveConfigs(self.config)
         self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
-        self._limits = ServerLimits(
-            connection=ConnectionLimits(
-                max_frame_size_bytes=self.config.max_request_size_bytes,
-                idle_timeout_ms=self.config.connections_max_idle_ms,
-            ),
-            max_connections=min(self.config.max_connections, self.world.descriptors.connections_max),
-            max_connections_per_ip=self.config.max_connections_per_ip,
-            queued_max_request_size_bytes=self.config.queued_max_request_bytes,
-        )
+        self._limits = server_limits(self.config, self.world.descriptors.connections_max)
+        self._throttles = throttles(self.config, self.world.boot_ms)
 
     @property
     def is_live(self) -> bool:
@@ -216,6 +213,7 @@ class Broker:
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self._transaction_rules.verifies_partitions = config.transaction_partition_verification
         self.store.cleaner.configure(cleaner_options(config))
+        limit(self._throttles, config)
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
         world, links = self.world, self._links()
@@ -224,8 +222,8 @@ class Broker:
         nursery.start_soon(self._coordinators.run, self.closing)
         if links is not None:
             settings = replication_settings(self.config)
-            counters = self.metrics.replication
-            self._replication = Replication(self.coordinator, self.store, links, settings, counters)
+            counted = self.metrics.replication, self._throttles.follower
+            self._replication = Replication(self.coordinator, self.store, links, settings, *counted)
             nursery.start_soon(self._replication.run)
 
     def end_links(self) -> None:
@@ -304,6 +302,7 @@ class Broker:
             decode_elsewhere=self.world.decode_elsewhere,
             links=self._accepted_links,
             followers=Followers(self.world.boot_ms),
+            throttles=self._throttles,
             transactions_of_cluster=self.coordinators.transactions_of_cluster,
             note_follower=self._replication.note_follower if self._replication is not None else ignore,
         )
@@ -359,7 +358,8 @@ class Broker:
         groups, transactions = self.coordinators.groups, self.coordinators.transactions
         around = self.config, self.world.now_ms, self.metrics, self.stats, watch
         parts = self.store, self.coordinator, groups, transactions
-        return whole_app(Shown(*around, *parts, self._tier, self._authorizer), lambda: self.is_live)
+        rest = self._tier, self._authorizer, self._throttles
+        return whole_app(Shown(*around, *parts, *rest), lambda: self.is_live)
 
 
 async def run_broker(

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 OUR_BROKER_KEYS = {
     "disk.max.used.ratio",
     "disk.reject.ratio",
+    "follower.replication.throttled.rate",  # Kafka shows it once it is set
     "http.allowed.hosts",
     "http.listeners",
     "inter.broker.secret.file",
     "io.workers",
     "journal.slot.bytes",
+    "leader.replication.throttled.rate",
     "log.cleanup.window",
     "log.flush.policy",
     "log.index.keys",

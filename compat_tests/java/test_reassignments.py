@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, producer, read, wait_until, wait_until_known
+from compat_tests.confluent.clients import (
+    Admin,
+    create_topic,
+    describe,
+    flush,
+    producer,
+    read,
+    wait_until,
+    wait_until_known,
+)
 from compat_tests.harness.target import TARGET, target_broker
 from compat_tests.harness.whereabouts import ask, leaders
 from compat_tests.java.commands import tool
@@ -20,6 +31,7 @@ if TYPE_CHECKING:
 
 REASSIGN = "reassign.ReassignPartitionsCommand"
 SEVERAL = pytest.mark.skipif(TARGET != "cluster", reason="it takes several brokers")
+NONE = ("", str(2**63 - 1))
 IDLE = "No partition reassignments found."
 
 
@@ -81,8 +93,6 @@ def test_replicas_move_while_records_come_and_go(broker: Broker, topic: str, tmp
     wanted.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     proposed = tool(broker, REASSIGN, "--topics-to-move-json-file", str(wanted), "--broker-list", "2,3", "--generate")
     assert f'"topic":"{topic}","partition":0,"replicas":[1,2]' in proposed
-    refused = reassign(broker, tmp_path, topic, [3, 2], "--execute", "--throttle", "1000", check=False)
-    assert "leader.replication.throttled.rate" in refused or "throttled" in refused
     assert "Successfully started partition reassignment" in reassign(broker, tmp_path, topic, [3, 2], "--execute")
     write(broker, topic, 20)
     wait_until(lambda: replicas(broker, topic) == ([3, 2], [2, 3]), "the replicas do not move")
@@ -91,6 +101,33 @@ def test_replicas_move_while_records_come_and_go(broker: Broker, topic: str, tmp
     assert broker.leader_id(topic) == 3
     assert numbers(broker, topic, 60) == [*range(60)]
     assert IDLE in tool(broker, REASSIGN, "--list")
+
+
+def limits(broker: Broker, topic: str) -> set[str]:
+    """What of throttles is set for the topic and the brokers."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    asked = [ConfigResource(ResourceType.TOPIC, topic), *(ConfigResource(ResourceType.BROKER, one) for one in "123")]
+    entries = [entry for one in asked for entry in describe(client, one).values()]
+    return {one.name for one in entries if "replication.throttled" in one.name and one.value not in NONE}
+
+
+@SEVERAL
+def test_replicas_move_no_faster_than_the_tool_is_told(broker: Broker, topic: str, tmp_path: Path) -> None:
+    create(broker, topic, 1, 2)
+    client = producer(broker, acks="all")
+    for number in range(40):
+        client.produce(topic, b"%d" % number, headers=[("pad", os.urandom(100_000))])
+    flush(client)
+    begun_s = time.monotonic()
+    told = reassign(broker, tmp_path, topic, [3, 2], "--execute", "--throttle", "500000")
+    assert "The inter-broker throttle limit was set to 500000 B/s" in told
+    assert {one.rpartition(".")[2] for one in limits(broker, topic)} == {"rate", "replicas"}
+    wait_until(lambda: replicas(broker, topic) == ([3, 2], [2, 3]), "the replicas do not move", 60)
+    assert time.monotonic() - begun_s > 4, "four megabytes, and at most one of them at once"
+    assert numbers(broker, topic, 40) == [*range(40)]
+    told = reassign(broker, tmp_path, topic, [3, 2], "--verify")
+    assert f"Reassignment of partition {topic}-0 is completed." in told
+    assert not limits(broker, topic)
 
 
 @SEVERAL

@@ -23,6 +23,9 @@ from kafkawire.links.line import LineLimits
 from kafkawire.links.links import LinkSettings
 from kafkawire.replication.questions import FetchLimits
 from kafkawire.replication.replication import ReplicationSettings
+from kafkawire.requests.throttles import Throttles
+from kafkawire.server.server import ServerLimits
+from kafkawire.wire.connection import ConnectionLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,6 +103,33 @@ def fetch_limits(config: Config) -> FetchLimits:
         partition_max_bytes=config.replica_fetch_max_size_bytes,
         response_max_bytes=config.replica_fetch_response_max_size_bytes,
         backoff_ms=config.replica_fetch_backoff_ms,
+    )
+
+
+def throttles(config: Config, boot_ms: Callable[[], int]) -> Throttles:
+    """Of replication, with the limits of the start."""
+    samples, sample_ms = config.throttle_samples, config.throttle_sample_s * 1000
+    found = Throttles(config.node_id, boot_ms, samples=samples, sample_ms=sample_ms)
+    limit(found, config)
+    return found
+
+
+def limit(throttles: Throttles, config: Config) -> None:
+    """As is configured by now."""
+    throttles.leader.limit_bytes_per_s = config.leader_throttled_bytes_per_s
+    throttles.follower.limit_bytes_per_s = config.follower_throttled_bytes_per_s
+
+
+def server_limits(config: Config, connections_max: int) -> ServerLimits:
+    """Of all connections; `connections_max`: as many as there may be descriptors for."""
+    limits = ConnectionLimits(
+        max_frame_size_bytes=config.max_request_size_bytes, idle_timeout_ms=config.connections_max_idle_ms
+    )
+    return ServerLimits(
+        connection=limits,
+        max_connections=min(config.max_connections, connections_max),
+        max_connections_per_ip=config.max_connections_per_ip,
+        queued_max_request_size_bytes=config.queued_max_request_bytes,
     )
 
 

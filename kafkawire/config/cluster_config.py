@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from kafkawire.config import values as read
+from kafkawire.config.keys import Update
 from kafkawire.config.settings import setting
 from kafkawire.config.tier_config import TierConfig
 from kafkawire.config.values import ConfigError
@@ -85,6 +86,23 @@ class ClusterConfig(TierConfig):
         "replica.fetch.backoff.ms", read.integer(0), "1000",
         "How long a follower rests that could not fetch, or could not take what it fetched.",
     )  # fmt: skip
+    leader_throttled_bytes_per_s: int = setting(
+        "leader.replication.throttled.rate", read.long(0), str(read.LONG_MAX),
+        "How much replicas that are not in sync may fetch from here in a second, of partitions that "
+        "leader.replication.throttled.replicas names.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    follower_throttled_bytes_per_s: int = setting(
+        "follower.replication.throttled.rate", read.long(0), str(read.LONG_MAX),
+        "How much this broker may fetch in a second of partitions of which it is not in sync and that "
+        "follower.replication.throttled.replicas names.", Update.CLUSTER_WIDE,
+    )  # fmt: skip
+    throttle_samples: int = setting(
+        "replication.quota.window.num", read.integer(1), "11",
+        "Over how many samples what is throttled between brokers is measured.",
+    )  # fmt: skip
+    throttle_sample_s: int = setting(
+        "replication.quota.window.size.seconds", read.integer(1), "1", "How long such a sample lasts."
+    )
 
     @property
     def is_in_cluster(self) -> bool:

@@ -7,14 +7,17 @@ can be changed while the broker runs (its DynamicLogConfig). This module knows k
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
-from engine.log_config import CleanupPolicy, CompressionType, FlushPolicy, TimestampType
+from engine.log_config import EVERY_REPLICA, CleanupPolicy, CompressionType, FlushPolicy, ReplicaNames, TimestampType
 from kafkawire.config.keys import Key, Source, TopicKey, Update
 from kafkawire.config.values import (
     LONG_MAX,
+    ConfigType,
     Reader,
     boolean,
+    elements,
     integer,
     integer_or,
     long,
@@ -23,7 +26,6 @@ from kafkawire.config.values import (
     no_zero,
     optional,
     ratio,
-    words,
 )
 
 MIB: Final = 1024 * 1024
@@ -39,6 +41,19 @@ class Default(NamedTuple):
     value: str | None
     reader: Reader | None = None
     factor: int = 1
+
+
+def _replica_names(value: str) -> ReplicaNames:
+    """After Kafka's ThrottledReplicaListValidator."""
+    found = elements(value)
+    if found == ["*"]:
+        return frozenset({EVERY_REPLICA})
+    if not all(re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}", one) for one in found):
+        raise ValueError("must be * or a list of replicas, as partition:broker,partition:broker,...")
+    return frozenset((int(one.partition(":")[0]), int(one.partition(":")[2])) for one in found)
+
+
+_replicas: Final = Reader(ConfigType.LIST, _replica_names)
 
 
 def _row(name: str, reader: Reader, field: str | None, documentation: str, *defaults: Default) -> TopicKey:
@@ -223,12 +238,14 @@ _REPLICATION: Final = (
         Default("unclean.leader.election.enable", "false"),
     ),
     _alone(
-        "leader.replication.throttled.replicas", words, "",
-        "Of which replicas, as partition:broker, the leader's sending is throttled.",
+        "leader.replication.throttled.replicas", _replicas, "",
+        "Of which leaders, as partition:broker, what replicas not in sync fetch counts and is limited by "
+        "leader.replication.throttled.rate; * is all of them.", "leader_throttled_replicas",
     ),
     _alone(
-        "follower.replication.throttled.replicas", words, "",
-        "Of which replicas, as partition:broker, the follower's fetching is throttled.",
+        "follower.replication.throttled.replicas", _replicas, "",
+        "Of which followers not in sync, as partition:broker, fetching is limited by "
+        "follower.replication.throttled.rate; * is all of them.", "follower_throttled_replicas",
     ),
 )  # fmt: skip
 

@@ -65,7 +65,6 @@ _POLICY_KEYS: Final = (
         for whose, what in {
             "quota": "clients' traffic",
             "controller.quota": "changes of topics",
-            "replication.quota": "traffic between brokers",
             "alter.log.dirs.replication.quota": "traffic between log dirs",
         }.items()
         for key in (
@@ -115,8 +114,6 @@ UNLISTED_KEYS: Final[dict[str, Key]] = {
             "allow.everyone.if.no.acl.found", boolean, "false",
             "Whether anybody may do anything with a resource that no ACL is about.",
         ),
-        _unbuilt("leader.replication.throttled.rate", long(1), _NO_LIMIT, "How much leaders send in a second."),
-        _unbuilt("follower.replication.throttled.rate", long(1), _NO_LIMIT, "How much followers fetch in a second."),
         _unbuilt(
             "replica.alter.log.dirs.io.max.bytes.per.second", long(1), _NO_LIMIT,
             "How much of partitions is moved between log dirs in a second.",

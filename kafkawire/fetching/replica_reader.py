@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class ReplicaReader(FetchReader):
     """For one request of a broker that has proved to be that replica. What it says of itself is taken once."""
 
-    __slots__ = ("_as_of_ms", "_heard", "_replica")
+    __slots__ = ("_as_of_ms", "_behind", "_heard", "_replica")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class ReplicaReader(FetchReader):
         self._replica = replica
         self._as_of_ms = as_of_ms
         self._heard: set[FetchTarget] = set()
+        self._behind: set[FetchTarget] = set()  # of those, of what is not in sync
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
         await cast("ReplicaLog", log).load_for_replica(target.fetch_offset, max(0, target.max_size_bytes))
@@ -55,6 +56,8 @@ class ReplicaReader(FetchReader):
                 self._heard.add(target)
                 if (diverged := self._hear(target, log)) is not None:
                     return diverged
+            if self._is_held(target, log):
+                return _nothing_of(log)
             size_bytes = min(max(0, target.max_size_bytes), room_bytes)
             return log.read_for_replica(target.fetch_offset, size_bytes, at_least_one=at_least_one)
         except ColdNotLoaded:
@@ -74,11 +77,15 @@ class ReplicaReader(FetchReader):
             as_of_ms=self._as_of_ms,
         )
         if heard.is_outside:
+            self._behind.add(target)
             self._context.broker.note_follower(log.partition)
-        if heard.diverging is None:
-            return None
-        nothing = log.read_for_replica(log.log_start_offset, 0, at_least_one=False)
-        return nothing._replace(diverging=heard.diverging)
+        return None if heard.diverging is None else _nothing_of(log)._replace(diverging=heard.diverging)
+
+    def _is_held(self, target: FetchTarget, log: ReplicaLog) -> bool:
+        """Whether it gets no records for now (ReplicaManager.shouldLeaderThrottle)."""
+        throttle = self._context.broker.throttles.leader
+        named = log.config.leader_throttled_replicas
+        return target in self._behind and throttle.covers(named, target.partition) and throttle.is_exceeded
 
     def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
         topic = self._context.broker.cluster.image.topics_by_id.get(target.topic_id)
@@ -86,3 +93,8 @@ class ReplicaReader(FetchReader):
             return ErrorCode.UNKNOWN_TOPIC_ID
         target.topic = topic.name
         return find_log(self._context.broker.store, topic, target.partition)
+
+
+def _nothing_of(log: ReplicaLog) -> ReadResult:
+    """How far it is, and no records."""
+    return log.read_for_replica(log.log_start_offset, 0, at_least_one=False)

@@ -25,7 +25,7 @@ hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOW
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
@@ -50,6 +50,8 @@ from kafkawire.wire.plan_encode import Pieces
 
 if TYPE_CHECKING:
     from engine.api import EpochEnd, ReadResult
+    from engine.replica_log import ReplicaLog
+    from kafkawire.requests.context import BrokerInterfaces
 
 FIRST_VERSION_WITH_STORAGE_ERROR: Final = 6
 FIRST_VERSION_WITH_IDS: Final = 13
@@ -88,15 +90,23 @@ async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Tol
 def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
     """Of each partition there are records of one segment."""
     response = FetchResponse(session_id=told.session_id, responses=[])
-    rows, counters = [], context.broker.metrics.replication
+    rows = []
     for target, outcome in told.outcomes:
         row = _row(context, target, outcome, response)
-        counters.bytes_out += 0 if isinstance(outcome, ErrorCode) else outcome.size_bytes
-        row.begins_segment = not isinstance(outcome, ErrorCode) and any(not one.position for one in outcome.records)
+        if not isinstance(outcome, ErrorCode):
+            _count_copied(context.broker, target, outcome.size_bytes)
+            row.begins_segment = any(not one.position for one in outcome.records)
         rows.append((target, row))
     _group(rows, response)
     context.broker.followers.responded(context.connection)
     return response
+
+
+def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int) -> None:
+    broker.metrics.replication.bytes_out += size_bytes
+    log, throttle = cast("ReplicaLog | None", target.log), broker.throttles.leader
+    if log is not None and throttle.covers(log.config.leader_throttled_replicas, target.partition):
+        throttle.note(size_bytes)
 
 
 async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
     from engine.store import SegmentStore
     from kafkawire.requests.metrics import ReplicationCounters
+    from kafkawire.requests.throttles import Throttles
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class ReplicationMetrics:
 
     store: SegmentStore
     counters: ReplicationCounters
+    throttles: Throttles
     image: Callable[[], ClusterImage]
     broker_id: int
 
@@ -82,10 +84,13 @@ class ReplicationMetrics:
             one.records, one.late_ms = max(one.records, lag.offsets), max(one.late_ms, lag.late_ms)
 
     def _of_all(self, found: _Found) -> Iterator[Metric]:
+        led, followed = self.throttles.leader.bytes_per_s, self.throttles.follower.bytes_per_s
         manager, counted, counters = "kafka_server_replicamanager_", "kafka_server_brokertopicmetrics_", self.counters
         for name, documentation, value in (
             (f"{manager}underminisrpartitioncount", "Led here, with fewer in sync than asked for.", found.under_min),
             (f"{manager}atminisrpartitioncount", "Led here, with no more in sync than asked for.", found.at_min),
+            ("kafka_server_leaderreplication_byte_rate", "Fetched here in a second, of throttled replicas.", led),
+            ("kafka_server_followerreplication_byte_rate", "Fetched by this broker, of throttled replicas.", followed),
         ):
             yield GaugeMetricFamily(name, documentation, value)
         for name, documentation, value in (

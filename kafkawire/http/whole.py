@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kafkawire.http.tier_metrics import WatchedTier
     from kafkawire.requests.context import Authorizer
     from kafkawire.requests.metrics import RequestMetrics
+    from kafkawire.requests.throttles import Throttles
     from kafkawire.server.loop_watch import LoopWatch
     from kafkawire.server.stats import ServerStats
 
@@ -48,6 +49,7 @@ class Shown(NamedTuple):
     transactions: TransactionStatistics
     tier: WatchedTier | None
     authorizer: Authorizer
+    throttles: Throttles
 
 
 def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
@@ -67,6 +69,6 @@ def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
     logs = LogMetrics(of.metrics.by_topic, of_partitions, image)
     groups = GroupMetrics(of.groups, lambda topic, number: high_watermark(store, image(), topic, number))
     host, _ = config.http_listener or ("", 0)
-    replication = ReplicationMetrics(store, of.metrics.replication, image, me)
+    replication = ReplicationMetrics(store, of.metrics.replication, of.throttles, image, me)
     portions = [logs.portions, groups.portions, transactions.portions, replication.portions, tier.portions]
     return build_app([*health.routes(), *topics], collector, portions, AllowedHosts(host, config.http_allowed_hosts))

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
     from kafkawire.requests.metrics import ReplicationCounters
+    from kafkawire.requests.throttles import Throttle
     from kafkawire.wire.message import Message
 
 _log = structlog.get_logger(__name__)
@@ -54,6 +55,7 @@ class FetchWorld(NamedTuple):
     until_news: Callable[[], Awaitable[None]]
     limits: FetchLimits
     counters: ReplicationCounters
+    throttle: Throttle
 
 
 class _Taken(NamedTuple):
@@ -73,12 +75,12 @@ class Fetcher:
         self._leader = leader
         self._purpose = purpose
         self._world = world
-        self._followed: dict[TopicPartition, None] = {}
+        self._followed: dict[TopicPartition, bool] = {}  # whether this broker is in sync
         self._has_news = trio.Event()
 
-    def follow(self, partition: TopicPartition) -> None:
+    def follow(self, partition: TopicPartition, *, is_in_sync: bool) -> None:
         """From the next request on. That of one that is followed already may have another epoch."""
-        self._followed[partition] = None
+        self._followed[partition] = is_in_sync
         self._has_news.set()
 
     def leave(self, partition: TopicPartition) -> None:
@@ -99,11 +101,18 @@ class Fetcher:
 
     def _questions(self) -> dict[TopicPartition, Asked]:
         found = {}
-        for one in self._followed:
+        for one, is_in_sync in self._followed.items():
             log = self._log_of(one)
-            if log is not None and (question := log.ask()) is not None:
+            if log is None or (not is_in_sync and self._is_held(log)):
+                continue
+            if (question := log.ask()) is not None:
                 found[one] = question
         return found
+
+    def _is_held(self, log: Partition) -> bool:
+        """Whether nothing is fetched of it for now (RemoteLeaderEndPoint.shouldFollowerThrottle)."""
+        named, throttle = log.config.follower_throttled_replicas, self._world.throttle
+        return throttle.covers(named, log.partition.partition) and throttle.is_exceeded
 
     def _log_of(self, partition: TopicPartition) -> Partition | None:
         """None: it is offline, or gone."""
@@ -159,8 +168,14 @@ class Fetcher:
         return []
 
     def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
-        self._world.counters.bytes_in += len(answer.records)
+        self._count(log, len(answer.records))
         return log.replicate(answer.records, begins_segment=answer.begins_segment) if answer.records else None
+
+    def _count(self, log: Partition, size_bytes: int) -> None:
+        self._world.counters.bytes_in += size_bytes
+        named, throttle = log.config.follower_throttled_replicas, self._world.throttle
+        if throttle.covers(named, log.partition.partition):
+            throttle.note(size_bytes)
 
     async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:
         """Once it is durable the leader's word counts, and the next question may be asked."""

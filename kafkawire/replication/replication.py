@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.links.links import Links
     from kafkawire.replication.questions import FetchLimits
     from kafkawire.requests.metrics import ReplicationCounters
+    from kafkawire.requests.throttles import Throttle
 
 Source = tuple[int, str]  # a leader, and a log dir here
 
@@ -46,12 +47,13 @@ class Replication:
         links: Links,
         settings: ReplicationSettings,
         counters: ReplicationCounters,
+        throttle: Throttle,
     ) -> None:
         self._broker_id = settings.broker_id
         self._cluster = cluster
         self._store = store
         self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
-        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits, counters)
+        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits, counters, throttle)
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
         self._members: object = None
         self._sources: dict[TopicPartition, Source] = {}
@@ -108,13 +110,13 @@ class Replication:
             return
         self._isr.leave(partition)
         if is_replica and state.leader not in (NO_LEADER, self._broker_id):
-            self._follow(partition, state.leader, nursery)
+            self._follow(partition, state, nursery)
         else:
             self._stop_following(partition)
 
-    def _follow(self, partition: TopicPartition, leader: int, nursery: trio.Nursery) -> None:
+    def _follow(self, partition: TopicPartition, state: PartitionState, nursery: trio.Nursery) -> None:
         try:
-            source = leader, self._store.replica(partition).log_dir.disk.path
+            source = state.leader, self._store.replica(partition).log_dir.disk.path
         except EngineError:
             return  # its log dir is offline
         if self._sources.get(partition) != source:
@@ -123,9 +125,9 @@ class Replication:
         fetcher = self._fetchers.get(source)
         if fetcher is None:
             number = self._log_dirs.setdefault(source[1], len(self._log_dirs))
-            fetcher = self._fetchers[source] = Fetcher(leader, f"fetch-{number}", self._world)
+            fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", self._world)
             nursery.start_soon(fetcher.run)
-        fetcher.follow(partition)
+        fetcher.follow(partition, is_in_sync=self._broker_id in state.isr)
 
     def _stop_following(self, partition: TopicPartition) -> None:
         source = self._sources.pop(partition, None)

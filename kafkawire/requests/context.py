@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkawire.fetching.sessions import FetchSessionCache
     from kafkawire.requests.cold_searches import ColdSearches
     from kafkawire.requests.metrics import RequestMetrics
+    from kafkawire.requests.throttles import Throttles
     from kafkawire.wire.connection import ConnectionInfo
 
 CLUSTER_NAME: Final = "kafka-cluster"
@@ -170,6 +171,7 @@ class BrokerInterfaces:
     topic_rows: TopicRows = field(default_factory=TopicRows)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
     followers: FollowerLinks
+    throttles: Throttles
     transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
     note_follower: Callable[[TopicPartition], None] = ignore  # of what is led here: one is not in the ISR
 

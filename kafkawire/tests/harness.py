@@ -39,6 +39,7 @@ from kafkawire.requests.dispatch import Dispatcher
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.requests.started import StartedRequest
+from kafkawire.requests.throttles import Throttles
 from kafkawire.testing import soon
 from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
@@ -232,6 +233,7 @@ async def open_handlers(
             now_ms=lambda: NOW_MS,
             authorizer=authorizer,
             followers=Followers(lambda: 0),
+            throttles=Throttles(NODE_ID, lambda: 0, samples=11, sample_ms=1000),
             decode_elsewhere=soon,
         )
         await nursery.start(store.run)

@@ -264,6 +264,8 @@ def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
     changeable = {name for name, key in BROKER_KEYS.items() if key.update is Update.CLUSTER_WIDE}
     assert changeable - LOG_KEYS.keys() == {
         "config.providers",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",
@@ -307,3 +309,14 @@ def test_unclean_elections_are_for_all_or_for_a_topic_and_for_no_broker_alone() 
     assert of_topic(of, key).value == "true"
     with pytest.raises(InvalidTopicRequest, match="of all brokers at run time"):
         of.validate_broker({key: "true"}, is_default=False)
+
+
+@pytest.mark.parametrize("value", ["*", "0:1", "0:1,1:1", " 0:1 , 12:7 ", "0:1,0:1", "00:01", ""])
+def test_replicas_are_named_by_partition_and_broker(value: str) -> None:
+    configs().validate("t", {"leader.replication.throttled.replicas": value})
+
+
+@pytest.mark.parametrize("value", ["none", "0", "a:b", "0:1:2", "*,0:1", "-1:2", "0:", ":1", "9999999999:1", "٣:1"])
+def test_what_names_no_replicas_is_refused_as_by_kafka(value: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"must be \* or a list of replicas"):
+        configs().validate("t", {"follower.replication.throttled.replicas": value})

@@ -1,0 +1,76 @@
+"""How much of partitions that are being copied goes from here, and comes here, in a second (KIP-73).
+
+Only replicas that are not in sync are held up, and only those that a topic names; what goes by all that it names
+counts. Measured as Kafka does (its SimpleRate): over some samples of a length, or since the first of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from engine.log_config import EVERY_REPLICA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.log_config import ReplicaNames
+
+NO_LIMIT: Final = 2**63 - 1
+
+
+class Throttle:
+    """Of one broker, for what goes in one direction. `now_ms` is of a clock that nobody sets."""
+
+    __slots__ = ("_broker_id", "_lasts_ms", "_now_ms", "_sample_ms", "_samples", "limit_bytes_per_s")
+
+    def __init__(self, broker_id: int, now_ms: Callable[[], int], *, samples: int, sample_ms: int) -> None:
+        """`samples`, `sample_ms`: replication.quota.window.num, .size.seconds."""
+        self._broker_id = broker_id
+        self._now_ms = now_ms
+        self._sample_ms = sample_ms
+        self._lasts_ms = samples * sample_ms
+        self._samples: deque[tuple[int, int]] = deque(maxlen=samples)  # from when on, and bytes
+        self.limit_bytes_per_s = NO_LIMIT
+
+    def covers(self, named: ReplicaNames, partition: int) -> bool:
+        """Whether this broker's replica of a partition is among those that its topic names."""
+        return bool(named) and (EVERY_REPLICA in named or (partition, self._broker_id) in named)
+
+    def note(self, size_bytes: int) -> None:
+        """So much of what is covered went."""
+        if not size_bytes:
+            return
+        now_ms, samples = self._now_ms(), self._samples
+        self._forget(now_ms)
+        if not samples or samples[-1][0] + self._sample_ms <= now_ms:
+            samples.append((now_ms, 0))
+        samples[-1] = samples[-1][0], samples[-1][1] + size_bytes
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether no more may go for now."""
+        return self.limit_bytes_per_s != NO_LIMIT and self.bytes_per_s > self.limit_bytes_per_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What goes."""
+        now_ms = self._now_ms()
+        self._forget(now_ms)
+        if not self._samples:
+            return 0.0
+        elapsed_ms = max(now_ms - self._samples[0][0], self._sample_ms)
+        return sum(size for _, size in self._samples) * 1000 / elapsed_ms
+
+    def _forget(self, now_ms: int) -> None:
+        samples = self._samples
+        while samples and samples[0][0] + self._lasts_ms <= now_ms:
+            samples.popleft()
+
+
+class Throttles:
+    """Of one broker: of what its followers fetch, and of what it fetches as a follower."""
+
+    def __init__(self, broker_id: int, now_ms: Callable[[], int], *, samples: int, sample_ms: int) -> None:
+        self.leader = Throttle(broker_id, now_ms, samples=samples, sample_ms=sample_ms)
+        self.follower = Throttle(broker_id, now_ms, samples=samples, sample_ms=sample_ms)
