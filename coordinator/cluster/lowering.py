@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.cluster.elections import without_elr
 from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.reassignments import enough_in_sync
 from coordinator.cluster.settlement import min_isr
 from coordinator.metadata import paths
 from coordinator.metadata.store import Put
@@ -33,6 +34,6 @@ def _cleared(image: ClusterImage, after: ClusterImage) -> Iterator[Operation]:
         before = image.topics_by_id[topic_id]
         enough, was_enough = min_isr(after, topic), min_isr(image, before)
         for number, state in enumerate(before.partitions):
-            is_lowered = min(enough, len(state.replicas)) < min(was_enough, len(state.replicas))
+            is_lowered = enough_in_sync(state, enough) < enough_in_sync(state, was_enough)
             if is_lowered and (cleared := without_elr(state)) is not state:
                 yield Put(paths.partition(topic_id, number), encode_partition(cleared), state.version)

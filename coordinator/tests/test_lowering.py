@@ -40,6 +40,14 @@ def test_elrs_stay_where_as_many_are_asked_for(value: str, before: str) -> None:
     assert paths.partition(ID, 0) not in of_topic(value, before)
 
 
+def test_replicas_on_their_way_are_asked_for_by_neither() -> None:
+    """Of three, one of which is added, two are all there are: to ask for two in place of three changes nothing."""
+    image = image_of(replace(SMALL, adding=(3,), elr=(2,)), min_insync_replicas="3")
+    change = ConfigChange(ConfigOperation.SET, KEY, "2")
+    plan = DECIDE.topic_configs(image, "a", [change], replaces=False)
+    assert [one.path for one in plan.operations] == [paths.topic("a")]
+
+
 def test_elrs_are_cleared_before_all_topics_ask_for_fewer_that_say_nothing_themselves() -> None:
     for own, cleared in (({}, [0]), ({"min_insync_replicas": "2"}, [])):
         image = with_broker_configs(image_of(SMALL, state(1, 2, 3), **own), {CLUSTER_DEFAULT: {KEY: "2"}})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from coordinator.cluster.reassignments import enough_in_sync
 from coordinator.cluster.settlement import min_isr
 from engine.api import TopicPartition
 from engine.errors import EngineError
@@ -61,7 +62,7 @@ class ReplicationMetrics:
         for number, (topic, partition, state) in enumerate(self._led(image)):
             if number % PORTION == 0:
                 yield b""
-            asked = min(min_isr(image, topic), len(state.replicas))
+            asked = enough_in_sync(state, min_isr(image, topic))
             found.under_min += len(state.isr) < asked
             found.at_min += len(state.isr) == asked
             if len(state.replicas) > 1:
