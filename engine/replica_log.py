@@ -1,9 +1,11 @@
 """What a partition is to the brokers that follow it."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from engine.api import EpochEnd, PartitionLog, ReadResult
 from engine.log_config import LogConfig
+
+NEVER_MS: Final = -(2**62)
 
 
 class Heard(NamedTuple):
@@ -14,18 +16,44 @@ class Heard(NamedTuple):
     is_outside: bool = False  # of the ISR
 
 
+class Standing:
+    """When a follower last asked for what it asks for as before, and so did not say again (KIP-227); see `fetched_by`
+    for `as_of_ms`. What holds for all of a session is noted once."""
+
+    __slots__ = ("as_of_ms", "at_ms")
+
+    def __init__(self) -> None:
+        self.at_ms = self.as_of_ms = NEVER_MS
+
+    def asked(self, at_ms: int, as_of_ms: int) -> None:
+        """It has, all of it."""
+        self.at_ms, self.as_of_ms = at_ms, as_of_ms
+
+
 class ReplicaLog(PartitionLog, Protocol):
     """One partition as its other replicas see it, which follow this broker."""
 
     config: LogConfig
 
     def fetched_by(
-        self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int, as_of_ms: int
+        self,
+        replica: int,
+        broker_epoch: int,
+        *,
+        leader_epoch: int,
+        offset: int,
+        last_epoch: int,
+        as_of_ms: int,
+        standing: Standing | None = None,
     ) -> Heard:
         """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. It has
-        made its Fetch after `as_of_ms`, see `engine.replication.confirmations`.
+        made its Fetch after `as_of_ms`, see `engine.replication.confirmations`. From now on, until `left_by`, it asks
+        for the same whenever `standing` says so.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
+
+    def left_by(self, replica: int) -> None:
+        """It asks for that no longer, or for something else. Of what is not led here nothing is known."""
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment."""

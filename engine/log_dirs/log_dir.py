@@ -106,6 +106,7 @@ class LogDir:
         self.partitions: dict[TopicPartition, Resident] = {}
         self.names: set[str] = set()  # of partition directories, opened or not
         self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
+        self.role_changes = 0  # of its partitions, and how many were closed: who goes by what they were looks again
         self.is_closing = False
         self.is_nearly_full = False
         self._new_id = shared.new_id

@@ -1,8 +1,9 @@
 """What a follower does to what its leader has: nothing. It appends batches as received, where it is told (KIP-101).
 
-Bytes are not changed, so that the segments of replicas are equal; where a segment begins is the leader's to say. A
-batch that does not continue the log is refused: the two logs part before it, and whoever fetches has to find out where.
-Where compaction may have left gaps they are expected, below an offset that the checkpoint has by then.
+Bytes are not changed, so that the logs of replicas are equal. Where a segment begins is the leader's to say, so that
+segments are equal, too, but for one that began with records that were cut off again. A batch that does not continue the
+log is refused: the two logs part before it, and whoever fetches has to find out where. Where compaction may have left
+gaps they are expected, below an offset that the checkpoint has by then.
 """
 
 from collections.abc import Sequence

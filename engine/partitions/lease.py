@@ -2,6 +2,7 @@
 
 from engine.api import TopicPartition
 from engine.errors import NotLeaderOrFollower
+from engine.replica_log import Standing
 from engine.replication.confirmations import Lease
 from engine.replication.replicas import Replicas
 from engine.roles import Confirming
@@ -29,9 +30,13 @@ class LeaderLease:
         """For how long the leader before may still answer."""
         return self._lease.wait_ms(self._confirming.boot_ms())
 
-    def fetched(self, replica: int, as_of_ms: int) -> None:
+    def fetched(self, replica: int, as_of_ms: int, standing: Standing | None = None) -> None:
         """See `Lease.fetched`."""
-        self._lease.fetched(replica, as_of_ms)
+        self._lease.fetched(replica, as_of_ms, standing)
+
+    def left(self, replica: int) -> None:
+        """See `Lease.left`."""
+        self._lease.left(replica)
 
     def check_takes_alone(self) -> None:
         """Of a record that is acknowledged before others have it. Raises NotLeaderOrFollower."""

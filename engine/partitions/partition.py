@@ -109,12 +109,14 @@ class Partition(Replica):
     def _take_role(self, role: Leader | Follower) -> None:
         self._pending.fail(NotLeaderOrFollower("another leader epoch began before all replicas had it"))
         self._role = role
+        self.log_dir.role_changes += 1
         self.announce_change()
 
     def close(self, error: Callable[[], EngineError]) -> None:
         """Serve nothing from now on: every call, and every append not yet answered, gets the error."""
         if self._closed is None:
             self._closed = error
+            self.log_dir.role_changes += 1
             self._pending.fail(error())
             self.announce_change()
 

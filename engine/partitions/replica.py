@@ -19,7 +19,7 @@ from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.reads import Reads
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
-from engine.replica_log import Heard
+from engine.replica_log import Heard, Standing
 from engine.replication.exchange import Answer, Asked, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
@@ -75,18 +75,34 @@ class Replica(Availability):
         return 0 if lease is None else lease.wait_ms
 
     def fetched_by(
-        self, replica: int, broker_epoch: int, *, leader_epoch: int, offset: int, last_epoch: int, as_of_ms: int
+        self,
+        replica: int,
+        broker_epoch: int,
+        *,
+        leader_epoch: int,
+        offset: int,
+        last_epoch: int,
+        as_of_ms: int,
+        standing: Standing | None = None,
     ) -> Heard:
         """See `engine.replica_log.ReplicaLog`, as of those that follow."""
         asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms())
+        heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), standing)
         if (lease := self.leading().lease) is not None:
-            lease.fetched(replica, as_of_ms)
+            lease.fetched(replica, as_of_ms, standing)
         if heard.has_moved:
             self._moved_on(before, stable)
         return heard
+
+    def left_by(self, replica: int) -> None:
+        """See `engine.replica_log.ReplicaLog`."""
+        role = self._role
+        if isinstance(role, Leader):
+            for one in (role.replicas, role.lease):
+                if one is not None:
+                    one.left(replica)
 
     def check_has_latest(self) -> None:
         """Raises OffsetNotAvailable for a leader that has just begun."""
@@ -97,8 +113,12 @@ class Replica(Availability):
     def learn(self, committed: Committed) -> None:
         """What the metadata says by now. Raises why it is not led here."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
-        if self._known_replicas().learn(committed, self._lag_clock_ms()):
+        replicas = self._known_replicas()
+        version = replicas.version
+        if replicas.learn(committed, self._lag_clock_ms()):
             self._moved_on(before, stable)
+        elif replicas.version != version:
+            self.announce_change()  # what followers have said may count no longer: those who stand by it are heard anew
 
     def propose(self) -> Proposal | None:
         """The ISR that is to be written, if it is to be another one. Raises why it is not led here."""

@@ -8,8 +8,9 @@ Clocks are compared with themselves only, and go on while a machine sleeps (CLOC
 
 from collections.abc import Collection
 
+from engine.replica_log import NEVER_MS, Standing
+
 LEASE_MS = 1500
-NEVER_MS = -(2**62)
 
 
 class Confirmation:
@@ -37,17 +38,25 @@ class Confirmation:
 class Lease:
     """Of one partition, in one epoch of its leader, on its own clock. `is_first`: nobody has led it before."""
 
-    __slots__ = ("_as_of_ms", "_began_at_ms", "_is_first")
+    __slots__ = ("_as_of_ms", "_began_at_ms", "_is_first", "_standing")
 
     def __init__(self, now_ms: int, *, is_first: bool = False) -> None:
         self._began_at_ms = now_ms
         self._is_first = is_first
         self._as_of_ms: dict[int, int] = {}  # by replica
+        self._standing: dict[int, Standing] = {}
 
-    def fetched(self, replica: int, as_of_ms: int) -> None:
+    def fetched(self, replica: int, as_of_ms: int, standing: Standing | None = None) -> None:
         """A Fetch of this partition in this epoch shows what was so then; see `Confirmation`. What its link shows later
-        on says nothing of a partition that it fetches no more."""
+        on says nothing of a partition that it fetches no more, and as much of one that it fetches as before."""
         self._as_of_ms[replica] = as_of_ms
+        if standing is not None:
+            self._standing[replica] = standing
+
+    def left(self, replica: int) -> None:
+        """What it asks from now on says nothing of this partition."""
+        self._as_of_ms[replica] = self._shown_by(replica)
+        self._standing.pop(replica, None)
 
     def wait_ms(self, now_ms: int) -> int:
         """For how long the leader before may still answer."""
@@ -67,4 +76,8 @@ class Lease:
     def _is_shown(self, successors: Collection[int], now_ms: int, has_session: bool) -> bool:
         if not successors:
             return has_session
-        return now_ms - min(self._as_of_ms.get(one, NEVER_MS) for one in successors) < LEASE_MS
+        return now_ms - min(map(self._shown_by, successors)) < LEASE_MS
+
+    def _shown_by(self, replica: int) -> int:
+        as_of_ms, standing = self._as_of_ms.get(replica, NEVER_MS), self._standing.get(replica)
+        return as_of_ms if standing is None else max(as_of_ms, standing.as_of_ms)

@@ -77,6 +77,10 @@ class FetchState:
         self._asked = Asked(self.epoch, log.end_offset, last_epoch, log.high_watermark, log.start_offset)
         return self._asked
 
+    def stands_by(self, asked: Asked) -> bool:
+        """Whether that is asked, and not answered."""
+        return asked == self._asked
+
     def lost(self, asked: Asked) -> None:
         """No answer will come. If one does, it counts as the answer to the same question asked again."""
         if asked == self._asked:

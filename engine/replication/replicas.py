@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
+from engine.replica_log import NEVER_MS, Standing
 from engine.replica_log import Heard as Heard
 from engine.replication.epoch_checks import check_leader_epoch, diverging_end
 from engine.replication.exchange import Asked, LogState
 from engine.replication.progress import Progress
 from engine.roles import Committed as Committed
-
-NEVER_MS = -(2**62)
 
 
 class Proposal(NamedTuple):
@@ -31,13 +30,24 @@ class Proposal(NamedTuple):
 
 class Seen(NamedTuple):
     """A follower as of its last Fetch, replaced as a whole: how far it is and in which life are one statement
-    (KAFKA-15221). `caught_up_at_ms`: when it had all that there was."""
+    (KAFKA-15221). `caught_up_at_ms`: when it had all that there was. `standing`: when it has asked the same again; for
+    as long as it is not heard anew, there is nothing else that it could have got."""
 
     end_offset: int
     broker_epoch: int
     at_ms: int
     leader_end_offset: int
     caught_up_at_ms: int
+    standing: Standing | None = None
+
+    def so_far(self) -> "Seen":
+        """Without what it will ask."""
+        if self.standing is None:
+            return self
+        at_ms, caught_up_at_ms = max(self.at_ms, self.standing.at_ms), self.caught_up_at_ms
+        if self.end_offset >= self.leader_end_offset:
+            caught_up_at_ms = max(caught_up_at_ms, at_ms)
+        return self._replace(at_ms=at_ms, caught_up_at_ms=caught_up_at_ms, standing=None)
 
 
 class FollowerLag(NamedTuple):
@@ -92,9 +102,28 @@ class Replicas:
         """Who else may be elected as long as this broker leads, unless an unclean election is ordered."""
         return (self.maximal_isr | self._committed.eligible) - {self._broker_id}
 
-    def fetched(self, replica: int, broker_epoch: int, asked: Asked, log: LogState, now_ms: int) -> Heard:
+    @property
+    def version(self) -> int:
+        """Of the metadata that it goes by."""
+        return self._committed.version
+
+    def left(self, replica: int) -> None:
+        """It asks for the same no longer."""
+        if replica in self._seen:
+            self._seen[replica] = self._seen[replica].so_far()
+
+    def fetched(
+        self,
+        replica: int,
+        broker_epoch: int,
+        asked: Asked,
+        log: LogState,
+        now_ms: int,
+        standing: Standing | None = None,
+    ) -> Heard:
         """A follower in that life asks. Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch,
         OffsetOutOfRange; it has said nothing then, and nothing of what it holds if the logs part before that."""
+        self.left(replica)
         check_leader_epoch(asked.leader_epoch, self.epoch)
         self._check(replica, broker_epoch)
         diverging = _diverging(asked, log)
@@ -106,7 +135,7 @@ class Replicas:
             caught_up_at_ms = now_ms
         elif before is not None and asked.offset >= before.leader_end_offset:
             caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
-        self._seen[replica] = Seen(asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms)
+        self._seen[replica] = Seen(asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing)
         has_moved = self._progress.note_replica(replica, asked.offset)
         return Heard(None, self._count(now_ms) or has_moved, replica not in self._committed.in_sync)
 
@@ -150,7 +179,7 @@ class Replicas:
         known_offset = max(0, self._end_of(replica))
         if known_offset >= end_offset:
             return FollowerLag(0, 0)
-        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, seen.caught_up_at_ms)
+        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, seen.so_far().caught_up_at_ms)
         return FollowerLag(end_offset - known_offset, now_ms - since_ms)
 
     def _check(self, replica: int, broker_epoch: int) -> None:
@@ -195,7 +224,7 @@ class Replicas:
         """Who is in sync is given time to say how far it is."""
         seen = self._seen.get(replica)
         if seen is not None:
-            return seen.caught_up_at_ms
+            return seen.so_far().caught_up_at_ms
         return self._began_at_ms if replica in self._committed.in_sync else NEVER_MS
 
 

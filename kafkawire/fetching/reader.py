@@ -76,6 +76,14 @@ class FetchReader:
         """Whether there is nothing to tell yet but what is on its way from a tier."""
         return not self.size_bytes and not self._failed and any(load is not None for load in self._cold.values())
 
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether also what there is no room for is looked at."""
+        return False
+
+    def looked(self) -> None:
+        """All that was asked for has been looked at once; what is read from now on has changed since."""
+
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
         """Whether there are records from the target's offset on, told in this reply or not."""
         committed = self._isolation is Isolation.READ_COMMITTED

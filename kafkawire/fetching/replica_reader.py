@@ -12,7 +12,8 @@ from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
     from engine.api import PartitionLog, ReadResult
-    from engine.replica_log import ReplicaLog
+    from engine.replica_log import ReplicaLog, Standing
+    from kafkawire.fetching.link_session import FetchedOver
     from kafkawire.fetching.sessions import FetchTarget
     from kafkawire.messages.fetch import ReplicaState
     from kafkawire.requests.context import RequestContext
@@ -21,25 +22,41 @@ if TYPE_CHECKING:
 class ReplicaReader(FetchReader):
     """For one request of a broker that has proved to be that replica. What it says of itself is taken once."""
 
-    __slots__ = ("_as_of_ms", "_behind", "_heard", "_replica")
+    __slots__ = ("_behind", "_heard", "_link", "_replica", "_standing")
 
     def __init__(
         self,
         context: RequestContext,
         replica: ReplicaState,
-        as_of_ms: int,
+        link: FetchedOver,
+        standing: Standing | None,
         *,
         min_size_bytes: int,
         max_size_bytes: int,
     ) -> None:
-        """`as_of_ms`: when the response before was about to be sent."""
+        """`standing`: of the session, if it has one."""
         super().__init__(
             context, Isolation.READ_UNCOMMITTED, min_size_bytes=min_size_bytes, max_size_bytes=max_size_bytes
         )
         self._replica = replica
-        self._as_of_ms = as_of_ms
+        self._link = link
+        self._standing = standing
         self._heard: set[FetchTarget] = set()
         self._behind: set[FetchTarget] = set()  # of those, of what is not in sync
+
+    @property
+    def looks_at_all(self) -> bool:
+        """What it says of each counts."""
+        return True
+
+    def looked(self) -> None:
+        """Of what it has not named again it has asked the same."""
+        if self._standing is not None:
+            self._standing.asked(self._link.at_ms, self._link.as_of_ms)
+
+    def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
+        """Whatever is written is for followers."""
+        return target.log is not None and target.fetch_offset < target.log.log_end_offset
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
         await cast("ReplicaLog", log).load_for_replica(target.fetch_offset, max(0, target.max_size_bytes))
@@ -51,6 +68,8 @@ class ReplicaReader(FetchReader):
         log = cast("ReplicaLog", found)
         target.log = log
         try:
+            if target not in self._heard:
+                log.left_by(self._replica.replica_id)  # whatever becomes of what it asks now
             log.check_leader_epoch(target.leader_epoch)
             if target not in self._heard:
                 self._heard.add(target)
@@ -74,7 +93,8 @@ class ReplicaReader(FetchReader):
             leader_epoch=target.leader_epoch,
             offset=target.fetch_offset,
             last_epoch=target.last_fetched_epoch,
-            as_of_ms=self._as_of_ms,
+            as_of_ms=self._link.as_of_ms,
+            standing=self._standing,
         )
         if heard.is_outside:
             self._behind.add(target)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
 from engine.api import Isolation
+from kafkawire.fetching.link_session import LINK_SESSION_ID, FetchedOver, LinkSession
 from kafkawire.fetching.reader import FetchReader
 from kafkawire.fetching.replica_reader import ReplicaReader
 from kafkawire.fetching.sessions import (
@@ -28,6 +29,7 @@ from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
     from engine.api import ReadResult
+    from engine.replica_log import ReplicaLog
     from kafkawire.messages.fetch import ReplicaState
     from kafkawire.requests.context import RequestContext
 
@@ -76,12 +78,43 @@ def begin_fetch(
 
 
 def begin_replica_fetch(
-    context: RequestContext, asked: Asked, targets: list[FetchTarget], replica: ReplicaState, as_of_ms: int
-) -> Told | Awaitable[Told]:
-    """The same for another broker, which has no session: it names all that it follows each time. `as_of_ms`: see
-    `ReplicaReader`."""
-    reader = ReplicaReader(context, replica, as_of_ms, **_sizes(context, asked))
-    return _FetchWork(context, asked, targets, None, reader, by_id=True).run()
+    context: RequestContext,
+    asked: Asked,
+    targets: list[FetchTarget],
+    forgotten: Iterable[TargetKey],
+    replica: ReplicaState,
+    link: FetchedOver,
+) -> Told | Awaitable[Told] | ErrorCode:
+    """The same for another broker, whose session is its link's. Without one it names all that it follows each time."""
+    session = _resume_link(context, asked, targets, forgotten, replica, link.session)
+    if isinstance(session, ErrorCode):
+        return session
+    standing = None if session is None else link.session.standing
+    reader = ReplicaReader(context, replica, link, standing, **_sizes(context, asked))
+    return _FetchWork(context, asked, targets, session, reader, by_id=True).run()
+
+
+def _resume_link(
+    context: RequestContext,
+    asked: Asked,
+    targets: list[FetchTarget],
+    forgotten: Iterable[TargetKey],
+    replica: ReplicaState,
+    link: LinkSession,
+) -> FetchSession | ErrorCode | None:
+    if asked.session_id != LINK_SESSION_ID:
+        return None
+    if asked.session_epoch == INITIAL_EPOCH:
+        return link.begin(targets, TargetWatch(context.broker.store.new_waiter()))
+    session = link.resume(asked.session_epoch)
+    if session is None:
+        return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    gone = [*forgotten]
+    for target in filter(None, map(session.targets.get, gone)):
+        if target.log is not None:
+            cast("ReplicaLog", target.log).left_by(replica.replica_id)
+    session.update(targets, gone)
+    return session
 
 
 def _sizes(context: RequestContext, asked: Asked) -> dict[str, int]:
@@ -142,6 +175,7 @@ class _FetchWork:
         try:
             if len(self._unread) <= TARGETS_PER_TURN:
                 self._read(self._unread)
+                self._reader.looked()
                 if not self._reader.unloaded and self._is_answered():
                     return self._told(self._news(self._reader.outcomes.items()))
                 self._unread = []
@@ -160,6 +194,8 @@ class _FetchWork:
                     await trio.lowlevel.checkpoint()
                 if not self._read(turn):
                     break
+            if self._unread:
+                reader.looked()
             if reader.unloaded or not self._is_answered():
                 await reader.load()
                 if not self._is_answered():
@@ -184,7 +220,7 @@ class _FetchWork:
         """Whether there is room for those behind them."""
         session, reader, watch = self._session, self._reader, self._watch
         for target in targets:
-            if session is not None and reader.full:
+            if session is not None and reader.full and not reader.looks_at_all:
                 return False  # the rest keeps its place in the queue
             reader.read(target)
             if watch is not None:

@@ -65,7 +65,7 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     targets = _targets(request, by_id=by_id)
     if _is_replica(context, request):
-        return _replicate(context, request, targets)
+        return _replicate(context, request, targets, _forgotten(request, by_id=by_id))
     begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
     if isinstance(begun, ErrorCode):
         return FetchResponse(error_code=begun)
@@ -73,13 +73,15 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
 
 
 def _replicate(
-    context: RequestContext, request: FetchRequest, targets: list[FetchTarget]
+    context: RequestContext, request: FetchRequest, targets: list[FetchTarget], forgotten: Iterable[TargetKey]
 ) -> FetchResponse | Awaitable[FetchResponse]:
     replica = request.replica_state
     if replica is None or not context.is_broker(replica.replica_id):
         return _refuse_all(targets)
-    as_of_ms = context.broker.followers.fetched(context.connection)
-    begun = begin_replica_fetch(context, request, targets, replica, as_of_ms)
+    link = context.broker.followers.fetched(context.connection)
+    begun = begin_replica_fetch(context, request, targets, forgotten, replica, link)
+    if isinstance(begun, ErrorCode):
+        return FetchResponse(error_code=begun)
     return _respond_to_replica(context, begun) if isinstance(begun, Told) else _respond_to_replica_later(context, begun)
 
 

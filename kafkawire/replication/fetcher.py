@@ -1,7 +1,8 @@
 """Fetches from one leader what this broker follows in one log dir (RULES K21), and does what its answers ask for.
 
 All partitions are asked for at once, and what they get is durable before the next request (RULES K16). What takes
-longer, as a cut or a pause, goes on beside it, and concerns nobody else.
+longer, as a cut or a pause, goes on beside it, and concerns nobody else. A request costs as much as there are
+partitions of which something has changed, here or there: the others go on asking what they asked.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from coordinator.errors import CoordinatorError
 from engine.api import OffsetSpec
 from engine.errors import EngineError, OffsetOutOfRange, StorageError
 from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
+from kafkawire.fetching.sessions import INITIAL_EPOCH
 from kafkawire.messages.fetch import FetchResponse, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsResponse
+from kafkawire.replication.asking import Asking
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
@@ -30,10 +33,11 @@ from kafkawire.replication.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from coordinator.api import Pending
     from engine.api import PendingAppend, TopicPartition
+    from engine.log_dirs.log_dir import LogDir
     from engine.partitions.partition import Partition
     from engine.replication.exchange import Asked
     from engine.replication.fetch_state import Action, FetchState
@@ -71,43 +75,71 @@ class _Taken(NamedTuple):
 class Fetcher:
     """Life: `run` in a task."""
 
-    def __init__(self, leader: int, purpose: str, world: FetchWorld) -> None:
+    def __init__(self, leader: int, purpose: str, log_dir: LogDir, world: FetchWorld) -> None:
         self._leader = leader
         self._purpose = purpose
+        self._log_dir = log_dir
         self._world = world
         self._followed: dict[TopicPartition, bool] = {}  # whether this broker is in sync
+        self._asking = Asking()
+        self._unsettled: dict[TopicPartition, None] = {}  # what is to be asked of it may have changed
+        self._role_changes = log_dir.role_changes
         self._has_news = trio.Event()
 
     def follow(self, partition: TopicPartition, *, is_in_sync: bool) -> None:
         """From the next request on. That of one that is followed already may have another epoch."""
         self._followed[partition] = is_in_sync
+        self._unsettled[partition] = None
         self._has_news.set()
 
     def leave(self, partition: TopicPartition) -> None:
         """It follows another leader, or nobody."""
         self._followed.pop(partition, None)
+        self._unsettled[partition] = None
 
     async def run(self) -> None:
         """Until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 self._has_news = trio.Event()
-                asked = self._questions()
-                if asked:
-                    await self._fetch(asked, nursery)
+                self._settle()
+                if self._asking.standing:
+                    await self._fetch(nursery)
                 else:
                     with trio.move_on_after(self._world.limits.backoff_ms / 1000):
                         await self._has_news.wait()
 
-    def _questions(self) -> dict[TopicPartition, Asked]:
-        found = {}
-        for one, is_in_sync in self._followed.items():
-            log = self._log_of(one)
-            if log is None or (not is_in_sync and self._is_held(log)):
+    def _settle(self) -> None:
+        """What is asked from now on: of each partition what its replica asks for in the role that it has now. Until it
+        can ask it is looked at again."""
+        if self._role_changes != self._log_dir.role_changes:
+            self._role_changes = self._log_dir.role_changes
+            self._unsettled |= dict.fromkeys(self._asking.standing)
+        unsettled, self._unsettled = self._unsettled, {}
+        for one in unsettled:
+            log, standing = self._log_of(one), self._asking.standing.get(one)
+            fetching = None if log is None else log.fetching
+            is_followed = one in self._followed
+            if is_followed and fetching is not None and standing is not None and fetching.stands_by(standing):
                 continue
-            if (question := log.ask()) is not None:
-                found[one] = question
-        return found
+            self._lose(one)
+            if is_followed and not self._ask(one, log):
+                self._unsettled[one] = None
+
+    def _ask(self, partition: TopicPartition, log: Partition | None) -> bool:
+        """Whether it could."""
+        if log is None or (not self._followed[partition] and self._is_held(log)):
+            return False
+        question = log.ask()
+        if question is not None:
+            self._asking.ask(partition, question)
+        return question is not None
+
+    def _lose(self, partition: TopicPartition) -> None:
+        """What is asked of it gets no answer."""
+        question, log = self._asking.drop(partition), self._log_of(partition)
+        if question is not None and log is not None and log.fetching is not None:
+            log.fetching.lost(question)
 
     def _is_held(self, log: Partition) -> bool:
         """Whether nothing is fetched of it for now (RemoteLeaderEndPoint.shouldFollowerThrottle)."""
@@ -121,32 +153,38 @@ class Fetcher:
         except EngineError:
             return None
 
-    async def _fetch(self, asked: Mapping[TopicPartition, Asked], nursery: trio.Nursery) -> None:
+    async def _fetch(self, nursery: trio.Nursery) -> None:
         world = self._world
-        request = fetch_request(world.me(), asked, world.limits)
+        me = world.me()
+        made = self._asking.request(me)
         try:
-            response = await self._call(request, FETCH_VERSION)
+            response = await self._call(fetch_request(me, made, world.limits), FETCH_VERSION)
         except CoordinatorError:
             response = None
         if not isinstance(response, FetchResponse) or response.error_code:
-            self._lose(asked)
-            await trio.sleep(world.limits.backoff_ms / 1000)
+            await self._begin_anew(is_forgotten=made.epoch != INITIAL_EPOCH and response is not None)
             return
-        answers = dict(told(response))
-        unanswered = {one: question for one, question in asked.items() if (one.topic_id, one.partition) not in answers}
-        self._lose(unanswered)
         taken = []
-        for one, question in asked.items():
-            if one not in unanswered:
-                taken += self._answered(one, question, answers[one.topic_id, one.partition], nursery)
+        for place, answer in told(response):
+            if (asked := self._asking.answered(place)) is not None:
+                self._unsettled[asked[0]] = None
+                taken += self._answered(*asked, answer, nursery)
+        if not self._asking.responded(response.session_id):
+            self._lose_all()
         for each in taken:
             await self._finish(each, nursery)
 
-    def _lose(self, asked: Mapping[TopicPartition, Asked]) -> None:
-        for one, question in asked.items():
-            log = self._log_of(one)
-            if log is not None and log.fetching is not None:
-                log.fetching.lost(question)
+    async def _begin_anew(self, *, is_forgotten: bool) -> None:
+        """At once if the leader has forgotten what it was asked, as over another link."""
+        self._asking.reset()
+        self._lose_all()
+        if not is_forgotten:
+            await trio.sleep(self._world.limits.backoff_ms / 1000)
+
+    def _lose_all(self) -> None:
+        for one in [*self._asking.standing]:
+            self._lose(one)
+            self._unsettled[one] = None
 
     def _answered(
         self, partition: TopicPartition, question: Asked, answer: Told, nursery: trio.Nursery

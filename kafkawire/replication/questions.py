@@ -8,23 +8,22 @@ from engine.api import EpochEnd, OffsetSpec
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer
-from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkawire.fetching.link_session import LINK_SESSION_ID
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from engine.api import TopicPartition
-    from engine.replication.exchange import Asked
     from kafkawire.messages.fetch import FetchResponse, PartitionData
     from kafkawire.messages.list_offsets import ListOffsetsResponse
+    from kafkawire.replication.asking import Place, Request
 
 FETCH_VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 10
 MIB: Final = 1024 * 1024
-
-Place = tuple[bytes, int]  # a topic id, and a partition
 
 
 class FetchLimits(NamedTuple):
@@ -45,10 +44,13 @@ class Told(NamedTuple):
     begins_segment: bool
 
 
-def fetch_request(me: ReplicaState, asked: Mapping[TopicPartition, Asked], limits: FetchLimits) -> FetchRequest:
-    """What `me` asks of all these."""
+def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
+    """What `me` asks."""
     topics: dict[bytes, FetchTopic] = {}
-    for one, question in asked.items():
+    forgotten: dict[bytes, ForgottenTopic] = {}
+    for one in made.forgotten:
+        forgotten.setdefault(one.topic_id, ForgottenTopic(topic_id=one.topic_id)).partitions.append(one.partition)
+    for one, question in made.named.items():
         topic = topics.setdefault(one.topic_id, FetchTopic(topic_id=one.topic_id))
         topic.partitions.append(
             FetchPartition(
@@ -66,7 +68,10 @@ def fetch_request(me: ReplicaState, asked: Mapping[TopicPartition, Asked], limit
         max_wait_ms=limits.wait_max_ms,
         min_bytes=limits.min_bytes,
         max_bytes=limits.response_max_bytes,
+        session_id=LINK_SESSION_ID,
+        session_epoch=made.epoch,
         topics=[*topics.values()],
+        forgotten_topics_data=[*forgotten.values()],
     )
 
 

@@ -116,16 +116,17 @@ class Replication:
 
     def _follow(self, partition: TopicPartition, state: PartitionState, nursery: trio.Nursery) -> None:
         try:
-            source = state.leader, self._store.replica(partition).log_dir.disk.path
+            log_dir = self._store.replica(partition).log_dir
         except EngineError:
             return  # its log dir is offline
+        source = state.leader, log_dir.disk.path
         if self._sources.get(partition) != source:
             self._stop_following(partition)
         self._sources[partition] = source
         fetcher = self._fetchers.get(source)
         if fetcher is None:
             number = self._log_dirs.setdefault(source[1], len(self._log_dirs))
-            fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", self._world)
+            fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", log_dir, self._world)
             nursery.start_soon(fetcher.run)
         fetcher.follow(partition, is_in_sync=self._broker_id in state.isr)
 

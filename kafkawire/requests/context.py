@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.config.entries import ConfigCatalogue
     from kafkawire.config.log_levels import LogLevels
     from kafkawire.fetching.cold_loads import ColdLoads
+    from kafkawire.fetching.link_session import FetchedOver
     from kafkawire.fetching.sessions import FetchSessionCache
     from kafkawire.requests.cold_searches import ColdSearches
     from kafkawire.requests.metrics import RequestMetrics
@@ -126,7 +127,7 @@ def cluster_authorizer(
 class FollowerLinks(Protocol):
     """The links over which other brokers fetch; `kafkawire.replication.followers.Followers`."""
 
-    def fetched(self, link: ConnectionInfo) -> int: ...
+    def fetched(self, link: ConnectionInfo) -> FetchedOver: ...
     def responded(self, link: ConnectionInfo) -> None: ...
 
 

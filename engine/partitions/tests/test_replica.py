@@ -66,6 +66,18 @@ async def test_who_waits_is_told_when_something_is_written() -> None:
         assert (leader.log_end_offset, leader.high_watermark) == (1, 0)
 
 
+async def test_who_stands_by_what_it_asked_is_heard_anew_when_the_metadata_says_something_else() -> None:
+    """What it has said may count for nothing any more."""
+    async with running(MemoryFileSystem()) as store:
+        leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
+        waiter.watch(leader)
+        changed = []
+        for version in (1, 2, 2):
+            leader.learn(others(1, 2, version=version).committed)
+            changed.append(waiter.take_changed())
+        assert changed == [[], [leader], []]
+
+
 async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> None:
     async with running(MemoryFileSystem()) as store:
         known = others(1, replicas=(2, 3), min_isr=2)

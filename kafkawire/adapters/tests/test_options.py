@@ -11,6 +11,7 @@ from engine.replication.exchange import Asked
 from kafkawire.adapters.options import coordinator_settings, fetch_limits, link_settings
 from kafkawire.config.broker_config import load
 from kafkawire.messages.fetch import ReplicaState
+from kafkawire.replication.asking import Request
 from kafkawire.replication.questions import fetch_request
 
 enforces = pytest.mark.enforces
@@ -45,7 +46,7 @@ def test_what_followers_ask_for() -> None:
     }
     config, _ = load(given)
     partition = TopicPartition(bytes(16), "t", 0)
-    request = fetch_request(ReplicaState(), {partition: Asked(5, 7, 4, 0, 7)}, fetch_limits(config))
+    request = fetch_request(ReplicaState(), Request(0, {partition: Asked(5, 7, 4, 0, 7)}, ()), fetch_limits(config))
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (70, 20, 9000)
     assert request.topics[0].partitions[0].partition_max_bytes == 3000
     assert link_settings(config, b"secret").limits.reply_max_bytes >= 9000 + config.max_request_size_bytes

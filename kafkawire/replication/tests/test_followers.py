@@ -1,5 +1,8 @@
 """What a link shows: as of when the response before was made, and nothing of another link."""
 
+from engine.api import PartitionLog
+from kafkawire.fetching.link_session import LinkSession
+from kafkawire.fetching.sessions import TargetWatch
 from kafkawire.replication.followers import Followers
 from kafkawire.wire.connection import ConnectionInfo
 
@@ -8,10 +11,57 @@ def test_a_fetch_is_as_old_as_the_response_before_it_on_its_own_link() -> None:
     now_ms = 5
     followers = Followers(lambda: now_ms)
     links = [ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2)]
-    assert followers.fetched(links[0]) < 0
+    assert followers.fetched(links[0]).as_of_ms < 0
     followers.responded(links[0])
     now_ms = 9_000
-    assert followers.fetched(links[0]) == 5
-    assert followers.fetched(links[1]) < 0
+    assert followers.fetched(links[0]).as_of_ms == 5
+    assert followers.fetched(links[1]).as_of_ms < 0
     followers.responded(links[0])
-    assert followers.fetched(links[0]) == 9_000
+    assert followers.fetched(links[0]).as_of_ms == 9_000
+
+
+def test_what_is_fetched_over_a_link_is_forgotten_with_it() -> None:
+    followers = Followers(lambda: 0)
+    link, other = (ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2))
+    waiter = FakeWaiter()
+    session = followers.fetched(link).session
+    begun = session.begin([], TargetWatch(waiter))
+    assert session.resume(1) is begun
+    assert session.resume(1) is None, "it is at 2 by now"
+    assert followers.fetched(link).session is session
+    assert followers.fetched(other).session.resume(1) is None
+    assert not waiter.is_closed
+    del link, session
+    assert waiter.is_closed
+
+
+def test_a_link_has_one_session_at_a_time() -> None:
+    session, before = LinkSession(), FakeWaiter()
+    session.begin([], TargetWatch(before))
+    standing = session.standing
+    again = session.begin([], TargetWatch(FakeWaiter()))
+    assert before.is_closed
+    assert session.standing is not standing, "what was asked in the one before stands no longer"
+    assert session.resume(1) is again
+    again.acquire()
+    assert session.resume(2) is None, "somebody waits for what it brings"
+
+
+class FakeWaiter:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def watch(self, log: PartitionLog) -> None:
+        raise NotImplementedError
+
+    def unwatch(self, log: PartitionLog) -> None:
+        raise NotImplementedError
+
+    def take_changed(self) -> list[PartitionLog]:
+        return []
+
+    async def wait(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.is_closed = True

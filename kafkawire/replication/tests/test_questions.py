@@ -6,12 +6,14 @@ from engine.api import NO_EPOCH, EpochEnd, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked
+from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData, ReplicaState
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kafkawire.replication.asking import Request
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     FetchLimits,
@@ -29,12 +31,15 @@ BATCH = bytes(build_batch([Record(None, b"v")]))
 
 def test_partitions_of_one_topic_are_asked_for_together() -> None:
     asked = {TopicPartition(TOPIC_ID, "t", number): Asked(3, 10 + number, 2, 9, 1) for number in (0, 1)}
-    request = fetch_request(ReplicaState(replica_id=2, replica_epoch=5), asked, FetchLimits())
+    made = Request(7, asked, [TopicPartition(TOPIC_ID, "t", 5), TopicPartition(TOPIC_ID, "t", 6)])
+    request = fetch_request(ReplicaState(replica_id=2, replica_epoch=5), made, FetchLimits())
     [topic] = request.topics
+    [forgotten] = request.forgotten_topics_data
+    assert (forgotten.topic_id, forgotten.partitions) == (TOPIC_ID, [5, 6])
     assert [(one.partition, one.fetch_offset, one.last_fetched_epoch) for one in topic.partitions] == [
         (0, 10, 2), (1, 11, 2)
     ]  # fmt: skip
-    assert (request.session_epoch, request.max_wait_ms) == (-1, 500)
+    assert (request.session_id, request.session_epoch, request.max_wait_ms) == (LINK_SESSION_ID, 7, 500)
 
 
 def test_where_a_segment_begins_comes_over_the_wire() -> None:

@@ -1,0 +1,168 @@
+"""A follower that asks for what it asked before, and does not say it again, is heard as if it had."""
+
+from collections.abc import Collection
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.logs.epochs import EpochHistory, EpochStart
+from engine.replica_log import Standing
+from engine.replication.confirmations import LEASE_MS, Lease
+from engine.replication.exchange import Asked, LogState
+from engine.replication.progress import Progress
+from engine.replication.replicas import Committed, Replicas
+from engine.replication.tests.test_progress import at, ends_of
+
+ME, OTHER, LAG_MAX_MS = 1, 2, 1000
+EPOCHS = EpochHistory([EpochStart(0, 0)])
+
+
+class Leading:
+    """Broker 1 leads; what it writes is durable."""
+
+    def __init__(self) -> None:
+        self.progress = Progress(at(0), has_others=True)
+        committed = Committed(1, frozenset({ME, OTHER}), frozenset({ME, OTHER}), {ME: 1, OTHER: 1}, {ME, OTHER}, 1)
+        self.replicas = Replicas(ME, 0, self.progress, committed, 0, LAG_MAX_MS)
+        self.standing = Standing()
+
+    @property
+    def end(self) -> int:
+        return self.progress.written.offset
+
+    def write(self) -> None:
+        ends = ends_of([1], self.end)
+        self.progress.note_written(ends[-1], ends)
+        self.progress.note_durable(ends[-1])
+
+    def hear(self, offset: int, now_ms: int, standing: Standing | None = None) -> None:
+        log = LogState(EPOCHS, 0, self.end, self.end, self.progress.high_watermark.offset)
+        asked = Asked(0, offset, 0 if offset else -1, 0, 0)
+        self.replicas.fetched(OTHER, 1, asked, log, now_ms, standing)
+
+    def is_dropped(self, now_ms: int) -> bool:
+        """Of the ISR, as late."""
+        proposal = self.replicas.propose(now_ms)
+        return proposal is not None and OTHER not in proposal.in_sync
+
+    def late_ms(self, now_ms: int) -> int:
+        return self.replicas.lags(now_ms)[OTHER].late_ms
+
+
+def test_who_has_all_and_stands_by_it_keeps_up_until_there_is_more() -> None:
+    leading = Leading()
+    leading.hear(0, 0, leading.standing)
+    leading.standing.asked(5_000, 0)
+    leading.write()
+    assert leading.late_ms(5_300) == 300
+    assert not leading.is_dropped(5_000 + LAG_MAX_MS)
+    assert leading.is_dropped(5_001 + LAG_MAX_MS)
+
+
+def test_who_lacks_something_is_late_however_often_it_asks_for_it() -> None:
+    leading = Leading()
+    leading.write()
+    leading.hear(0, 0, leading.standing)
+    leading.standing.asked(5_000, 0)
+    assert leading.late_ms(5_300) == 5_300
+    assert leading.is_dropped(5_000)
+
+
+def test_who_asks_for_it_no_longer_is_not_heard_of() -> None:
+    leading = Leading()
+    leading.hear(0, 0, leading.standing)
+    leading.standing.asked(100, 0)
+    leading.replicas.left(OTHER)
+    leading.standing.asked(5_000, 0)
+    leading.write()
+    assert leading.late_ms(5_300) == 5_200
+
+
+def test_what_stands_is_what_was_asked_last() -> None:
+    """Over another link, or in another session."""
+    leading, before = Leading(), Standing()
+    leading.hear(0, 0, before)
+    leading.hear(0, 100, leading.standing)
+    before.asked(5_000, 0)
+    leading.write()
+    assert leading.late_ms(5_300) == 5_200
+
+
+def is_shown(lease: Lease, others: Collection[int], now_ms: int) -> bool:
+    return lease.is_confirmed(others, now_ms, has_session=False)
+
+
+def test_a_lease_holds_as_long_as_what_was_asked_stands() -> None:
+    lease, standing = Lease(0), Standing()
+    lease.fetched(OTHER, 0, standing)
+    assert not is_shown(lease, [OTHER], LEASE_MS)
+    standing.asked(0, 9_000)
+    assert is_shown(lease, [OTHER], 9_000 + LEASE_MS - 1)
+    assert not is_shown(lease, [OTHER], 9_000 + LEASE_MS)
+    lease.left(OTHER)
+    standing.asked(0, 20_000)
+    assert is_shown(lease, [OTHER], 9_000 + LEASE_MS - 1), "what was shown stays shown"
+    assert not is_shown(lease, [OTHER], 20_000)
+
+
+class Following:
+    """A follower and two leaders that are the same, one of which is told all, and one what has changed."""
+
+    def __init__(self) -> None:
+        self.told_all, self.told_news = Leading(), Leading()
+        self.now_ms = 0
+        self.ends = [(0, 0)]  # of the log, since when
+        self.offset = -1
+        self.has_changed = True
+        self.is_heard = False  # by this Fetch
+        self.may_take = 0
+
+    def write(self) -> None:
+        """While a Fetch waits: it is woken, and looks at what has changed."""
+        for leading in (self.told_all, self.told_news):
+            leading.write()
+        self.ends.append((self.now_ms, self.told_all.end))
+        self.has_changed = True
+
+    def wake(self) -> None:
+        if self.has_changed:
+            if not self.is_heard:
+                self.told_news.hear(self.offset, self.now_ms, self.told_news.standing)
+            self.is_heard, self.has_changed = True, False
+            self.may_take = self.told_news.end - self.offset
+
+    def fetch(self, taken: int) -> None:
+        """It has appended some of what it got."""
+        offset = max(0, self.offset) + min(taken, self.may_take)
+        self.is_heard = self.has_changed or offset != self.offset or offset < self.told_news.end
+        self.offset, self.has_changed = offset, False
+        self.told_all.hear(offset, self.now_ms)
+        if self.is_heard:
+            self.told_news.hear(offset, self.now_ms, self.told_news.standing)
+        self.told_news.standing.asked(self.now_ms, 0)
+        self.may_take = self.told_news.end - offset
+
+    def check(self) -> None:
+        late_ms, late_in_news_ms = (one.late_ms(self.now_ms) for one in (self.told_all, self.told_news))
+        assert late_in_news_ms <= late_ms, "it is heard no later"
+        if late_in_news_ms:
+            since_ms = self.now_ms - late_in_news_ms
+            assert self.offset >= max(end for from_ms, end in self.ends if from_ms <= since_ms), "it had all of that"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["write", "wake", "fetch", "wait"]), st.integers(0, 3)), max_size=40))
+def test_it_is_as_late_as_if_it_had_said_everything(steps: list[tuple[str, int]]) -> None:
+    following = Following()
+    following.fetch(0)
+    for step, amount in steps:
+        following.now_ms += 1
+        match step:
+            case "write":
+                following.write()
+            case "wake":
+                following.wake()
+            case "fetch":
+                following.fetch(amount)
+            case _:
+                following.now_ms += 10 * amount
+        following.check()

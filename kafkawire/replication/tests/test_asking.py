@@ -1,0 +1,102 @@
+"""What a leader is told of what it is asked: what has changed, and so much that it always knows all that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import TopicPartition
+from engine.replication.exchange import Asked
+from kafkawire.fetching.link_session import LINK_SESSION_ID
+from kafkawire.messages.fetch import ReplicaState
+from kafkawire.replication.asking import Asking
+
+PARTITIONS = [TopicPartition(b"t" * 16, "t", number) for number in range(4)]
+ONE, OTHER, *_ = PARTITIONS
+ME = ReplicaState(replica_id=2, replica_epoch=5)
+
+
+def at(offset: int) -> Asked:
+    return Asked(0, offset, 0, 0, 0)
+
+
+def begun() -> Asking:
+    """Two are asked for, and the leader remembers it."""
+    asking = Asking()
+    asking.ask(ONE, at(1))
+    asking.ask(OTHER, at(2))
+    assert asking.request(ME) == (0, {ONE: at(1), OTHER: at(2)}, ())
+    assert asking.responded(LINK_SESSION_ID)
+    return asking
+
+
+def test_what_stands_is_not_said_again() -> None:
+    asking = begun()
+    assert asking.request(ME) == (1, {}, [])
+    asking.responded(LINK_SESSION_ID)
+    assert asking.request(ME) == (2, {}, [])
+    assert asking.standing == {ONE: at(1), OTHER: at(2)}
+
+
+def test_what_is_answered_is_asked_anew_or_forgotten() -> None:
+    asking = begun()
+    for partition in (ONE, OTHER):
+        assert asking.answered((partition.topic_id, partition.partition)) is not None
+    asking.ask(ONE, at(7))
+    assert asking.request(ME) == (1, {ONE: at(7)}, [OTHER])
+    asking.responded(LINK_SESSION_ID)
+    assert asking.request(ME) == (2, {}, []), "it is forgotten once"
+
+
+def test_an_answer_to_nothing_that_is_asked_is_none() -> None:
+    asking = begun()
+    place = ONE.topic_id, ONE.partition
+    assert asking.answered(place) == (ONE, at(1))
+    assert asking.answered(place) is None
+    assert asking.answered((b"o" * 16, 0)) is None
+
+
+def test_a_leader_that_does_not_remember_is_told_all_each_time() -> None:
+    asking = Asking()
+    asking.ask(ONE, at(1))
+    asking.request(ME)
+    assert not asking.responded(0)
+    assert asking.request(ME) == (0, {ONE: at(1)}, ())
+
+
+def test_who_lives_anew_begins_anew() -> None:
+    asking = begun()
+    assert asking.request(ReplicaState(replica_id=2, replica_epoch=6)) == (0, {ONE: at(1), OTHER: at(2)}, ())
+
+
+Step = tuple[str, int, int]
+STEPS = st.tuples(st.sampled_from(["ask", "drop", "request", "lost", "forget"]), st.integers(0, 3), st.integers(0, 9))
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_the_leader_knows_what_is_asked_with_every_request(steps: Sequence[Step]) -> None:
+    asking, known, epoch = Asking(), dict[TopicPartition, Asked](), -1
+    for step, number, offset in steps:
+        partition = PARTITIONS[number]
+        if step == "ask":
+            asking.ask(partition, at(offset))
+        elif step == "drop":
+            asking.drop(partition)
+        elif step == "forget":
+            epoch = -1
+        else:
+            made = asking.request(ME)
+            if made.epoch and made.epoch != epoch:
+                asking.reset()
+                continue
+            epoch = made.epoch + 1
+            known = {**({} if not made.epoch else known), **made.named}
+            for one in made.forgotten:
+                del known[one]
+            assert known == asking.standing
+            if step == "lost":
+                asking.reset()
+            else:
+                asking.responded(LINK_SESSION_ID)

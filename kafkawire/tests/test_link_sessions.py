@@ -1,0 +1,161 @@
+"""Followers name once what they fetch, and then what has changed; their leaders know all that is fetched (KIP-227)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from engine.errors import StorageError
+from kafkawire.messages.delete_topics import DeleteTopicsRequest
+from kafkawire.replication import questions
+from kafkawire.testing import MemoryCluster, open_cluster
+from kafkawire.tests.test_cluster import BROKERS, call, settled
+from kafkawire.tests.test_cluster import create as create_topic
+from kafkawire.tests.test_replication import (
+    TOPIC,
+    acknowledged,
+    create,
+    equal,
+    in_sync,
+    produce,
+    replica,
+    state,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from engine.replication.exchange import Asked
+    from kafkawire.messages.fetch import FetchRequest, ReplicaState
+    from kafkawire.replication.asking import Request
+    from kafkawire.replication.questions import FetchLimits
+
+
+class Seen:
+    """All that followers say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[int, Request]] = []
+        really = questions.fetch_request
+
+        def noting(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
+            self.made.append((me.replica_id, made))
+            return really(me, made, limits)
+
+        monkeypatch.setattr("kafkawire.replication.fetcher.fetch_request", noting)
+
+    def take(self, broker_id: int = 0) -> list[Request]:
+        """By one, or by all."""
+        found = [made for one, made in self.made if broker_id in (0, one)]
+        self.made.clear()
+        return found
+
+    def named(self) -> set[int]:
+        """Numbers of partitions."""
+        return {one.partition for made in self.take() for one in made.named}
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    return Seen(monkeypatch)
+
+
+def follower(cluster: MemoryCluster) -> int:
+    return next(one for one in BROKERS if one != state(cluster).leader)
+
+
+def asked_by(cluster: MemoryCluster, broker_id: int) -> Asked:
+    """What that replica's question is, now."""
+    fetching = replica(cluster, broker_id).fetching
+    assert fetching is not None
+    assert fetching._asked is not None
+    return fetching._asked
+
+
+async def test_what_is_idle_is_named_once(seen: Seen) -> None:
+    async with open_cluster() as (cluster, _):
+        assert await create_topic(cluster, 1, TOPIC, 20, 3) == 0
+        await settled(cluster)
+        await trio.sleep(3)
+        assert seen.named() == set(range(20))
+        await trio.sleep(3)
+        made = seen.take()
+        assert len(made) > 12, "they ask all the time"
+        assert not any(one.named or one.forgotten for one in made)
+        await acknowledged(cluster, b"v")
+        await trio.sleep(3)
+        assert seen.named() == {0}
+        lags = replica(cluster, state(cluster).leader).follower_lags().values()
+        assert [(lag.offsets, lag.late_ms) for lag in lags] == [(0, 0)] * 2
+
+
+async def test_who_has_asked_once_stays_in_sync_for_as_long_as_it_asks(seen: Seen) -> None:
+    async with open_cluster(replica_lag_time_max_ms="2000") as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"first")
+        for _ in range(3):
+            await trio.sleep(30)
+            begun_s = trio.current_time()
+            await acknowledged(cluster, b"v")
+            assert trio.current_time() - begun_s < 0.1
+        assert all(one.broker.metrics.replication.isr_shrinks == 0 for one in cluster.brokers.values())
+
+
+async def test_over_another_link_all_is_named_again(seen: Seen) -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        seen.take()
+        cluster.brokers[state(cluster).leader].broker.end_links()
+        await acknowledged(cluster, b"after")
+        assert {one.epoch for one in seen.take()} >= {0}
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+
+
+async def test_what_takes_no_records_is_forgotten_and_no_longer_in_sync(seen: Seen) -> None:
+    async with open_cluster(replica_lag_time_max_ms="2000") as (cluster, _):
+        await create(cluster)
+        assert await create_topic(cluster, 1, "other", 6, 3) == 0
+        await acknowledged(cluster, b"before")
+        await trio.sleep(1)
+        silent = follower(cluster)
+        seen.take()
+        replica(cluster, silent).close(lambda: StorageError("its disk is gone"))
+        await trio.sleep(1)
+        assert [one.topic for made in seen.take(silent) for one in made.forgotten] == [TOPIC]
+        assert (await produce(cluster, b"without it")).error_code == 0
+        assert silent not in state(cluster).isr
+
+
+async def test_who_has_another_role_asks_no_more_as_before_with_the_very_next_request(seen: Seen) -> None:
+    """Or its old leader would take it for one who knows of no other (RULES K24): whatever its broker has seen of the
+    metadata by then."""
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        await trio.sleep(1)
+        one = follower(cluster)
+        log, epoch = replica(cluster, one), state(cluster).leader_epoch
+        before = asked_by(cluster, one)
+        seen.take()
+        log.follow(log.config, epoch + 1)
+        await trio.sleep(0.6)
+        made = next(made for made in seen.take(one) if made.named or made.forgotten)
+        assert [question.leader_epoch for question in made.named.values()] == [epoch + 1]
+        assert before.leader_epoch == epoch
+
+
+async def test_a_topic_that_is_deleted_is_asked_for_no_longer(seen: Seen) -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        assert await create_topic(cluster, 1, "other", 3, 3) == 0
+        await settled(cluster)
+        await trio.sleep(1)
+        reply = await call(cluster, 1, DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=10_000), 5)
+        assert reply.responses[0].error_code == 0
+        await settled(cluster)
+        await trio.sleep(2)
+        seen.take()
+        await trio.sleep(2)
+        assert not any(made.named or made.forgotten for made in seen.take())
