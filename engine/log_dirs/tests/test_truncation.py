@@ -141,6 +141,30 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
             assert rest == [b"new 4", b"new 5"][: len(rest)]
 
 
+@pytest.mark.parametrize("seed", [None, *range(3)])
+async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | None) -> None:
+    """The journal has rows of each of them that begin behind where it is cut: all of them are announced."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        logs = [await open_orders(store, ROLLING), await store.open_partition(OTHER, ROLLING, 0)]
+        for number in range(9):
+            for log in logs:
+                await append(log, b"value %d" % number)
+            if number == 5:
+                await trio.sleep(70)
+        begun = len(filesystem.operations)
+        cut = await store.truncate_partitions({ORDERS: 2, OTHER: 3}, below_sealed=True)
+        assert cut == [None, None]
+    operations = list(filesystem.operations)
+    for count in range(begun, len(operations) + 1):
+        image, problems = MemoryFileSystem.replayed(operations[:count]), list[str]()
+        image.crash(None if seed is None else random.Random(seed * 1000 + count))
+        async with running(image, problems=problems) as store:
+            assert await read_all(await open_orders(store, ROLLING, leader_epoch=1)) in (values(9), values(2))
+            assert await read_all(await store.open_partition(OTHER, ROLLING, 1)) in (values(9), values(3))
+        assert not problems
+
+
 async def test_j2_nothing_behind_a_synced_barrier_comes_back() -> None:
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:

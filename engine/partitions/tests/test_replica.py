@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from engine.api import Following, Isolation, Leadership
-from engine.batches.batch import parse_header
+from engine.batches.batch import Record, build_batch, parse_header
 from engine.errors import NotEnoughReplicas, NotLeaderOrFollower
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import LogConfig
@@ -16,7 +16,7 @@ from engine.replication.exchange import Answer, Asked
 from engine.replication.fetch_state import Take
 from engine.roles import Others
 from engine.store import SegmentStore
-from engine.tests.helpers import ORDERS, batch, bytes_of, read_all, running
+from engine.tests.helpers import NOW_MS, ORDERS, batch, bytes_of, read_all, running
 
 CONFIG = LogConfig()
 
@@ -76,6 +76,29 @@ async def test_who_stands_by_what_it_asked_is_heard_anew_when_the_metadata_says_
             leader.learn(others(1, 2, version=version).committed)
             changed.append(waiter.take_changed())
         assert changed == [[], [leader], []]
+
+
+def produced(sequence: int) -> memoryview:
+    return memoryview(build_batch([Record(None, b"%d" % sequence, NOW_MS)], producer=(9, 0, sequence)))
+
+
+async def test_duplicate_before_hw() -> None:
+    """Sequence 5 is in the log, and 3 is cut off: retries of it, rounds later, wait as the original does, for 3 or for
+    an ISR without it. There is one copy."""
+    async with running(MemoryFileSystem()) as store:
+        leader = await leading(store, others(1, 2, 3))
+        originals = [leader.append(produced(sequence), acks=-1) for sequence in range(6)]
+        await leader.append(memoryview(batch(b"another round")), acks=1).wait()
+        assert not fetch(leader, 2, 7).has_moved
+        assert fetch(leader, 3, 5).has_moved
+        assert [one.is_settled for one in originals] == [True] * 5 + [False]
+        retries = [leader.append(produced(5), acks=-1) for _ in range(2)]
+        assert (await leader.append(produced(4), acks=-1).wait()).base_offset == 4
+        assert (await leader.append(produced(5), acks=1).wait()).base_offset == 5
+        assert not any(one.is_settled for one in retries)
+        leader.learn(others(1, 2, replicas=(3,), version=2).committed)
+        assert [(await one.wait()).base_offset for one in (originals[5], *retries)] == [5, 5, 5]
+        assert (leader.high_watermark, leader.log_end_offset) == (7, 7)
 
 
 async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> None:

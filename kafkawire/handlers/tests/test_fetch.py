@@ -207,9 +207,11 @@ async def diverged_log(broker: Broker) -> None:
     ("last_epoch", "offset", "diverging"),
     [(0, 2, (-1, -1)), (2, 3, (-1, -1)), (0, 3, (0, 2)), (1, 2, (0, 2)), (-1, 3, (-1, -1)), (-2, 3, (-1, -1))],
 )
-async def test_who_read_what_is_not_here_is_told_where_the_logs_part(
+async def test_kip_320_who_read_what_is_not_here_is_told_where_the_logs_part(
     last_epoch: int, offset: int, diverging: tuple[int, int]
 ) -> None:
+    """KIP-320: a consumer that has read 0 to 2 before an unclean election goes back to 2, where the epoch that it read
+    ends by now; a log that was cut and has grown again is not taken for the same."""
     async with open_handlers() as broker:
         await diverged_log(broker)
         asked = partition(0, offset)
