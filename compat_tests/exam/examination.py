@@ -48,6 +48,7 @@ NAMED_CASES = (
     "tiering/tests/test_partition_tier.py",
     "kafkawire/adapters/tests/test_tier_deletions.py",
     "engine/log_dirs/tests/test_local_starts.py",
+    "engine/log_dirs/tests/test_truncation.py::test_j2_every_crash_state_of_a_truncation_of_several_logs",
     "engine/commit/tests/test_group_committer.py",
     "engine/partitions/tests/test_joining.py",
     "engine/partitions/tests/test_replica.py",

@@ -44,7 +44,7 @@ from coordinator.errors import (
 from coordinator.metadata import paths
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import ANY_VERSION, Create, Delete, MetadataStore, Put
-from coordinator.runtime import Coordinator, CoordinatorSettings
+from coordinator.runtime import RECONNECT_PAUSE_S, Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
 from coordinator.testing_image import epochs_led
 
@@ -439,6 +439,25 @@ async def test_a_late_watch_delays_the_image_and_misses_nothing() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == one.coordinator.image.topics
         assert two.host.epochs == {("b", 0): 0}
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_was_cut_off_catches_up_when_it_is_connected_again_without_a_further_event() -> None:
+    """A watch is gone with its connection, and a change that came meanwhile may be the last for long."""
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
+        await trio.testing.wait_all_tasks_blocked()
+        two.store.disconnected = True
+        await trio.testing.wait_all_tasks_blocked()
+        await one.coordinator.create_topic("a", assignments={0: [2]})
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.coordinator.image.topics == {}
+        two.store.disconnected = False
+        ensemble.settle()  # the server that it comes to has the change
+        await trio.sleep(2 * RECONNECT_PAUSE_S)
+        assert two.coordinator.image.topics == one.coordinator.image.topics
+        assert two.host.epochs == {("a", 0): 0}
         nursery.cancel_scope.cancel()
 
 
