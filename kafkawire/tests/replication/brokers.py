@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER
@@ -73,10 +74,10 @@ def of_a_leader(world: World, one: int, role: Leads, limits: Limits) -> Iterator
 
 def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World]]:
     broker = world.broker(one)
+    for late in _late(one, broker, role):
+        told = " and ".join(map(str, sorted(late)))
+        yield f"{one} finds {told} late", _proposes(world, one, role, late)
     if role.proposed is None:
-        for other in broker.known.image.partition.replicas:
-            if other != one and (late := _late(broker, role, other)) is not None:
-                yield f"{one} finds {other} late", _proposes(world, one, late)
         yield f"{one} proposes", _proposes(world, one, role)
         return
     yield f"{one} is answered by a deposed server", _sees_the_same(world, one, role)
@@ -84,23 +85,24 @@ def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World
         yield f"{one} proposes again", _proposes(world, one, role)
 
 
-def _late(broker: Broker, role: Leads, other: int) -> Leads | None:
-    """With another follower that has not had all there is for long."""
-    seen = {follower: row for follower, *row in role.seen}
-    if other not in seen:
-        return None if role.are_late or other not in broker.known.image.partition.isr else role._replace(are_late=True)
-    end, epoch, is_late = seen[other]
-    if is_late or end >= len(broker.log):
-        return None
-    rows = (row for row in role.seen if row[0] != other)
-    return role._replace(seen=tuple(sorted((*rows, (other, end, epoch, True)))))
+def _late(one: int, broker: Broker, role: Leads) -> Iterator[frozenset[int]]:
+    """Who may be late, by the clock that is not here: any that have not all there is, but all or none of whom nothing
+    was heard. That lasts for one step, as it may be found again."""
+    ends = {other: end for other, end, _ in role.seen}
+    behind = [frozenset({other}) for other, end in ends.items() if end < len(broker.log)]
+    silent = frozenset(broker.known.image.partition.isr) - {one} - ends.keys()
+    groups = [*behind, silent] if silent else behind
+    for count in range(1, len(groups) + 1):
+        for some in combinations(groups, count):
+            yield frozenset[int]().union(*some)
 
 
-def _proposes(world: World, one: int, role: Leads) -> World:
+def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozenset()) -> World:
+    """Who has proposed already counts anew, and waits no more for who is late and may be in the ISR by no means."""
     broker = world.broker(one)
     disk = Disk(broker)
-    replicas = leading(broker, one, role, disk)
-    proposal = replicas.propose(NOW_MS)
+    replicas = leading(broker, one, role, disk, late)
+    proposal = None if late and role.proposed is not None else replicas.propose(NOW_MS)
     world = world.with_broker(one, disk.back(broker, led(replicas)))
     if proposal is None:
         return world

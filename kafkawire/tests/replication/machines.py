@@ -82,17 +82,18 @@ class Disk:
         )
 
 
-def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk) -> Replicas:
+def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: frozenset[int] = frozenset()) -> Replicas:
+    """`late`: who is, for now."""
     found = Replicas.__new__(Replicas)
     found._broker_id, found.epoch, found.epoch_start = broker_id, role.epoch, role.epoch_start
     found._progress, found._committed = disk.progress, committed(broker.known)
-    found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if role.are_late else NOW_MS
+    found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if late - {row[0] for row in role.seen} else NOW_MS
     found._proposed, found._seen = None, {}
     if role.proposed is not None:
         version, in_sync, added = role.proposed
         found._proposed = Proposal(version, frozenset(in_sync), dict(added))
-    for one, end, epoch, is_late in role.seen:
-        found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if is_late else NOW_MS)
+    for one, end, epoch in role.seen:
+        found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if one in late else NOW_MS)
     disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._seen.items()}
     disk.progress.set_in_sync((), is_enough=False)
     found._count(NOW_MS)
@@ -100,16 +101,12 @@ def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk) -> Replicas
 
 
 def led(replicas: Replicas) -> Leads:
-    seen = tuple(
-        (one, seen.end_offset, seen.broker_epoch, seen.caught_up_at_ms == NEVER)
-        for one, seen in sorted(replicas._seen.items())
-    )
+    seen = tuple((one, seen.end_offset, seen.broker_epoch) for one, seen in sorted(replicas._seen.items()))
     proposed = replicas._proposed
     return Leads(
         replicas.epoch,
         replicas.epoch_start,
         seen,
-        replicas._began_at_ms == NEVER,
         None if proposed is None else (proposed.version, _ordered(proposed.in_sync), _ordered(proposed.added.items())),
     )
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from operator import le
+from sys import intern
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER, BrokerState
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from kafkawire.tests.replication.world import Broker, Image, Log, Write
 
 Step = tuple[str, World]
+Spent = tuple[int, int, int, int]  # of what limits allow
 
 
 def steps(world: World, limits: Limits) -> Iterator[Step]:
@@ -214,42 +217,71 @@ def walk(limits: Limits, told: Sequence[str]) -> World:
     for one in range(1, limits.brokers + 1):
         world = brokers.learns(world, one)
     for name in told:
-        world = judged(world, normal(dict(steps(world, limits))[name], limits), limits)
+        world = _after(world, dict(steps(world, limits))[name], limits)
     return world
+
+
+def _after(before: World, world: World, limits: Limits) -> World:
+    """As it is known again: a write that changes nothing now never will, as something else is newer by then."""
+    writes = tuple(one for one in world.writes if _carried_out(world, one) is not world)
+    return judged(before, normal(world._replace(writes=writes), limits), limits)
+
+
+class _Known:
+    """Worlds that were met, by fingerprint, and how. One in which more is left that limits allow has all that follows
+    from the same one with less."""
+
+    def __init__(self, first: World) -> None:
+        self._spent: dict[int, list[Spent]] = {}
+        self._came_from: dict[int, tuple[int, str] | None] = {}
+        self.is_new(first)
+        self._came_from[hash(first)] = None
+
+    def __len__(self) -> int:
+        return len(self._came_from)
+
+    def is_new(self, world: World) -> bool:
+        """Whether it is none of them, and none of them has more left."""
+        spent = world.appends, world.crashes, world.late, world.unknowns
+        known = self._spent.setdefault(hash(world._replace(appends=0, crashes=0, late=0, unknowns=0)), [])
+        if any(all(map(le, other, spent)) for other in known):
+            return False
+        known.append(spent)
+        return True
+
+    def note(self, world: World, before: World, step: str) -> None:
+        self._came_from[hash(world)] = hash(before), intern(step)
+
+    def way_to(self, world: World) -> tuple[str, ...]:
+        way, fingerprint = list[str](), hash(world)
+        while (step := self._came_from[fingerprint]) is not None:
+            fingerprint, name = step
+            way.append(name)
+        return tuple(reversed(way))
 
 
 def explore(scene: Scene, tell: Callable[[str], None] | None = None) -> Outcome:
     """All that may happen in a scene, short ways first."""
     limits, told, states_max = scene
     first = walk(limits, told)
-    came_from: dict[int, tuple[int, str] | None] = {hash(first): None}
-    layer, depth = [first], 0
+    known, layer, depth = _Known(first), [first], 0
     while layer:
         following: list[World] = []
         for world in layer:
             for name, next_world in steps(world, limits):
-                reached = judged(world, normal(next_world, limits), limits)
-                fingerprint = hash(reached)
-                if fingerprint in came_from:
+                reached = _after(world, next_world, limits)
+                if not known.is_new(reached):
                     continue
-                came_from[fingerprint] = (hash(world), name)
+                known.note(reached, world, name)
                 if reached.wrong is not None:
-                    return Outcome(len(came_from), reached.wrong, _way_to(fingerprint, came_from), depth + 1)
+                    return Outcome(len(known), reached.wrong, known.way_to(reached), depth + 1)
                 following.append(reached)
-            if len(came_from) > states_max:
-                return Outcome(len(came_from), depth=depth, is_complete=False)
+            if len(known) > states_max:
+                return Outcome(len(known), depth=depth, is_complete=False)
         layer, depth = following, depth + 1
         if tell is not None:
-            tell(f"after {depth} steps: {len(came_from)} states, {len(layer)} new")
-    return Outcome(len(came_from), depth=depth)
-
-
-def _way_to(fingerprint: int, came_from: dict[int, tuple[int, str] | None]) -> tuple[str, ...]:
-    way: list[str] = []
-    while (step := came_from[fingerprint]) is not None:
-        fingerprint, name = step
-        way.append(name)
-    return tuple(reversed(way))
+            tell(f"after {depth} steps: {len(known)} states, {len(layer)} new")
+    return Outcome(len(known), depth=depth)
 
 
 def main() -> None:

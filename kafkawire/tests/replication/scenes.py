@@ -54,6 +54,7 @@ QUICK = {
 }
 ALL = 2**62
 DEEP = {
+    # Two elections, each broker crashes, an outcome is unknown; any number of messages is lost.
     "two brokers, three appends": Scene(Limits(appends=3, late=0), states=ALL),
     "two brokers, a late message": Scene(QUIET._replace(elections=2, appends=2, lives=1, late=1), states=ALL),
     "two brokers, not synced": Scene(Limits(synced=False, late=0, unknowns=0), states=ALL),

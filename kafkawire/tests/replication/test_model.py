@@ -30,7 +30,7 @@ def test_nothing_is_lost(name: str) -> None:
     scene = QUICK[name]
     outcome = explore(scene._replace(states=min(scene.states, 3_000)))
     assert outcome.wrong is None, outcome.way
-    assert outcome.states > 900
+    assert outcome.is_complete or outcome.states > 900
 
 
 def _asks_at_once(self: FetchState, log: LogState) -> Asked | None:

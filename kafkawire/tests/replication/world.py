@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.api import BrokerInfo, BrokerState, PartitionState
+from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
 from coordinator.cluster.elections import Electorate
 
 Record = tuple[int, int]  # the epoch it was written in, and which one it is
@@ -110,13 +110,12 @@ class Known(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """What a leader's machine holds. `seen`: of each follower that has fetched its end, its life, and whether it is
-    late; `are_late`: the others are. `proposed`: version, ISR, who is added in which life."""
+    """What a leader's machine holds. `seen`: of each follower that has fetched its end, and its life; `proposed`:
+    version, ISR, who is added in which life."""
 
     epoch: int
     epoch_start: int
-    seen: tuple[tuple[int, int, int, bool], ...] = ()
-    are_late: bool = False
+    seen: tuple[tuple[int, int, int], ...] = ()
     proposed: tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]] | None = None
 
 
@@ -210,25 +209,59 @@ def beginning(limits: Limits) -> World:
 
 
 def normal(world: World, limits: Limits) -> World:
-    """The same world with the smallest versions, and without what makes no difference any more."""
-    versions = {world.newest.version, *(one.version for one in world.writes)}
-    for one in world.brokers:
-        if isinstance(one.role, Leads):
-            versions.add(one.known.version)
-            if one.role.proposed is not None:
-                versions.add(one.role.proposed[0])
-    ranks = {version: rank for rank, version in enumerate(sorted(versions))}
-    brokers = tuple(_renumbered(one, ranks, limits) for one in world.brokers)
-    writes = tuple(one._replace(version=ranks[one.version]) for one in world.writes)
-    newest = world.newest._replace(version=ranks[world.newest.version])
-    return world._replace(newest=newest, brokers=brokers, writes=writes)
+    """The same world without what makes no difference any more: of a version, whether it is the newest; of a record,
+    which others are it."""
+    newest = world.newest
+    writes = tuple(one._replace(version=int(one.version == newest.version)) for one in world.writes)
+    brokers = tuple(_without_history(world, one, limits) for one in range(1, len(world.brokers) + 1))
+    world = world._replace(newest=newest._replace(version=1), brokers=brokers, writes=writes)
+    return _renumbered(world) if world.appends > 1 else world
 
 
-def _renumbered(broker: Broker, ranks: dict[int, int], limits: Limits) -> Broker:
-    role, heard = broker.role, broker.heard if limits.remembers else ()
+def _without_history(world: World, one: int, limits: Limits) -> Broker:
+    """Of what it knows a leader goes by who is in sync and who serves, and by whether it is new."""
+    broker, newest = world.broker(one), world.newest
+    heard, role = broker.heard if limits.remembers else (), broker.role
     if not isinstance(role, Leads):
+        is_gone = not broker.is_running and _is_gone(newest.image, one, limits)
+        broker = broker._replace(log=(), durable=0, high_watermark=0, starts=()) if is_gone else broker
         return broker._replace(known=NOTHING, heard=heard)
-    known = broker.known._replace(version=ranks[broker.known.version])
+    is_new = int(broker.known.version == newest.version)
+    known = Known(is_new, newest.number if is_new else _as_led_by(broker.known.number))
     if role.proposed is not None:
-        role = role._replace(proposed=(ranks[role.proposed[0]], *role.proposed[1:]))
+        role = role._replace(proposed=(is_new, *role.proposed[1:]))
     return broker._replace(known=known, role=role, heard=heard)
+
+
+def _is_gone(image: Image, one: int, limits: Limits) -> bool:
+    """Whether a broker that does not run never comes back, and nobody counts on its log."""
+    epoch, state = image.members[one - 1]
+    listed = {*image.partition.isr, *image.partition.elr}
+    return epoch >= limits.lives and state is BrokerState.FENCED and one not in listed
+
+
+@cache
+def _as_led_by(number: int) -> int:
+    """What of an image a leader goes by that has learnt nothing since."""
+    image = _images[number]
+    partition = PartitionState(NO_LEADER, 0, image.partition.isr, image.partition.replicas)
+    return number_of(image._replace(partition=partition))
+
+
+def _renumbered(world: World) -> World:
+    logs = [*(one.log for one in world.brokers), world.acked]
+    logs += [one.answer[2] for one in world.messages if one.answer is not None]
+    used = sorted({record[1] for log in logs for record in log})
+    if used == [*range(len(used))]:
+        return world
+    ranks = {which: rank for rank, which in enumerate(used)}
+
+    def again(log: Log) -> Log:
+        return tuple((epoch, ranks[which]) for epoch, which in log)
+
+    brokers = tuple(one._replace(log=again(one.log)) for one in world.brokers)
+    messages = tuple(
+        one if one.answer is None else one._replace(answer=(*one.answer[:2], again(one.answer[2])))
+        for one in world.messages
+    )
+    return world._replace(brokers=brokers, messages=messages, acked=again(world.acked))
