@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from coordinator.api import INTERNAL_TOPICS, PartitionState
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import PartitionProduceResponse
 from kafkawire.requests.errors import ErrorCode
@@ -35,22 +36,33 @@ ELSEWHERE = frozenset(
 TOO_FEW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
+def newest(known: PartitionState | None, told: PartitionState | None) -> PartitionState | None:
+    """What a client believes: whoever is told of an older epoch than it knows stays with that (KIP-320)."""
+    if known is None or (told is not None and told.leader_epoch >= known.leader_epoch):
+        return told
+    return known
+
+
 @dataclass
 class Way(Network):
-    """The way of one client to whoever leads a partition."""
+    """The way of one client to whoever leads a partition. Who asks for a coordinator is told of no epochs, and believes
+    what it is told last."""
 
     machines: Machines = field(kw_only=True)
     target: Target = field(kw_only=True)
     rng: Random = field(kw_only=True)
+    keeps_epochs: bool = True
     broker_id: int = 0  # that it leads to now
+    _known: PartitionState | None = None
 
     def connect(self, client_id: str) -> Connection:
         """Errors: ConnectionRefusedError, one of LOST."""
-        leader = self.machines.told_leader(self.target, self.rng)
-        if leader is None:
+        told = self.machines.told(self.target, self.rng)
+        self._known = newest(self._known, told) if self.keeps_epochs else told
+        if self._known is None or self._known.leader not in self.machines.all:
             raise ConnectionRefusedError("nobody leads")
-        connection = self.machines.all[leader].doors.connect(client_id)
-        self.broker_id = leader
+        connection = self.machines.all[self._known.leader].doors.connect(client_id)
+        self.broker_id = self._known.leader
         return connection
 
     def disconnect(self, connection: Connection) -> None:
@@ -64,8 +76,9 @@ class Way(Network):
 
 def on_the_way(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:
     """What a client of that partition shares with all others, but for the network."""
-    way = Way(next(iter(machines)).world, machines=machines, target=target, rng=shared.rng(f"{name} finds"))
-    return replace(shared, network=way)
+    world, rng = next(iter(machines)).world, shared.rng(f"{name} finds")
+    keeps_epochs = target.topic not in INTERNAL_TOPICS
+    return replace(shared, network=Way(world, machines=machines, target=target, rng=rng, keeps_epochs=keeps_epochs))
 
 
 @dataclass

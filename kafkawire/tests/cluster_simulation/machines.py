@@ -120,11 +120,10 @@ class Machines:
 
     # As clients find them
 
-    def told_leader(self, target: Target, rng: Random) -> int | None:
+    def told(self, target: Target, rng: Random) -> PartitionState | None:
         """As one of those that answer would tell in a Metadata response."""
         images = [one.broker.coordinator.image for one in self if one.broker is not None and one.world.is_running]
-        state = rng.choice(images).partition(*target) if images else None
-        return None if state is None or state.leader not in self.all else state.leader
+        return rng.choice(images).partition(*target) if images else None
 
     def epoch_told_by(self, broker_id: int, target: Target) -> int:
         """The epoch in which that broker leads a partition, as far as it knows; -1: it does not."""
