@@ -14,7 +14,8 @@ from kafkawire.tests.simulation.command import Simulation, Sum, main
 
 
 def summary(total: Sum) -> str:
-    return f"{total.seeds}, {total.operations} operations, {total.lives} lives, {total.faults} faults that bit"
+    counts = "".join(f", {count} {name}" for name, count in total.counts.items())
+    return f"{total.seeds}, {total.operations} operations, {total.lives} lives, {total.faults} faults that bit{counts}"
 
 
 THREE_BROKERS = Simulation(

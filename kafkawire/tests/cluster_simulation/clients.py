@@ -13,7 +13,7 @@ from coordinator.api import INTERNAL_TOPICS, PartitionState
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import PartitionProduceResponse
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.cluster_simulation.machines import CONNECTIONS_PER_BROKER, Machines
+from kafkawire.tests.cluster_simulation.machines import Machines
 from kafkawire.tests.simulation.group_committer import Committer
 from kafkawire.tests.simulation.group_history import AWAY
 from kafkawire.tests.simulation.history import Outcome, Place, Read
@@ -66,7 +66,7 @@ class Way(Network):
         return connection
 
     def disconnect(self, connection: Connection) -> None:
-        self.machines.all[connection.number // CONNECTIONS_PER_BROKER].doors.disconnect(connection)
+        self.machines.asked_by(connection).doors.disconnect(connection)
 
     @property
     def epoch(self) -> int:

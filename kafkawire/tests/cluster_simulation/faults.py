@@ -11,6 +11,7 @@ from random import Random
 import trio
 
 from kafkawire.tests.cluster_simulation.machines import BROKERS, Machine, Machines
+from kafkawire.tests.cluster_simulation.moves import Mover
 from kafkawire.tests.cluster_simulation.plan import FaultKind, Plan
 from kafkawire.tests.cluster_simulation.wires import Direction
 from kafkawire.tests.simulation.faults import wait_for_load
@@ -30,6 +31,7 @@ class Faults:
     plan: Plan
     machines: Machines
     history: History
+    mover: Mover
     chosen: frozenset[int]
     bitten: list[FaultKind] = field(default_factory=list)
 
@@ -58,6 +60,7 @@ class Faults:
             FaultKind.STALLED_DISK: self._stall,
             FaultKind.STORE_LOST: self._lose_session,
             FaultKind.STORE_LAGS: self._lag,
+            FaultKind.MOVE: self._move,
         }
         handler = handlers.get(kind)
         if handler is None:
@@ -159,6 +162,11 @@ class Faults:
         store.lagging = store.has_deposed_leader = False
         store.advance()
         return True
+
+    # Replicas
+
+    async def _move(self, _kind: FaultKind, rng: Random) -> bool:
+        return await self.mover.move(rng.choice(self.plan.movable), rng)
 
     # Disks
 

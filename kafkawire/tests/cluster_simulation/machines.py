@@ -120,6 +120,10 @@ class Machines:
 
     # As clients find them
 
+    def asked_by(self, connection: Connection) -> Machine:
+        """To whom it leads."""
+        return self.all[connection.number // CONNECTIONS_PER_BROKER]
+
     def told(self, target: Target, rng: Random) -> PartitionState | None:
         """As one of those that answer would tell in a Metadata response."""
         images = [one.broker.coordinator.image for one in self if one.broker is not None and one.world.is_running]

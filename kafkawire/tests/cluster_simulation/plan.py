@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
+from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.metadata.fake import Faults as StoreFaults
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan
@@ -38,10 +39,11 @@ class FaultKind(Enum):
     STORE_LAGS = "one reads old metadata"
     SLOW_DISK = "one has a slow disk"
     STALLED_DISK = "a leader's disk stalls, and the leader dies"
+    MOVE = "a partition moves to other replicas"
 
 
 # Most bugs of replication need that somebody else leads, and one of these brings it about.
-MOVES = (
+FAILOVERS = (
     FaultKind.KILL_ONE,
     FaultKind.KILL_LEADER_WITHIN,
     FaultKind.KILL_TWO,
@@ -52,8 +54,10 @@ MOVES = (
     FaultKind.PAUSE_LONG,
     FaultKind.STALLED_DISK,
 )
-MOVES_MIN = 3
+FAILOVERS_MIN = 3
+REASSIGNMENTS = (0, 1, 2)  # how many there may be
 GROUP = "simple"
+OFFSETS = Target(OFFSETS_TOPIC, 0)
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,13 @@ class Plan:
 
     @property
     def targets(self) -> list[Target]:
-        """All partitions."""
+        """All partitions that clients write to."""
         return [Target(topic.name, one) for topic in self.topics for one in range(topic.partition_count)]
+
+    @property
+    def movable(self) -> list[Target]:
+        """Those that may move, the one in which offsets are committed among them if anybody commits any."""
+        return [*self.targets, OFFSETS] if self.committers else self.targets
 
 
 def plan(seed: int) -> Plan:
@@ -87,8 +96,9 @@ def plan(seed: int) -> Plan:
     rng = Random(f"{seed}/cluster plan")
     topics = [_topic(rng, number) for number in range(rng.randint(1, 2))]
     targets = [Target(topic.name, one) for topic in topics for one in range(topic.partition_count)]
-    faults = [rng.choice(MOVES) for _ in range(MOVES_MIN)]
+    faults = [rng.choice(FAILOVERS) for _ in range(FAILOVERS_MIN)]
     faults += [rng.choice([*FaultKind]) for _ in range(rng.randint(3, 6))]
+    faults += [FaultKind.MOVE] * rng.choice(REASSIGNMENTS)
     rng.shuffle(faults)
     dirs = ",".join(f"/disk{number}" for number in range(rng.choice((1, 1, 1, 2))))
     properties = {

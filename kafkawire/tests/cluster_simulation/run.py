@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 import engine.commit.group_committer
-from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.metadata.fake import FakeEnsemble
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.tests.cluster_simulation.checker import check
@@ -26,8 +25,9 @@ from kafkawire.tests.cluster_simulation.clients import (
 )
 from kafkawire.tests.cluster_simulation.faults import Faults
 from kafkawire.tests.cluster_simulation.machines import BROKERS, Machines, run_all
+from kafkawire.tests.cluster_simulation.moves import Mover
 from kafkawire.tests.cluster_simulation.observer import Observer
-from kafkawire.tests.cluster_simulation.plan import GROUP, Plan, plan
+from kafkawire.tests.cluster_simulation.plan import GROUP, OFFSETS, Plan, plan
 from kafkawire.tests.cluster_simulation.wires import Wires
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
@@ -46,7 +46,6 @@ FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
 SETTLE_WITHIN_S = 120.0  # until all replicas are in sync and equal
 WANDERER_PAUSE_S = 0.2
 FOUNDER = "founder"
-OFFSETS = Target(OFFSETS_TOPIC, 0)
 
 
 def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
@@ -81,7 +80,8 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     for one in machines:
         history.note(one.broker_id, one.lives.shared.history.trace.hexdigest())
     trace = history.trace.hexdigest()
-    return Result(the_plan.seed, history.operations, len(run.faults.bitten), lives, trace, tuple(anomalies))
+    result = Result(the_plan.seed, history.operations, len(run.faults.bitten), lives, trace, tuple(anomalies))
+    return replace(result, counts=run.mover.counts)
 
 
 @dataclass
@@ -102,7 +102,8 @@ class _Run:
         self.machines = Machines(seed, self.history, plans, the_plan.properties, ensemble, wires)
         self.shared = Shared(seed, self.history, Network(self.machines.all[1].world), plans)
         self.history.now_ms = self.shared.now_ms
-        self.faults = Faults(the_plan, self.machines, self.history, chosen)
+        self.mover = Mover(self.shared, self.machines)
+        self.faults = Faults(the_plan, self.machines, self.history, self.mover, chosen)
         self.observer = Observer(self.shared, self.machines, the_plan.targets)
         self.groups = GroupHistory(session_timeouts_ms={GROUP: 0}, rebalance_timeouts_ms={GROUP: 0})
         self._followed: list[Shared] = []
@@ -183,6 +184,7 @@ class _Run:
                 load.start_soon(self._committer(number).run)
             await self.faults.run()
             self.machines.mend()
+            await self.mover.bring_home(self.plan.movable)
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)
             for shared in self._loaded:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 
-from kafkawire.tests.cluster_simulation.plan import MOVES, MOVES_MIN, FaultKind, plan
+from kafkawire.tests.cluster_simulation.plan import FAILOVERS, FAILOVERS_MIN, FaultKind, plan
 
 
 def start(seed: int, hash_seed: str) -> subprocess.Popen[str]:
@@ -24,7 +24,7 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
 
 def test_every_plan_has_faults_by_which_another_broker_comes_to_lead() -> None:
     for seed in range(200):
-        assert sum(kind in MOVES for kind in plan(seed).faults) >= MOVES_MIN
+        assert sum(kind in FAILOVERS for kind in plan(seed).faults) >= FAILOVERS_MIN
 
 
 def test_every_fault_is_in_many_plans() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from engine.tests.ledger import note_for_ledger
@@ -41,6 +42,7 @@ class Sum:
     faults: int = 0
     lives: int = 0
     tiered: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     failed: int = 0
 
     def add(self, result: Result) -> None:
@@ -49,6 +51,7 @@ class Sum:
         self.faults += result.faults
         self.lives += result.lives
         self.tiered += result.tiered
+        self.counts.update(result.counts)
         self.failed += bool(result.anomalies)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -78,6 +78,7 @@ class Result:
     trace: str
     anomalies: tuple[Anomaly, ...]
     tiered: int = 0  # segments that came into the tier
+    counts: Mapping[str, int] = field(default_factory=dict)  # of what else happened
 
 
 def prepare() -> None:

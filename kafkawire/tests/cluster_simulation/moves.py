@@ -1,0 +1,112 @@
+"""Partitions that move to other replicas while everything else happens, and are called back on their way (KIP-455).
+
+A broker that is added may be cut off from the others meanwhile: a copy of so little would be over before anything could
+happen to it. In the end all partitions are on all brokers again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import trio
+
+from coordinator.cluster.reassignments import wanted
+from kafkawire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.cluster_simulation.machines import BROKERS, Machine, Machines
+from kafkawire.tests.simulation.network import Connection, Network
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.shared import Shared
+
+NAME = "mover"
+MOVED, CALLED_BACK = "reassignments", "called back under way"
+ORDERS_MAX = 3  # of one move
+CUT_OFF = 0.6  # how often one that is added is
+BACK = 0.5
+HOME = 0.5
+TRIES_EVERY_S = 0.1
+NOT_NOW = ErrorCode.REQUEST_TIMED_OUT  # the metadata store does not answer
+# There is nothing under way, or nobody else in sync any more.
+NOT_BACK = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+
+
+@dataclass
+class AnyDoor(Network):
+    """The way to some broker, each time another one."""
+
+    machines: Machines = field(kw_only=True)
+    rng: Random = field(kw_only=True)
+
+    def connect(self, client_id: str) -> Connection:
+        """Errors: ConnectionRefusedError, one of LOST."""
+        one: Machine = self.rng.choice([*self.machines])
+        return one.doors.connect(client_id)
+
+    def disconnect(self, connection: Connection) -> None:
+        self.machines.asked_by(connection).doors.disconnect(connection)
+
+
+@dataclass
+class Mover:
+    """Orders them. `counts`: what was ordered, and was not so already."""
+
+    shared: Shared
+    machines: Machines
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        world, rng = next(iter(self.machines)).world, self.shared.rng(f"{NAME} finds")
+        self.shared = replace(self.shared, network=AnyDoor(world, machines=self.machines, rng=rng))
+
+    async def move(self, target: Target, rng: Random) -> bool:
+        """To fewer brokers, and from there to others, or back; whether it went anywhere."""
+        before = self.counts[MOVED]
+        await self._order(target, rng.sample(BROKERS, rng.choice((1, 2, 2))), rng)
+        for _ in range(rng.randint(1, ORDERS_MAX)):
+            await self._move(target, rng.sample(BROKERS, rng.choice((1, 2, 2, 3))), rng)
+        if rng.random() < HOME:
+            await self._order(target, BROKERS, rng)
+        return self.counts[MOVED] > before
+
+    async def bring_home(self, targets: Sequence[Target]) -> None:
+        """To all brokers, once nothing fails any more."""
+        for target in targets:
+            while not await self._order(target, BROKERS, self.shared.rng(NAME)):
+                await trio.sleep(TRIES_EVERY_S)
+
+    async def _move(self, target: Target, replicas: Sequence[int], rng: Random) -> None:
+        state = self.machines.state(target)
+        before = () if state is None else wanted(state)
+        added = sorted({*replicas} - {*before})
+        cut = _around(rng.choice(added)) if added and rng.random() < CUT_OFF else []
+        self.machines.wires.cut(cut)
+        self.counts[MOVED] += await self._order(target, replicas, rng) and {*replicas} != {*before}
+        await trio.sleep(rng.choice((0.0, 0.05, 0.5, 5.0)))
+        if rng.random() < BACK:
+            self.counts[CALLED_BACK] += await self._order(target, None, rng)
+        self.machines.wires.heal(cut)
+
+    async def _order(self, target: Target, replicas: Sequence[int] | None, rng: Random) -> bool:
+        """Whether it is on its way there, or back when that is None, as far as a broker can say."""
+        asked = None if replicas is None else [*replicas]
+        partition = ReassignablePartition(partition_index=target.partition, replicas=asked)
+        topic = ReassignableTopic(name=target.topic, partitions=[partition])
+        answer = await self.shared.insist(NAME, rng, AlterPartitionReassignmentsRequest(topics=[topic]), 1)
+        code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
+        self.shared.history.note(NAME, target, asked, code)
+        if code and code != NOT_NOW and not (asked is None and code in NOT_BACK):
+            self.shared.history.troubles.append(f"{NAME}: {code.name} for {target} on its way to {asked}")
+        return not code
+
+
+def _around(broker_id: int) -> list[tuple[int, int]]:
+    """All directions to and from it."""
+    others = [one for one in BROKERS if one != broker_id]
+    return [(broker_id, one) for one in others] + [(one, broker_id) for one in others]
