@@ -13,7 +13,7 @@ from coordinator.api import INTERNAL_TOPICS, PartitionState
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import PartitionProduceResponse
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.cluster_simulation.machines import Machines
+from kafkawire.tests.cluster_simulation.machines import Machine, Machines
 from kafkawire.tests.simulation.group_committer import Committer
 from kafkawire.tests.simulation.group_history import AWAY
 from kafkawire.tests.simulation.history import Outcome, Place, Read
@@ -33,6 +33,7 @@ ELSEWHERE = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
+NO_EPOCH = -1
 TOO_FEW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
@@ -70,8 +71,30 @@ class Way(Network):
 
     @property
     def epoch(self) -> int:
-        """In which that broker leads, as far as it knows; -1: it does not."""
-        return self.machines.epoch_told_by(self.broker_id, self.target)
+        """In which that broker leads, as far as it knows; -1: it does not, or nobody was asked."""
+        return self.machines.epoch_told_by(self.broker_id, self.target) if self.broker_id else NO_EPOCH
+
+
+@dataclass
+class AnyDoor(Network):
+    """The way to some broker, each time another one."""
+
+    machines: Machines = field(kw_only=True)
+    rng: Random = field(kw_only=True)
+
+    def connect(self, client_id: str) -> Connection:
+        """Errors: ConnectionRefusedError, one of LOST."""
+        one: Machine = self.rng.choice([*self.machines])
+        return one.doors.connect(client_id)
+
+    def disconnect(self, connection: Connection) -> None:
+        self.machines.asked_by(connection).doors.disconnect(connection)
+
+
+def at_any_door(shared: Shared, machines: Machines, name: str) -> Shared:
+    """What a client of any broker shares with all others, but for the network."""
+    door = AnyDoor(next(iter(machines)).world, machines=machines, rng=shared.rng(f"{name} finds"))
+    return replace(shared, network=door)
 
 
 def on_the_way(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:

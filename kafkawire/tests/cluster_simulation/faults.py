@@ -166,7 +166,7 @@ class Faults:
     # Replicas
 
     async def _move(self, _kind: FaultKind, rng: Random) -> bool:
-        return await self.mover.move(rng.choice(self.plan.movable), rng)
+        return await self.mover.move(rng.choice(self.plan.everything), rng)
 
     # Disks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 import trio
@@ -20,8 +20,7 @@ from kafkawire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.cluster_simulation.machines import BROKERS, Machine, Machines
-from kafkawire.tests.simulation.network import Connection, Network
+from kafkawire.tests.cluster_simulation.machines import BROKERS, Machines
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.shared import Shared
 
@@ -38,32 +37,12 @@ NOT_BACK = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASS
 
 
 @dataclass
-class AnyDoor(Network):
-    """The way to some broker, each time another one."""
-
-    machines: Machines = field(kw_only=True)
-    rng: Random = field(kw_only=True)
-
-    def connect(self, client_id: str) -> Connection:
-        """Errors: ConnectionRefusedError, one of LOST."""
-        one: Machine = self.rng.choice([*self.machines])
-        return one.doors.connect(client_id)
-
-    def disconnect(self, connection: Connection) -> None:
-        self.machines.asked_by(connection).doors.disconnect(connection)
-
-
-@dataclass
 class Mover:
     """Orders them. `counts`: what was ordered, and was not so already."""
 
     shared: Shared
     machines: Machines
     counts: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        world, rng = next(iter(self.machines)).world, self.shared.rng(f"{NAME} finds")
-        self.shared = replace(self.shared, network=AnyDoor(world, machines=self.machines, rng=rng))
 
     async def move(self, target: Target, rng: Random) -> bool:
         """To fewer brokers, and from there to others, or back; whether it went anywhere."""

@@ -13,7 +13,6 @@ from engine.partitions.partition import Partition
 from kafkawire.tests.cluster_simulation.machines import Machine, Machines
 from kafkawire.tests.simulation.history import Place
 from kafkawire.tests.simulation.plan import Target
-from kafkawire.tests.simulation.shared import Shared
 
 LOOKS_EVERY_S = 0.05
 COMPARES_EVERY = 20  # looks
@@ -48,7 +47,6 @@ def size_below_high_watermark(log: Partition) -> int:
 class Observer:
     """Life: `run` in a task."""
 
-    shared: Shared
     machines: Machines
     targets: list[Target]
     sights: Sights = field(default_factory=Sights)
@@ -63,8 +61,9 @@ class Observer:
             await trio.sleep(LOOKS_EVERY_S)
 
     def place_of(self, target: Target) -> Place | None:
-        life = self.shared.topics.get(target.topic)
-        return None if life is None else Place(life.topic_id, target.partition)
+        image = self.machines.image
+        topic = None if image is None else image.topics.get(target.topic)
+        return None if topic is None else Place(topic.topic_id, target.partition)
 
     def _look(self, target: Target, *, compares: bool) -> None:
         place = self.place_of(target)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
 from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.metadata.fake import Faults as StoreFaults
+from coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan
+from kafkawire.tests.simulation.transaction_plan import TransactionsPlan, plan_transactions
 
 
 class FaultKind(Enum):
@@ -55,9 +57,12 @@ FAILOVERS = (
     FaultKind.STALLED_DISK,
 )
 FAILOVERS_MIN = 3
+TRANSACTIONAL = 0.5  # of those seeds that have transactions with one broker
+TRANSACTIONS_TAKE = 3  # times as many operations from one fault to the next: else none comes to its end
 REASSIGNMENTS = (0, 1, 2)  # how many there may be
 GROUP = "simple"
 OFFSETS = Target(OFFSETS_TOPIC, 0)
+TRANSACTION_STATE = Target(TRANSACTIONS_TOPIC, 0)
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Plan:
     operations_between_faults: int
     overlap_min_bytes: int
     committers: int
+    transactions: TransactionsPlan
 
     @property
     def group(self) -> GroupPlan:
@@ -82,13 +88,15 @@ class Plan:
 
     @property
     def targets(self) -> list[Target]:
-        """All partitions that clients write to."""
+        """All partitions that producers without transactions write to."""
         return [Target(topic.name, one) for topic in self.topics for one in range(topic.partition_count)]
 
     @property
-    def movable(self) -> list[Target]:
-        """Those that may move, the one in which offsets are committed among them if anybody commits any."""
-        return [*self.targets, OFFSETS] if self.committers else self.targets
+    def everything(self) -> list[Target]:
+        """All partitions there are, with those that coordinators write."""
+        transactions = self.transactions.targets
+        offsets = [OFFSETS] if self.committers or transactions else []
+        return [*self.targets, *transactions, *offsets, *([TRANSACTION_STATE] if transactions else [])]
 
 
 def plan(seed: int) -> Plan:
@@ -107,11 +115,15 @@ def plan(seed: int) -> Plan:
         "auto.create.topics.enable": "false",
         "journal.slot.bytes": str(rng.choice((65_536, 65_536, 131_072))),
         "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "replica.lag.time.max.ms": str(rng.choice((500, 2_000, 5_000, 30_000))),
         "replica.fetch.backoff.ms": str(rng.choice((20, 200, 1_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
         "replica.fetch.max.bytes": str(rng.choice((1, 2_000, 1 << 20))),
     }
+    transactions = _transactions(rng, seed)
+    between = rng.randint(15, 50) * (TRANSACTIONS_TAKE if transactions.targets else 1)
     return Plan(
         seed=seed,
         topics=topics,
@@ -120,9 +132,10 @@ def plan(seed: int) -> Plan:
         properties=properties,
         session_timeout_s=rng.choice((1.5, 3.0, 6.0)),
         store_faults=_store_faults(rng),
-        operations_between_faults=rng.randint(15, 50),
+        operations_between_faults=between,
         overlap_min_bytes=rng.choice((1, 2000, 65_536)),
         committers=Random(f"{seed}/group").randint(0, 3),
+        transactions=transactions,
     )
 
 
@@ -139,6 +152,17 @@ def _writer(rng: Random, number: int, targets: list[Target]) -> WriterPlan:
     is_idempotent = number % 3 != 1
     acks = -1 if is_idempotent or number < len(targets) else 1
     return WriterPlan(number, [target], acks, is_idempotent, rng.randint(1, 4), rng.choice((0.05, 0.2, 0.5)))
+
+
+def _transactions(rng: Random, seed: int) -> TransactionsPlan:
+    """As for one broker, in fewer seeds, and nothing is compacted: replicas do that each by itself."""
+    one = plan_transactions(seed)
+    if rng.random() >= TRANSACTIONAL:
+        return TransactionsPlan((), (), 0, {})
+    in_sync = {"min.insync.replicas": str(rng.choice((1, 2, 2)))}
+    topics = [replace(topic, configs=topic.configs | in_sync, replication_factor=3) for topic in one.topics]
+    plain = tuple(topic for topic in topics if not topic.is_compacted)
+    return replace(one, topics=plain, readers=min(one.readers, 1), first_epoch=0)
 
 
 def _store_faults(rng: Random) -> StoreFaults:

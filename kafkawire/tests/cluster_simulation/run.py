@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
@@ -21,13 +22,15 @@ from kafkawire.tests.cluster_simulation.clients import (
     PartitionReader,
     PartitionWanderer,
     PartitionWriter,
+    at_any_door,
     on_the_way,
 )
 from kafkawire.tests.cluster_simulation.faults import Faults
 from kafkawire.tests.cluster_simulation.machines import BROKERS, Machines, run_all
 from kafkawire.tests.cluster_simulation.moves import Mover
 from kafkawire.tests.cluster_simulation.observer import Observer
-from kafkawire.tests.cluster_simulation.plan import GROUP, OFFSETS, Plan, plan
+from kafkawire.tests.cluster_simulation.plan import GROUP, OFFSETS, TRANSACTION_STATE, Plan, plan
+from kafkawire.tests.cluster_simulation.transactions import PartitionTransactions
 from kafkawire.tests.cluster_simulation.wires import Wires
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
@@ -39,6 +42,7 @@ from kafkawire.tests.simulation.network import Network
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.run import CPU_TIME_MAX_S, Result, TooLong, too_long
 from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.transaction_checker import check_transactions
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 2
@@ -71,6 +75,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     history, machines = run.history, run.machines
     history.troubles += machines.troubles()
     anomalies = check(history, final, run.observer.sights) + check_groups(run.groups)
+    anomalies += check_transactions(run.transactions.history)
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:
             anomalies.append(Anomaly("idle", f"{history.operations} operations"))
@@ -81,7 +86,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
         history.note(one.broker_id, one.lives.shared.history.trace.hexdigest())
     trace = history.trace.hexdigest()
     result = Result(the_plan.seed, history.operations, len(run.faults.bitten), lives, trace, tuple(anomalies))
-    return replace(result, counts=run.mover.counts)
+    return replace(result, counts=run.mover.counts + Counter(run.transactions.counts))
 
 
 @dataclass
@@ -102,19 +107,23 @@ class _Run:
         self.machines = Machines(seed, self.history, plans, the_plan.properties, ensemble, wires)
         self.shared = Shared(seed, self.history, Network(self.machines.all[1].world), plans)
         self.history.now_ms = self.shared.now_ms
-        self.mover = Mover(self.shared, self.machines)
+        self.mover = Mover(at_any_door(self.shared, self.machines, "mover"), self.machines)
+        self.transactions = PartitionTransactions(
+            the_plan.transactions, at_any_door(self.shared, self.machines, "transactions"), machines=self.machines
+        )
+        self._loaded = [self.transactions.shared]
         self.faults = Faults(the_plan, self.machines, self.history, self.mover, chosen)
-        self.observer = Observer(self.shared, self.machines, the_plan.targets)
+        self.observer = Observer(self.machines, the_plan.everything)
         self.groups = GroupHistory(session_timeouts_ms={GROUP: 0}, rebalance_timeouts_ms={GROUP: 0})
         self._followed: list[Shared] = []
-        self._loaded: list[Shared] = []
 
     async def everything(self) -> dict[Place, dict[int, StoredRecord]]:
         """Load and faults, then peace, then a last crash and the audit."""
         async with trio.open_nursery() as nursery:
             await run_all(self.machines, nursery)
             await self._create_topics()
-            await self._found_group()
+            await self._found_coordinators()
+            await self.transactions.create_topics()
             self.machines.ensemble.faults = self.plan.store_faults
             nursery.start_soon(self.observer.run)
             with trio.move_on_after(FINISH_WITHIN_S * 2) as finished:
@@ -133,6 +142,7 @@ class _Run:
             self.observer.note_replicas()
             if self.plan.committers:
                 await self._committer(self.plan.committers).last_reading()
+            await self.transactions.last_words()
             final = await self._audit()
             for machine in self.machines:
                 machine.lives.is_over = True
@@ -145,14 +155,18 @@ class _Run:
         for topic in self.plan.topics:
             await admin.create(topic)
 
-    async def _found_group(self) -> None:
-        """Who asks for the coordinator has the topic made of which it is the leader."""
-        if not self.plan.committers:
-            return
+    async def _found_coordinators(self) -> None:
+        """Who asks for a coordinator has the topic made of which it is the leader."""
         shared = replace(self.shared, network=self.machines.all[1].doors)
-        request = FindCoordinatorRequest(coordinator_keys=[GROUP])
-        while (await shared.insist(FOUNDER, shared.rng(FOUNDER), request, 4)).coordinators[0].error_code:
-            await trio.sleep(0.1)
+        for kind, target in enumerate((OFFSETS, TRANSACTION_STATE)):
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[FOUNDER])
+            while target in self.plan.everything and (await self._found(shared, request)):
+                await trio.sleep(0.1)
+
+    async def _found(self, shared: Shared, request: FindCoordinatorRequest) -> int:
+        """The error code."""
+        answer = await shared.insist(FOUNDER, shared.rng(FOUNDER), request, 4)
+        return int(answer.coordinators[0].error_code)
 
     def _committer(self, number: int) -> PartitionCommitter:
         name = f"committer-{number}"
@@ -180,11 +194,12 @@ class _Run:
                 shared = self._way(target, name)
                 self._loaded.append(shared)
                 load.start_soon(PartitionWanderer(name, shared, [target], pause_s=WANDERER_PAUSE_S).run)
+            load.start_soon(self.transactions.use_them)
             for number in range(self.plan.committers):
                 load.start_soon(self._committer(number).run)
             await self.faults.run()
             self.machines.mend()
-            await self.mover.bring_home(self.plan.movable)
+            await self.mover.bring_home(self.plan.everything)
             while self.history.operations < OPERATIONS_MIN:
                 await trio.sleep(0.01)
             for shared in self._loaded:
@@ -194,9 +209,9 @@ class _Run:
         """All replicas of all partitions are in sync, and equal."""
         why = [""]
         with trio.move_on_after(SETTLE_WITHIN_S):
-            while any(why := [self.observer.why_unsettled(one) for one in self.plan.targets]):
+            while any(why := [self.observer.why_unsettled(one) for one in self.plan.everything]):
                 await trio.sleep(0.05)
-        for target, reason in zip(self.plan.targets, why, strict=True):
+        for target, reason in zip(self.plan.everything, why, strict=True):
             if reason:
                 self.history.troubles.append(f"{target} does not become whole: {reason}")
 

@@ -37,3 +37,10 @@ def test_every_partition_has_a_producer_that_waits_for_all_in_sync() -> None:
     for seed in range(200):
         one = plan(seed)
         assert {writer.targets[0] for writer in one.writers if writer.acks == -1} == {*one.targets}
+
+
+def test_many_seeds_have_transactions_on_replicas_that_are_equal_in_the_end() -> None:
+    plans = [one for one in map(plan, range(200)) if one.transactions.targets]
+    assert len(plans) > 50
+    assert not any(one.transactions.is_compacted(target) for one in plans for target in one.transactions.targets)
+    assert all(topic.replication_factor == 3 for one in plans for topic in one.transactions.topics)

@@ -10,7 +10,7 @@ from random import Random
 
 import trio
 
-from kafkawire.tests.simulation.network import LOST
+from kafkawire.tests.simulation.network import LOST, Network
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.wire.message import Message
 
@@ -32,7 +32,8 @@ class LateRequests:
     async def _send(self, request: Message, version: int, delay_s: float) -> None:
         await trio.sleep(delay_s)
         try:
-            connection = self.shared.network.connect(NAME)
+            network = self._network_for(request)
+            connection = network.connect(NAME)
         except LOST:
             return
         try:
@@ -40,4 +41,8 @@ class LateRequests:
         except LOST:
             pass
         finally:
-            self.shared.network.disconnect(connection)
+            network.disconnect(connection)
+
+    def _network_for(self, _request: Message) -> Network:
+        """Where it is answered."""
+        return self.shared.network

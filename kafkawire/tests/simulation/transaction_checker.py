@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from kafkawire.tests.simulation.checker import Anomaly
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.transaction_history import (
+    NO_EPOCH,
     NO_OFFSET,
     Fate,
     Seen,
@@ -93,20 +94,23 @@ def _orders(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:
-    """The last stable offset never goes back: who asks after somebody was told one is told no lower one."""
+    """The last stable offset never goes back: who asks after somebody was told one is told no lower one. But whoever
+    comes to lead may know less of it."""
     events: list[tuple[int, int, int]] = []
     for number, read in enumerate(history.reads):
+        if read.epoch == NO_EPOCH:
+            continue
         events += [(read.invoked, 1, number), (read.completed, 0, number)]
-    told: Counter[Target] = Counter()
+    told: Counter[tuple[Target, int]] = Counter()
     floors: dict[int, int] = {}
     for _, is_invocation, number in sorted(events):
         read = history.reads[number]
         if is_invocation:
-            floors[number] = told[read.target]
+            floors[number] = told[read.target, read.epoch]
             continue
         if read.stable_end < floors[number]:
             yield Anomaly("stable end went back", f"{read.target}: {read.stable_end} after {floors[number]}")
-        told[read.target] = max(told[read.target], read.stable_end)
+        told[read.target, read.epoch] = max(told[read.target, read.epoch], read.stable_end)
 
 
 def _final(history: TransactionHistory) -> Iterator[Anomaly]:

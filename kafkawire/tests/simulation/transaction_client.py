@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import trio
 
@@ -49,6 +49,7 @@ RETRIED = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -85,6 +86,7 @@ class Asking:
     name: str
     shared: Shared
     history: TransactionHistory
+    rests_s: ClassVar[tuple[float, float]] = (0.005, 0.05)  # of who is told to ask again
     rng: Random = field(init=False)
     was_lost: bool = field(init=False, default=False)  # a request may still be on its way
     had_to_repeat: bool = field(init=False, default=False)  # a request, which may have had its effect before
@@ -102,12 +104,11 @@ class Asking:
         """As `ask`, of several requests that are sent at once, all of them again if one has to be. What is behind such
         a one may be out of order."""
         while True:
-            if self._connection is None:
-                self._connection = await self.shared.connected(self.name, self.rng)
+            connection = await self._connected(requests[0])
             try:
                 if self._come_late(requests, version):
                     raise trio.BrokenResourceError
-                answers = await self.shared.ask_all(self._connection, requests, version)
+                answers = await self.shared.ask_all(connection, requests, version)
             except LOST:
                 self.was_lost = self.had_to_repeat = True
                 self.hang_up()
@@ -115,7 +116,17 @@ class Asking:
             if not any(code_in(one) in retried for one in answers):
                 return answers
             self.had_to_repeat = True
-            await trio.sleep(self.rng.uniform(0.005, 0.05))
+            self._put_off(answers)
+            await trio.sleep(self.rng.uniform(*self.rests_s))
+
+    async def _connected(self, _request: Message) -> Connection:
+        """To whoever answers such a one."""
+        if self._connection is None:
+            self._connection = await self.shared.connected(self.name, self.rng)
+        return self._connection
+
+    def _put_off(self, answers: Sequence[Any]) -> None:
+        """Told to ask again."""
 
     def _come_late(self, requests: Sequence[Message], version: int) -> bool:
         """Whether they are held up on their way, and the connection breaks meanwhile."""

@@ -15,6 +15,7 @@ from kafkawire.tests.simulation.plan import Target
 
 Value = tuple[int, int]
 NO_OFFSET = -1
+NO_EPOCH = -1
 
 
 class Fate(Enum):
@@ -78,6 +79,7 @@ class StableRead:
     high_watermark: int
     records: tuple[Seen, ...]
     next_offset: int
+    epoch: int = 0  # in which whoever answered leads, where there are several brokers; -1: in none
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from kafkawire.tests.simulation.plan import TopicPlan
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.transaction_client import Transactor
 from kafkawire.tests.simulation.transaction_history import TransactionHistory
-from kafkawire.tests.simulation.transaction_plan import TransactionsPlan
+from kafkawire.tests.simulation.transaction_plan import TransactionsPlan, TransactorPlan
 from kafkawire.tests.simulation.transaction_reader import OFFSET_FETCH_VERSION, StableReader
 
 SETTLE_WITHIN_S = 90.0
@@ -34,14 +34,27 @@ class Transactions:
         self.history.compacted = frozenset(one for one in self.plan.targets if self.plan.is_compacted(one))
 
     async def run(self) -> None:
+        await self.create_topics()
+        await self.use_them()
+
+    async def create_topics(self) -> None:
         for topic in self.plan.topics:
             await self._create(topic)
+
+    async def use_them(self) -> None:
+        """Until the load is over."""
         async with trio.open_nursery() as nursery:
-            late = LateRequests(self.shared, nursery)
+            late = self._late(nursery)
             for one in self.plan.transactors:
-                nursery.start_soon(Transactor(one.name, self.shared, self.history, one, self.plan, late).run)
+                nursery.start_soon(self._transactor(one, late).run)
             for number in range(self.plan.readers):
                 nursery.start_soon(self._reader(f"stable-reader-{number}").run)
+
+    def _late(self, nursery: trio.Nursery) -> LateRequests:
+        return LateRequests(self.shared, nursery)
+
+    def _transactor(self, one: TransactorPlan, late: LateRequests) -> Transactor:
+        return Transactor(one.name, self.shared, self.history, one, self.plan, late)
 
     def _reader(self, name: str) -> StableReader:
         return StableReader(name, self.shared, self.history, self.plan)

@@ -1,0 +1,153 @@
+"""Who writes in transactions, and reads what is committed, where each kind of request is answered by another broker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import trio
+
+from kafkawire.messages.fetch import FetchRequest
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.offset_commit import OffsetCommitRequest
+from kafkawire.messages.offset_fetch import OffsetFetchRequest
+from kafkawire.messages.produce import ProduceRequest
+from kafkawire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.tests.cluster_simulation.clients import RESTS_S, Way, on_the_way
+from kafkawire.tests.cluster_simulation.machines import Machines
+from kafkawire.tests.cluster_simulation.plan import OFFSETS, TRANSACTION_STATE
+from kafkawire.tests.simulation.late_requests import LateRequests
+from kafkawire.tests.simulation.network import Connection, Network
+from kafkawire.tests.simulation.plan import Target
+from kafkawire.tests.simulation.shared import Shared
+from kafkawire.tests.simulation.transaction_client import RETRIED, Asking, Transactor, code_in
+from kafkawire.tests.simulation.transaction_history import NO_EPOCH, Fate, StableRead
+from kafkawire.tests.simulation.transaction_plan import TransactorPlan
+from kafkawire.tests.simulation.transaction_reader import StableReader
+from kafkawire.tests.simulation.transactions import Transactions
+from kafkawire.wire.message import Message
+
+COMMITTED = "transactions committed"
+OF_OFFSETS = (OffsetCommitRequest, OffsetFetchRequest, TxnOffsetCommitRequest)
+
+
+def partition_of(request: Message) -> Target | None:
+    """Whoever leads that one answers; None: anybody does."""
+    if isinstance(request, FindCoordinatorRequest):
+        return None
+    if isinstance(request, ProduceRequest):
+        produced = request.topic_data[0]
+        return Target(produced.name, produced.partition_data[0].index)
+    if isinstance(request, FetchRequest):
+        fetched = request.topics[0]
+        return Target(fetched.topic, fetched.partitions[0].partition)
+    return OFFSETS if isinstance(request, OF_OFFSETS) else TRANSACTION_STATE
+
+
+@dataclass
+class Ways:
+    """Of one client, to whoever answers what it asks. What it shares with others leads to any broker."""
+
+    name: str
+    shared: Shared
+    machines: Machines
+    _known: dict[Target | None, Shared] = field(default_factory=dict)
+
+    def of(self, target: Target | None) -> Shared:
+        """The same, but to whoever leads there."""
+        if target is None:
+            return self.shared
+        if target not in self._known:
+            self._known[target] = on_the_way(self.shared, self.machines, target, f"{self.name}, {target},")
+        return self._known[target]
+
+    def epoch_of(self, target: Target) -> int:
+        """In which whoever was asked last leads there; -1: not at all."""
+        way = self.of(target).network
+        assert isinstance(way, Way)
+        return way.epoch
+
+
+@dataclass
+class AskingAround(Asking):
+    """Has a connection to each that it asks, and asks anew for all of them when one does not answer as it should."""
+
+    ways: Ways = field(kw_only=True)
+    rests_s: ClassVar[tuple[float, float]] = RESTS_S
+    _open: dict[Target | None, Connection] = field(default_factory=dict, init=False)
+
+    async def ask_all(self, requests: Sequence[Message], version: int, retried: Collection[int] = RETRIED) -> list[Any]:
+        answers = await super().ask_all(requests, version, retried)
+        if any(code_in(one) in RETRIED for one in answers):
+            self.hang_up()
+        return answers
+
+    async def _connected(self, request: Message) -> Connection:
+        target = partition_of(request)
+        if target not in self._open:
+            self._open[target] = await self.ways.of(target).connected(self.name, self.rng)
+        return self._open[target]
+
+    def _put_off(self, answers: Sequence[Any]) -> None:
+        """By whoever is none that can answer: what it was asked may yet be done, as others have it, too."""
+        if any(code_in(one) in RETRIED - {ErrorCode.CONCURRENT_TRANSACTIONS} for one in answers):
+            self.was_lost = True
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        for target, connection in self._open.items():
+            self.ways.of(target).network.disconnect(connection)
+        self._open.clear()
+
+
+@dataclass
+class PartitionTransactor(AskingAround, Transactor):
+    """Writes in transactions, wherever they are coordinated, and their partitions led."""
+
+
+@dataclass
+class PartitionStableReader(AskingAround, StableReader):
+    """Writes down in which epoch it was answered."""
+
+    async def read(self, target: Target) -> StableRead | None:
+        asked_in = self.ways.epoch_of(target)
+        found = await super().read(target)
+        if found is not None:
+            found.epoch = asked_in if asked_in == self.ways.epoch_of(target) else NO_EPOCH
+        return found
+
+
+@dataclass
+class LateOnTheWay(LateRequests):
+    """Each to whoever answers it when it comes."""
+
+    ways: Ways
+
+    def _network_for(self, request: Message) -> Network:
+        return self.ways.of(partition_of(request)).network
+
+
+@dataclass
+class PartitionTransactions(Transactions):
+    """Everybody who has to do with transactions."""
+
+    machines: Machines = field(kw_only=True)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {COMMITTED: sum(one.fate is Fate.COMMITTED for one in self.history.transactions)}
+
+    def _ways(self, name: str) -> Ways:
+        return Ways(name, self.shared, self.machines)
+
+    def _late(self, nursery: trio.Nursery) -> LateRequests:
+        return LateOnTheWay(self.shared, nursery, self._ways("late"))
+
+    def _transactor(self, one: TransactorPlan, late: LateRequests) -> Transactor:
+        ways = self._ways(one.name)
+        return PartitionTransactor(one.name, self.shared, self.history, one, self.plan, late, ways=ways)
+
+    def _reader(self, name: str) -> StableReader:
+        return PartitionStableReader(name, self.shared, self.history, self.plan, ways=self._ways(name))
