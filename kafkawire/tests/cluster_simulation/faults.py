@@ -5,6 +5,7 @@ Many last for a while, and others come meanwhile. When all have been, all are ov
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,14 +15,21 @@ from kafkawire.tests.cluster_simulation.machines import BROKERS, Machine, Machin
 from kafkawire.tests.cluster_simulation.moves import Mover
 from kafkawire.tests.cluster_simulation.plan import FaultKind, Plan
 from kafkawire.tests.cluster_simulation.wires import Direction
-from kafkawire.tests.simulation.faults import wait_for_load
+from kafkawire.tests.simulation.faults import disk_errors, wait_for_load
 from kafkawire.tests.simulation.history import History
+from kafkawire.tests.simulation.plan import FaultKind as OneFaultKind
 
 STRIKE_WITHIN_S = 4.0
 STALLED_S = 5.0
 CHANGES_MAX = 40  # of files, up to where a process that is to die gets
 SILENT = 0.5  # how often a machine without power is not heard of
 FOLLOWS_AT_ONCE = 0.25
+DISK_ERRORS = {
+    FaultKind.IO_ERROR: OneFaultKind.IO_ERROR,
+    FaultKind.FULL_DISK: OneFaultKind.FULL_DISK,
+    FaultKind.SHORT_WRITE: OneFaultKind.SHORT_WRITE,
+    FaultKind.LOG_DIR_LOST: OneFaultKind.LOG_DIR_LOST,
+}  # as of one broker
 
 
 @dataclass
@@ -34,6 +42,11 @@ class Faults:
     mover: Mover
     chosen: frozenset[int]
     bitten: list[FaultKind] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Of some kinds, those that bit."""
+        return Counter({"disk errors": sum(kind in DISK_ERRORS for kind in self.bitten)})
 
     async def run(self) -> None:
         """Until the last one is over."""
@@ -61,6 +74,7 @@ class Faults:
             FaultKind.STORE_LOST: self._lose_session,
             FaultKind.STORE_LAGS: self._lag,
             FaultKind.MOVE: self._move,
+            **dict.fromkeys(DISK_ERRORS, self._fail_disk),
         }
         handler = handlers.get(kind)
         if handler is None:
@@ -190,6 +204,23 @@ class Faults:
         await one.lives.crash(power_cut=rng.random() < 0.7)
         one.world.speed.slow_s = 0.0
         return True
+
+    async def _fail_disk(self, kind: FaultKind, rng: Random) -> bool:
+        """What has failed is mended by a restart only."""
+        one = self._leader(rng)
+        disk, life = one.world.disk, one.lives.shared.history.life
+        before = disk.hits
+        disk.faults.extend(disk_errors(DISK_ERRORS[kind], rng, rng.choice(self.plan.log_dirs)))
+        with trio.move_on_after(STRIKE_WITHIN_S):
+            while disk.hits == before and one.lives.shared.history.life == life:
+                await trio.sleep(0.01)
+        await trio.sleep(rng.choice((0.0, 0.05, 0.5, self.plan.session_timeout_s)))
+        disk.faults.clear()
+        if disk.hits > before:
+            one.lives.rests_s = self._rest_s(rng)
+            ends = rng.randrange(3)
+            await (one.lives.restart_cleanly() if ends == 0 else one.lives.crash(power_cut=ends == 1))
+        return disk.hits > before
 
     # Whom and how long
 

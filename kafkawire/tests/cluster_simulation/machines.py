@@ -151,9 +151,10 @@ class Machines:
         return all(one.broker is not None for one in self)
 
     def mend(self) -> None:
-        """Disks are quick again, the metadata store loses nothing any more, and all read what is new."""
+        """Disks are quick again, neither they nor the metadata store fail any more, and all read what is new."""
         for machine in self:
             machine.world.speed.slow_s = 0.0
+            machine.world.disk.faults.clear()
         self.ensemble.faults = StoreFaults()
         self.ensemble.settle()
 

@@ -41,6 +41,10 @@ class FaultKind(Enum):
     STORE_LAGS = "one reads old metadata"
     SLOW_DISK = "one has a slow disk"
     STALLED_DISK = "a leader's disk stalls, and the leader dies"
+    IO_ERROR = "EIO from a disk"
+    FULL_DISK = "a disk is full for a while"
+    SHORT_WRITE = "a disk takes only the beginning of what is written"
+    LOG_DIR_LOST = "a log dir fails"
     MOVE = "a partition moves to other replicas"
 
 
@@ -57,7 +61,7 @@ FAILOVERS = (
     FaultKind.STALLED_DISK,
 )
 FAILOVERS_MIN = 3
-TRANSACTIONAL = 0.5  # of those seeds that have transactions with one broker
+TRANSACTIONAL = 0.4  # of those seeds that have transactions with one broker
 TRANSACTIONS_TAKE = 3  # times as many operations from one fault to the next: else none comes to its end
 REASSIGNMENTS = (0, 1, 2)  # how many there may be
 GROUP = "simple"
@@ -87,6 +91,10 @@ class Plan:
         return GroupPlan(GROUP, tuple(self.targets), committers=self.committers)
 
     @property
+    def log_dirs(self) -> list[str]:
+        return self.properties["log.dirs"].split(",")
+
+    @property
     def targets(self) -> list[Target]:
         """All partitions that producers without transactions write to."""
         return [Target(topic.name, one) for topic in self.topics for one in range(topic.partition_count)]
@@ -108,9 +116,9 @@ def plan(seed: int) -> Plan:
     faults += [rng.choice([*FaultKind]) for _ in range(rng.randint(3, 6))]
     faults += [FaultKind.MOVE] * rng.choice(REASSIGNMENTS)
     rng.shuffle(faults)
-    dirs = ",".join(f"/disk{number}" for number in range(rng.choice((1, 1, 1, 2))))
+    log_dirs = [f"/disk{number}" for number in range(rng.choice((1, 1, 1, 2)))]
     properties = {
-        "log.dirs": dirs,
+        "log.dirs": ",".join(log_dirs),
         "http.listeners": "",
         "auto.create.topics.enable": "false",
         "journal.slot.bytes": str(rng.choice((65_536, 65_536, 131_072))),

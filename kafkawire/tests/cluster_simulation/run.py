@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
@@ -86,7 +85,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
         history.note(one.broker_id, one.lives.shared.history.trace.hexdigest())
     trace = history.trace.hexdigest()
     result = Result(the_plan.seed, history.operations, len(run.faults.bitten), lives, trace, tuple(anomalies))
-    return replace(result, counts=run.mover.counts + Counter(run.transactions.counts))
+    return replace(result, counts=run.mover.counts + run.transactions.counts + run.faults.counts)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -136,8 +137,8 @@ class PartitionTransactions(Transactions):
     machines: Machines = field(kw_only=True)
 
     @property
-    def counts(self) -> dict[str, int]:
-        return {COMMITTED: sum(one.fate is Fate.COMMITTED for one in self.history.transactions)}
+    def counts(self) -> Counter[str]:
+        return Counter({COMMITTED: sum(one.fate is Fate.COMMITTED for one in self.history.transactions)})
 
     def _ways(self, name: str) -> Ways:
         return Ways(name, self.shared, self.machines)

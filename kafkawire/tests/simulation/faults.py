@@ -119,7 +119,7 @@ class Faults:
     async def _disk_error(self, kind: FaultKind, rng: Random) -> bool:
         disk, life = self.lives.world.disk, self.shared.history.life
         before = disk.hits
-        faults = _errors(kind, rng, rng.choice(self.plan.log_dirs))
+        faults = disk_errors(kind, rng, rng.choice(self.plan.log_dirs))
         disk.faults.extend(faults)
         with trio.move_on_after(STRIKE_WITHIN_S):
             while disk.hits == before and self.shared.history.life == life:
@@ -149,7 +149,8 @@ async def wait_for_load(history: History, operations: int) -> None:
             await trio.sleep(0.01)
 
 
-def _errors(kind: FaultKind, rng: Random, directory: str) -> list[Fault]:
+def disk_errors(kind: FaultKind, rng: Random, directory: str) -> list[Fault]:
+    """What makes operations in a log dir fail."""
     kinds: tuple[str, ...]
     if kind is FaultKind.FULL_DISK:
         kinds = ("write", "create") if rng.random() < 0.5 else ("write",)
