@@ -10,6 +10,7 @@ import pytest
 from kafkawire.tests.simulation.plan import Target
 from kafkawire.tests.simulation.transaction_checker import check_transactions
 from kafkawire.tests.simulation.transaction_history import (
+    NO_EPOCH,
     Fate,
     PlainCommit,
     Seen,
@@ -200,3 +201,20 @@ def test_a_record_gives_way_to_a_later_one_of_its_key() -> None:
     assert check_transactions(compacted(Seen(1, (2, 0), 0))) == []
     assert kinds(compacted(Seen(0, (1, 0), 0))) == {"lost key"}
     assert kinds(compacted()) == {"lost key"}
+
+
+def test_another_leader_may_know_less_of_what_is_stable_but_not_the_same_one() -> None:
+    history = sound()
+    history.reads[1].stable_end -= 1
+    history.reads[1].epoch = 1
+    assert kinds(history) == set()
+    history.reads[0].epoch = 1
+    assert kinds(history) == {"stable end went back"}
+
+
+def test_what_is_said_by_somebody_who_does_not_lead_any_more_is_compared_with_nothing() -> None:
+    history = sound()
+    for one in history.reads:
+        one.epoch = NO_EPOCH
+    history.reads[1].stable_end -= 1
+    assert kinds(history) == set()
