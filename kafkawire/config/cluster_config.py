@@ -84,7 +84,7 @@ class ClusterConfig(TierConfig):
     )  # fmt: skip
     replica_fetch_backoff_ms: int = setting(
         "replica.fetch.backoff.ms", read.integer(0), "1000",
-        "How long a follower rests that could not fetch, or could not take what it fetched.",
+        "How long a follower rests that could not fetch, or take what it fetched; after first refusals less.",
     )  # fmt: skip
     leader_throttled_bytes_per_s: int = setting(
         "leader.replication.throttled.rate", read.long(0), str(read.LONG_MAX),

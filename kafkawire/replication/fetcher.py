@@ -21,6 +21,7 @@ from kafkawire.fetching.sessions import INITIAL_EPOCH
 from kafkawire.messages.fetch import FetchResponse, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsResponse
 from kafkawire.replication.asking import Asking
+from kafkawire.replication.pauses import Pauses
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
@@ -84,6 +85,7 @@ class Fetcher:
         self._asking = Asking()
         self._unsettled: dict[TopicPartition, None] = {}  # what is to be asked of it may have changed
         self._role_changes = log_dir.role_changes
+        self._pauses = Pauses(world.limits.backoff_ms)
         self._has_news = trio.Event()
 
     def follow(self, partition: TopicPartition, *, is_in_sync: bool) -> None:
@@ -96,6 +98,7 @@ class Fetcher:
         """It follows another leader, or nobody."""
         self._followed.pop(partition, None)
         self._unsettled[partition] = None
+        self._pauses.forget(partition)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -277,16 +280,16 @@ class Fetcher:
             if log.fetching is state:
                 await self._do(log, state, state.told(ends[0], ends[1], log.log_state))
         elif isinstance(action, Hold):
-            await self._hold(action)
+            await self._hold(partition, state.epoch, action)
         elif isinstance(action, Fail):
             _log.error("a follower gives up", partition=name, reason=action.reason)
             log.close(partial(StorageError, action.reason))
 
-    async def _hold(self, action: Hold) -> None:
+    async def _hold(self, partition: TopicPartition, epoch: int, action: Hold) -> None:
         if action.awaits_news:
             await self._world.until_news()
         else:
-            await trio.sleep(self._world.limits.backoff_ms / 1000)
+            await trio.sleep(self._pauses.next_ms(partition, epoch) / 1000)
 
     async def _end(self, partition: TopicPartition, state: FetchState, spec: OffsetSpec) -> int:
         request = ends_request(self._world.me().replica_id, partition, state.epoch, spec)

@@ -12,7 +12,12 @@ from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
 from engine.tests.helpers import batches_in
-from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kafkawire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -22,7 +27,10 @@ from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, settled, until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coordinator.api import PartitionState
+    from coordinator.ports import HostChanges
     from engine.partitions.partition import Partition
 
 TOPIC = "t"
@@ -30,9 +38,13 @@ NOBODY = -1, -1, -1
 enforces = pytest.mark.enforces
 
 
-async def create(cluster: MemoryCluster, **configs: str) -> None:
+async def create(cluster: MemoryCluster, replicas: Sequence[int] = (), **configs: str) -> None:
+    """Placed by the cluster, unless told where; the first replica leads."""
     set_to = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=3, configs=set_to)
+    if replicas:
+        topic.num_partitions = topic.replication_factor = -1
+        topic.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[*replicas])]
     reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
     assert reply.topics[0].error_code == 0
     await settled(cluster)
@@ -177,6 +189,32 @@ async def test_a_leader_that_is_killed_takes_nothing_with_it_that_was_acknowledg
         await acknowledged(cluster, b"with all")
         await equal(cluster)
         assert await values(cluster) == [*sent, b"by another", b"with all"]
+
+
+async def seconds_without_leader(cluster: MemoryCluster, dies: int) -> float:
+    """From when a leader is killed until another one acknowledges what all in sync have."""
+    begun_s = trio.current_time()
+    await kill(cluster, dies)
+    await acknowledged(cluster, b"by another")
+    return trio.current_time() - begun_s
+
+
+async def test_a_leader_that_learns_of_it_after_its_followers_is_asked_again_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster, (1, 2, 3))
+        await trio.sleep(1)  # the controller has reached all others, and they it
+        await acknowledged(cluster, b"before")
+        host = cluster.brokers[2].broker.coordinator._host
+        apply = host.apply
+
+        async def apply_late(changes: HostChanges) -> None:
+            await trio.sleep(0.1)
+            await apply(changes)
+
+        monkeypatch.setattr(host, "apply", apply_late)
+        assert await seconds_without_leader(cluster, 1) < 0.8, "and not after replica.fetch.backoff.ms"
 
 
 async def test_what_only_its_old_leader_has_is_cut_there() -> None:

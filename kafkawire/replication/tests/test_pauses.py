@@ -1,0 +1,31 @@
+"""A leader that refuses is asked again soon, and then less and less often."""
+
+from __future__ import annotations
+
+from engine.api import TopicPartition
+from kafkawire.replication.pauses import FIRST_MS, Pauses
+
+PARTITION = TopicPartition(b"t" * 16, "t", 0)
+
+
+def test_a_leader_that_refuses_is_asked_again_soon_and_then_less_and_less_often() -> None:
+    pauses = Pauses(FIRST_MS * 5)
+    assert [pauses.next_ms(PARTITION, 3) for _ in range(5)] == [FIRST_MS * times for times in (1, 2, 4, 5, 5)]
+
+
+def test_in_another_epoch_it_is_soon_again() -> None:
+    pauses = Pauses(1_000)
+    for _ in range(3):
+        pauses.next_ms(PARTITION, 3)
+    assert pauses.next_ms(PARTITION, 4) == FIRST_MS
+
+
+def test_of_each_partition_by_itself_and_only_while_it_is_followed() -> None:
+    pauses = Pauses(1_000)
+    assert [pauses.next_ms(PARTITION, 3), pauses.next_ms(PARTITION._replace(partition=1), 3)] == [FIRST_MS, FIRST_MS]
+    pauses.forget(PARTITION)
+    assert pauses.next_ms(PARTITION, 3) == FIRST_MS
+
+
+def test_no_pause_is_longer_than_was_asked_for() -> None:
+    assert Pauses(3).next_ms(PARTITION, 0) == 3
