@@ -174,6 +174,10 @@ class Coordinator(RequestedChanges):
         self._has_losses = True
         self._wake.set()
 
+    def note_away(self) -> None:
+        """Another broker does not answer: see `Controllership`."""
+        self._controllership.note_away()
+
     async def run(self) -> None:
         """Takes part in the cluster until the store is closed, and joins again when it was taken for dead."""
         while True:

@@ -18,7 +18,7 @@ from coordinator.cluster.change_log import Overtaken
 from coordinator.cluster.nodes import encode_controller_epoch
 from coordinator.cluster.plain_nodes import encode_controller
 from coordinator.cluster.plans import first_batch
-from coordinator.cluster.probes import INTERVAL_S, Probes
+from coordinator.cluster.probes import AGAIN_S, INTERVAL_S, Probes
 from coordinator.errors import MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import Check, ConnectionLost, Create, Delete, Operation, Put
@@ -64,12 +64,17 @@ class Controllership:
         self._prefer_interval_s = prefer_interval_s
         self._prefer_at_s = trio.current_time() + prefer_interval_s
         self._wake = trio.Event()
+        self._is_one_away = trio.Event()
 
     @property
     def is_active(self) -> bool:
         """Whether this process is the controller, as far as it knows."""
         image = self._changes.image
         return image.controller_id == self._membership.me.broker_id and image.controller_epoch == self._epoch
+
+    def note_away(self) -> None:
+        """Another broker does not answer: it is looked at now who is gone."""
+        self._is_one_away.set()
 
     async def stand(self) -> None:
         """Takes the role if nobody has it, or who has it is gone. Raises what the store does."""
@@ -109,7 +114,10 @@ class Controllership:
 
     async def _probe(self, probes: Probes) -> None:
         while True:
-            await trio.sleep(INTERVAL_S)
+            await trio.sleep(AGAIN_S)
+            with trio.move_on_after(0 if probes.has_suspects else INTERVAL_S - AGAIN_S):
+                await self._is_one_away.wait()
+            self._is_one_away = trio.Event()
             if await probes.look(self._changes.image, self._membership.me.broker_id):
                 self._wake.set()
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     IsRefused = Callable[[BrokerInfo], Awaitable[bool]]
 
 INTERVAL_S = 0.25
+AGAIN_S = 0.05  # at least between two looks: if somebody has refused, or seems to be away
 REFUSALS = 2  # one after the other
 
 
@@ -35,6 +36,11 @@ class Probes:
         """Those whose sessions nobody has to wait for."""
         members = image.members.values()
         return {one.broker_id for one in members if self._refusals.get(one.incarnation, 0) >= REFUSALS}
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether the next look will tell of somebody that he is gone, or is not."""
+        return any(0 < count < REFUSALS for count in self._refusals.values())
 
     async def look(self, image: ClusterImage, me: int) -> bool:
         """Asks whom it is to ask; whether one was found to be gone."""

@@ -75,3 +75,12 @@ async def test_of_those_who_are_not_the_controller_it_alone_is_asked() -> None:
     three = BrokerInfo(3, (), incarnation=b"3" * 16)
     await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, three, controller_id=3), ME)
     assert network.asked == [3]
+
+
+async def test_who_has_refused_once_is_a_suspect_until_the_next_look() -> None:
+    network = Network()
+    probes = Probes(network.is_refused)
+    for refusing, has_suspects in (({}, False), ({2}, True), ({}, False), ({2}, True), ({2}, False)):
+        network.refusing = {*refusing}
+        await probes.look(IMAGE, ME)
+        assert probes.has_suspects is has_suspects

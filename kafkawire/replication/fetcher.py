@@ -52,12 +52,14 @@ _log = structlog.get_logger(__name__)
 
 
 class FetchWorld(NamedTuple):
-    """What is around all fetchers of a broker. `me`: as it is registered now; `until_news`: there is another image."""
+    """What is around all fetchers of a broker. `me`: as it is registered now; `until_news`: there is another image;
+    `note_away`: a leader has gone without an answer."""
 
     links: Links
     store: SegmentStore
     me: Callable[[], ReplicaState]
     until_news: Callable[[], Awaitable[None]]
+    note_away: Callable[[], None]
     limits: FetchLimits
     counters: ReplicationCounters
     throttle: Throttle
@@ -163,6 +165,7 @@ class Fetcher:
         try:
             response = await self._call(fetch_request(me, made, world.limits), FETCH_VERSION)
         except CoordinatorError:
+            world.note_away()
             response = None
         if not isinstance(response, FetchResponse) or response.error_code:
             await self._begin_anew(is_forgotten=made.epoch != INITIAL_EPOCH and response is not None)

@@ -53,7 +53,9 @@ class Replication:
         self._cluster = cluster
         self._store = store
         self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
-        self._world = FetchWorld(links, store, self._me, self._until_news, settings.limits, counters, throttle)
+        self._world = FetchWorld(
+            links, store, self._me, self._until_news, cluster.note_away, settings.limits, counters, throttle
+        )
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
         self._members: object = None
         self._sources: dict[TopicPartition, Source] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from coordinator.cluster.probes import INTERVAL_S
 from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
@@ -199,6 +200,16 @@ async def seconds_without_leader(cluster: MemoryCluster, dies: int) -> float:
     return trio.current_time() - begun_s
 
 
+@pytest.mark.parametrize("replicas", [(1, 2, 3), (2, 3, 1)], ids=["the controller", "another"])
+async def test_where_a_link_ends_it_is_looked_at_once_who_is_gone(replicas: tuple[int, ...]) -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster, replicas)
+        assert cluster.brokers[1].broker.coordinator.is_controller
+        await trio.sleep(1)  # the controller has reached all others, and they it
+        await acknowledged(cluster, b"before")
+        assert await seconds_without_leader(cluster, replicas[0]) < INTERVAL_S
+
+
 async def test_a_leader_that_learns_of_it_after_its_followers_is_asked_again_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -214,7 +225,7 @@ async def test_a_leader_that_learns_of_it_after_its_followers_is_asked_again_soo
             await apply(changes)
 
         monkeypatch.setattr(host, "apply", apply_late)
-        assert await seconds_without_leader(cluster, 1) < 0.8, "and not after replica.fetch.backoff.ms"
+        assert await seconds_without_leader(cluster, 1) < 0.5, "and not after replica.fetch.backoff.ms"
 
 
 async def test_what_only_its_old_leader_has_is_cut_there() -> None:
