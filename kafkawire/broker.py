@@ -307,6 +307,7 @@ class Broker:
             note_follower=self._replication.note_follower if self._replication is not None else ignore,
         )
         nursery.start_soon(expire_sessions, interfaces.fetch_sessions)
+        nursery.start_soon(interfaces.departed.run, self.coordinator)
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
         nursery.start_soon(self._leave_at_stop)

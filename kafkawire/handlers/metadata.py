@@ -6,6 +6,7 @@ Behavior:
   defaults. Kafka answers "unknown" while it creates; here creation is awaited and the topic is in the reply. Internal
   topics are never created this way: they have counts of their own.
 - A topic the client may not describe is not disclosed: left out of "all", refused by name as if it existed or not.
+- Brokers that were up a moment ago are still listed, but lead nothing: see `departed`.
 - Addresses are those of the listener the request came in on; what it shows of the partitions' leaders is said by
   `topic_rows`, where the rows are kept. After Kafka's KRaftMetadataCache.
 
@@ -158,7 +159,8 @@ async def _respond(
     context: RequestContext, request: MetadataRequest, found: list[TopicInfo | MetadataResponseTopic]
 ) -> MetadataResponse:
     image = context.broker.cluster.image
-    endpoints = context.live_endpoints(image)
+    endpoints = context.endpoints(context.broker.departed.listed(image, trio.current_time()))
+    reachable = frozenset(broker.broker_id for broker, _, _ in endpoints if broker.broker_id in image.brokers)
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
@@ -166,7 +168,7 @@ async def _respond(
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        topics=await _rows(context, request, found, frozenset(broker.broker_id for broker, _, _ in endpoints)),
+        topics=await _rows(context, request, found, reachable),
     )
     if request.include_cluster_authorized_operations and context.api_version <= LAST_VERSION_WITH_CLUSTER_OPERATIONS:
         allowed = context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)

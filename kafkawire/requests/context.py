@@ -6,18 +6,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kafkawire.requests.departed import Departed
 from kafkawire.requests.failures import FailureLog
 from kafkawire.requests.topic_rows import TopicRows
 from kafkawire.requests.transactions import TransactionRules
 from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS, AcceptedLinks
 
 if TYPE_CHECKING:
-    from coordinator.api import BrokerInfo, ClusterImage, ClusterService
+    from coordinator.api import BrokerInfo, ClusterService
     from coordinator.groups.api import GroupService
     from coordinator.transactions.api import MarkerWriter, TransactionPartitions, TransactionService
     from engine.api import PartitionStore, TopicPartition
@@ -170,6 +171,7 @@ class BrokerInterfaces:
     transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     failures: FailureLog = field(default_factory=FailureLog)
     topic_rows: TopicRows = field(default_factory=TopicRows)
+    departed: Departed = field(default_factory=Departed)
     links: AcceptedLinks = field(default_factory=AcceptedLinks)
     followers: FollowerLinks
     throttles: Throttles
@@ -227,7 +229,7 @@ class RequestContext:
         host = self.connection.local_address if endpoint.host in ANY_ADDRESS else endpoint.host
         return host, endpoint.port
 
-    def live_endpoints(self, image: ClusterImage) -> list[tuple[BrokerInfo, str, int]]:
-        """The brokers that clients of this request's listener can reach, with where."""
-        reachable = ((broker, self.endpoint_of(broker)) for broker in image.brokers.values())
+    def endpoints(self, brokers: Iterable[BrokerInfo]) -> list[tuple[BrokerInfo, str, int]]:
+        """Those of them that clients of this request's listener can reach, with where."""
+        reachable = ((broker, self.endpoint_of(broker)) for broker in brokers)
         return [(broker, *endpoint) for broker, endpoint in reachable if endpoint is not None]

@@ -203,6 +203,18 @@ async def test_a_leader_that_can_or_cannot_be_reached(
         }
 
 
+async def test_a_broker_that_was_up_a_moment_ago_is_still_listed_and_leads_nothing() -> None:
+    async with open_handlers() as broker:
+        before, after = elsewhere(broker, {1: HERE, 2: HERE}), elsewhere(broker, {1: HERE})
+        broker.cluster.changes = {**before, "members": before["brokers"]}
+        await broker.ask(request("t"), NEWEST)
+        broker.cluster.changes = {**after, "members": before["brokers"]}
+        response = await broker.ask(request("t"), NEWEST)
+        assert [node.node_id for node in response.brokers] == [1, 2]
+        [row] = response.topics[0].partitions
+        assert (row.error_code, row.leader_id, row.offline_replicas) == (5, -1, [2])
+
+
 async def test_a_broker_on_every_address_advertises_the_one_the_client_reached() -> None:
     async with open_handlers(host="0.0.0.0") as broker:
         response = await broker.ask(request(), NEWEST)
