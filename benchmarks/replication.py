@@ -118,7 +118,7 @@ def failovers(count: int, cluster: Cluster) -> report.Figures:
         for _ in range(count):
             leader = cluster.brokers.leader_of(topic)
             others = [one.port for one in cluster.brokers.brokers.values() if one is not leader]
-            acknowledge(others[0], topic)
+            until_acknowledged(others, topic)
             leader.kill()
             begun_s = time.perf_counter()
             until_acknowledged(others, topic)
