@@ -19,6 +19,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from kio.index import load_payload_module
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -137,6 +138,8 @@ def _scalar(metadata: Mapping[str, Any], value: object) -> object:
         return dt.timedelta(milliseconds=value)
     if kind.startswith("datetime") and isinstance(value, int):
         return dt.datetime.fromtimestamp(value / 1000, dt.UTC)
+    if kind == "error_code" and isinstance(value, int):
+        return ErrorCode(value)
     if kind == "uuid" and isinstance(value, bytes):
         return uuid.UUID(bytes=value)
     return value
@@ -185,6 +188,20 @@ def encode_request(api: str, version: int, fields: Fields, correlation_id: int =
     return head + encode_body(api, version, fields)
 
 
+def encode_response(api: str, version: int, fields: Fields, correlation_id: int) -> bytes:
+    """A whole reply without its size, as a broker would send it."""
+    entity = response_class(api, version)
+    buffer = io.BytesIO()
+    buffer.write(struct.pack(">i", correlation_id) + (b"\x00" if _is_tagged(api, entity) else b""))
+    entity_writer(entity)(buffer, build(entity, fields))
+    return buffer.getvalue()
+
+
+def _is_tagged(api: str, response: type[Any]) -> bool:
+    """The header of an ApiVersions response is never flexible: a client must be able to read it before it knows."""
+    return bool(response.__flexible__) and api != "api_versions"
+
+
 def decode_request(frame: bytes) -> tuple[str, int, dict[str, Any]]:
     """API, version and fields of a whole frame without its size."""
     api_key, version, _, client_id_size = struct.unpack_from(">hhih", frame)
@@ -198,8 +215,7 @@ def decode_request(frame: bytes) -> tuple[str, int, dict[str, Any]]:
 def decode_response(api: str, version: int, frame: bytes) -> dict[str, Any]:
     """A reply as a dictionary, `correlation_id` among its fields; AssertionError for bytes that are left over."""
     entity = response_class(api, version)
-    # The header of an ApiVersions response is never flexible: a client must be able to read it before it knows.
-    start = 5 if entity.__flexible__ and api != "api_versions" else 4
+    start = 5 if _is_tagged(api, entity) else 4
     found, size = entity_reader(entity)(frame, start)
     assert start + size == len(frame), f"{len(frame) - start - size} bytes behind the {api} {version} response"
     plain = to_plain(found)
