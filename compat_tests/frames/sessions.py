@@ -19,10 +19,8 @@ from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
-from compat_tests.harness.requirements import need_command
-from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.sources import go_program
 from compat_tests.harness.tools import java_tool, kcat, run
-from compat_tests.harness.versions import client
 
 with warnings.catch_warnings():  # of how it reads its message definitions
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -172,10 +170,7 @@ async def _play_aiokafka(bootstrap: str) -> None:
 
 
 def play_franz_go(bootstrap: str) -> None:
-    go = need_command("go", "install Go 1.23.8 or newer")
-    place = workspace("go", client("franz-go"), "newest")
-    run([go, "build", "-o", "sessions.bin", "./sessions"], directory=place, timeout_s=BUILT_WITHIN_S)
-    run([str(place / "sessions.bin"), bootstrap], timeout_s=120)
+    run([go_program("sessions"), bootstrap], timeout_s=120)
 
 
 def play_java(bootstrap: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from compat_tests.harness.requirements import ROOT
+from compat_tests.harness import versions
+from compat_tests.harness.requirements import ROOT, need_command
+from compat_tests.harness.tools import run
 from compat_tests.harness.versions import COMPAT_TESTS, Client
 
 if TYPE_CHECKING:
@@ -24,3 +26,11 @@ def workspace(folder: str, client: Client, age: str) -> Path:
     for manifest in (place / name for name in MANIFESTS if (place / name).exists()):
         manifest.write_text(manifest.read_text(encoding="utf-8").replace(client.newest, version), encoding="utf-8")
     return place
+
+
+def go_program(folder: str) -> str:
+    """The path of what was built of a folder of the programs for franz-go."""
+    go = need_command("go", "install Go 1.23.8 or newer")
+    place = workspace("go", versions.client("franz-go"), "newest")
+    run([go, "build", "-o", f"{folder}.program", f"./{folder}"], directory=place, timeout_s=BUILT_WITHIN_S)
+    return str(place / f"{folder}.program")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.host import Host
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
-from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.sources import BUILT_WITHIN_S, go_program, workspace
 from compat_tests.harness.tools import run
 from compat_tests.harness.versions import client
 
@@ -29,10 +29,7 @@ def _command(name: str) -> list[str]:
         source = ROOT / "compat_tests" / "transactions" / "TransactionHost.java"
         return ["java", "-Xmx128m", *QUICK_JVM, "-cp", CLASSPATH, str(source)]
     if name == "franz-go":
-        go = need_command("go", "install Go 1.23.8 or newer")
-        place = workspace("go", client("franz-go"), "newest")
-        run([go, "build", "-o", "producer", "./transactions"], directory=place, timeout_s=BUILT_WITHIN_S)
-        return [str(place / "producer")]
+        return [go_program("transactions")]
     assert name == "kafkajs", name
     node, npm = (need_command(each, "install Node 18 or newer") for each in ("node", "npm"))
     place = workspace("node", client("kafkajs"), "newest")
