@@ -130,6 +130,43 @@ def test_replicas_move_no_faster_than_the_tool_is_told(broker: Broker, topic: st
     assert not limits(broker, topic)
 
 
+def held(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
+    """Size and lag of partition 0, by broker, as the log dirs have it."""
+    *_, shown = tool(broker, "LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
+    return {
+        one["broker"]: (partition["size"], partition["offsetLag"])
+        for one in json.loads(shown)["brokers"]
+        for log_dir in one["logDirs"]
+        for partition in log_dir["partitions"]
+    }
+
+
+@SEVERAL
+def test_three_replicas_change_their_order_and_their_number(broker: Broker, topic: str, tmp_path: Path) -> None:
+    create(broker, topic, 1, 2, 3)
+    write(broker, topic, 0)
+    reassign(broker, tmp_path, topic, [3, 1, 2], "--execute")
+    wait_until(lambda: replicas(broker, topic) == ([3, 1, 2], [1, 2, 3]), "their order does not change")
+    assert "Successfully completed leader election (PREFERRED)" in elect(broker, topic, "preferred")
+    wait_until(lambda: broker.leader_id(topic) == 3, "the first of them does not lead")
+    write(broker, topic, 20)
+    [size_bytes] = {size_bytes for size_bytes, _ in held(broker, topic).values()}
+
+    reassign(broker, tmp_path, topic, [2, 3], "--execute")
+    wait_until(lambda: replicas(broker, topic) == ([2, 3], [2, 3]), "one too many is left")
+    write(broker, topic, 40)
+    reassign(broker, tmp_path, topic, [2, 1, 3], "--execute")
+    wait_until(lambda: replicas(broker, topic) == ([2, 1, 3], [1, 2, 3]), "there are not as many again")
+    assert f"Reassignment of partition {topic}-0 is completed." in reassign(
+        broker, tmp_path, topic, [2, 1, 3], "--verify"
+    )
+    now = held(broker, topic)
+    assert now.keys() == {1, 2, 3}
+    assert all(size > size_bytes for size, _ in now.values())
+    assert {lag for _, lag in now.values()} == {0}
+    assert numbers(broker, topic, 60) == [*range(60)]
+
+
 @SEVERAL
 def test_what_one_does_when_brokers_are_gone(tmp_path: Path) -> None:
     with target_broker(tmp_path) as broker:
