@@ -137,7 +137,11 @@ CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same
     *folders("kcat", "confluent/test_exercise.py", "confluent/test_admin.py", "kafka_python", "aiokafka", "consoles"),
     *folders("cli/test_brokers.py", "cli/test_topics.py", "java/test_exercise.py", "java/test_topics.py"),
     *those_of("java/test_cluster_tools.py", "log_dirs", "endpoints"),
-    *those_of("java/test_reassignments.py", "replicas_move_while_records_come_and_go"),
+    *those_of(
+        "java/test_reassignments.py",
+        "replicas_move_while_records_come_and_go",
+        "three_replicas_change_their_order_and_their_number",
+    ),
     *OTHER_LANGUAGES,
     *folders("groups/test_consumer_groups.py", "groups/test_positions.py", "streams"),
     *those_of("transactions/test_producers.py", "commit_and_abort", "offsets"),
@@ -236,6 +240,12 @@ LONG: list[Stage] = [
         3600,
         "compat_tests/chaos/test_replication_campaign.py",
         KAFKAWIRE_CHAOS_REPLICATION_S="1200",
+    ),
+    pytest_stage(
+        "20 rolling restarts of three brokers that replicate, under stock clients",
+        3600,
+        "compat_tests/chaos/test_rolling_restarts.py",
+        KAFKAWIRE_CHAOS_ROLLS="20",
     ),
     pytest_stage(
         "100 kills of one of three brokers, 20 rolling restarts, a minute without ZooKeeper",

@@ -23,8 +23,8 @@ from confluent_kafka.admin import NewTopic
 
 from compat_tests.chaos.blows import name_of
 from compat_tests.chaos.disk_blows import IMAGE_SIZE_MIB, DiskBlows
+from compat_tests.chaos.in_sync import lacks_of, told_by
 from compat_tests.chaos.loop_image import LoopImage
-from compat_tests.chaos.metadata_campaign import ANSWER_WITHIN_S, connected, seen_at
 from compat_tests.chaos.replicas import differences
 from compat_tests.chaos.replication_load import Load
 from compat_tests.chaos.transformation import BROKER_CONFIG, INPUT, OUTPUT, PARTITIONS, TOPIC_CONFIG
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compat_tests.chaos.blows import Blow
-    from compat_tests.chaos.metadata_campaign import Seen
-    from compat_tests.harness.kafkawire_broker import Kafkawire
 
 BROKERS: Final = 3
 SESSION_TIMEOUT_MS: Final = 6_000
@@ -202,31 +200,6 @@ class Campaign:
             later = [one - at_s for one in load.of_partitions[number].acked_at_s if one - at_s > UNDER_WAY_S]
             outcome.outages_s.setdefault(name, []).append(min(later, default=math.inf))
         return outcome
-
-
-def told_by(broker: Kafkawire) -> Seen:
-    """Of all topics. Raises ClientError, TooSlowError."""
-
-    async def ask() -> Seen:
-        with trio.fail_after(ANSWER_WITHIN_S):
-            async with connected(broker) as connection:
-                return await seen_at(connection)
-
-    return trio.run(ask)
-
-
-def lacks_of(broker: Kafkawire) -> list[str]:
-    """What is not in sync, or not led, as this one tells."""
-    try:
-        seen = told_by(broker)
-    except (ClientError, trio.TooSlowError) as error:
-        return [f"broker {broker.directory.name} does not answer: {error!r}"]
-    return [
-        f"{name}-{number}, as broker {broker.directory.name} tells: led by {leader} in epoch {epoch}, in sync {isr}"
-        for name, (_, _, partitions) in seen.items()
-        for number, (leader, epoch, replicas, isr) in enumerate(partitions)
-        if leader < 0 or sorted(isr) != sorted(replicas)
-    ]
 
 
 def run(directory: Path, seed: int, seconds: float) -> Outcome:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from compat_tests.chaos.campaign import finish, read_all
 from compat_tests.chaos.committed_offsets import Sight, check_committed
 from compat_tests.chaos.transformation import INPUT, OUTPUT, PARTITIONS, Transformation, is_transformed, values_of
-from compat_tests.chaos.writers import JavaWriter, WriterProcess
+from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.host import Host
 from compat_tests.transactions.readers import committed, ends, undecided
@@ -33,7 +33,7 @@ class Load:
         self.transformation = Transformation(cluster, directory, cluster.bootstrap, RECORDS_PER_S)
         self.history = self.transformation.history
         self.of_partitions = [
-            WriterProcess(f"p{number}", cluster, INPUT, number, self.history, RECORDS_PER_S)
+            confluent(cluster, INPUT, number, f"p{number}", self.history, RECORDS_PER_S)
             for number in range(PARTITIONS)
         ]
         java = JavaWriter(7, cluster, INPUT, directory, self.history, RECORDS_PER_S)

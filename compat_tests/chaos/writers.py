@@ -15,6 +15,7 @@ from compat_tests.chaos.history import UNTOLD
 from compat_tests.confluent.clients import producer
 from compat_tests.harness.apache_kafka import CLASSPATH, LOGGING, QUICK_JVM
 from compat_tests.harness.host import Host
+from compat_tests.harness.sources import go_program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,17 +120,13 @@ class ConfluentWriter:
 
 
 class WriterProcess:
-    """librdkafka in a process of its own, to one partition; `acked_at_s` is known in the end."""
+    """A program that says what `told` says; `acked_at_s` is known in the end, of those that tell it."""
 
-    def __init__(
-        self, name: str, broker: Broker, topic: str, partition: int, history: History, records_per_s: int
-    ) -> None:
+    def __init__(self, name: str, command: list[str], history: History) -> None:
         self._name = name
         self._history = history
-        self.partition = partition
         self.acked_at_s: list[float] = []  # by the clock of `time.monotonic`
-        command = [sys.executable, "-m", "compat_tests.chaos.confluent_writer", broker.bootstrap, topic]
-        self._host = Host([*command, str(partition), name, str(records_per_s)])
+        self._host = Host(command)
 
     def start(self) -> None:
         self._host.wait(lambda: bool(self._host.events("")), self._host.complaints, START_TIMEOUT_S)
@@ -139,12 +136,33 @@ class WriterProcess:
         self._host.kill()
 
     def finish(self) -> None:
-        self._host.leave()
-        *acked, last = self._host.events("")
-        for event in acked:
-            self._history.ack(*event["acked"])
-            self.acked_at_s.append(event["at_s"])
-        assert "ended" in last, f"{self._name} has not ended: {self._host.complaints()}"
+        self._host.leave(2 * FINISH_TIMEOUT_S)  # it waits itself for what is under way
+        events = self._host.events("")
+        for event in events:
+            if "acked" in event:
+                self._history.ack(*event["acked"])
+                self.acked_at_s += [event["at_s"]] if "at_s" in event else []
+        failed = [event["failed"] for event in events if "failed" in event]
+        assert not failed, f"{self._name}: {len(failed)} records failed: {failed[:3]}"
+        assert "ended" in events[-1], f"{self._name} has not ended: {self._host.complaints()}"
+
+
+def confluent(
+    broker: Broker, topic: str, partition: int, name: str, history: History, records_per_s: int
+) -> WriterProcess:
+    """librdkafka, to one partition."""
+    command = [sys.executable, "-m", "compat_tests.chaos.confluent_writer", broker.bootstrap, topic]
+    return WriterProcess(name, [*command, str(partition), name, str(records_per_s)], history)
+
+
+def stock(
+    client: str, broker: Broker, topic: str, partitions: int, history: History, records_per_s: int
+) -> WriterProcess:
+    """kafka_python, aiokafka or franz-go, to so many partitions in turn."""
+    written_for_python = [sys.executable, "-m", f"compat_tests.chaos.{client}_writer"]
+    command = [go_program("stream"), "write"] if client == "franz-go" else written_for_python
+    settings = [broker.bootstrap, topic, str(partitions), client, str(records_per_s)]
+    return WriterProcess(client, [*command, *settings], history)
 
 
 class JavaWriter:

@@ -80,12 +80,12 @@ class Host:
         self._process.kill()
         self._finish()
 
-    def leave(self) -> None:
+    def leave(self, timeout_s: float = TIMEOUT_S) -> None:
         """Waits for a process that was told to close, and kills one that was not."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(TIMEOUT_S)
+            self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._finish()

@@ -1,0 +1,53 @@
+"""Whether every replica of every partition is led and in sync, as each broker tells."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from compat_tests.chaos.metadata_campaign import ANSWER_WITHIN_S, connected, seen_at
+from kafkawire.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from compat_tests.chaos.metadata_campaign import Seen
+    from compat_tests.harness.kafkawire_broker import Kafkawire
+
+IN_SYNC_WITHIN_S: Final = 90.0
+SHOWN: Final = 3
+
+
+def told_by(broker: Kafkawire) -> Seen:
+    """Of all topics. Raises ClientError, TooSlowError."""
+
+    async def ask() -> Seen:
+        with trio.fail_after(ANSWER_WITHIN_S):
+            async with connected(broker) as connection:
+                return await seen_at(connection)
+
+    return trio.run(ask)
+
+
+def lacks_of(broker: Kafkawire) -> list[str]:
+    """What is not in sync, or not led, as this one tells."""
+    try:
+        seen = told_by(broker)
+    except (ClientError, trio.TooSlowError) as error:
+        return [f"broker {broker.directory.name} does not answer: {error!r}"]
+    return [
+        f"{name}-{number}, as broker {broker.directory.name} tells: led by {leader} in epoch {epoch}, in sync {isr}"
+        for name, (_, _, partitions) in seen.items()
+        for number, (leader, epoch, replicas, isr) in enumerate(partitions)
+        if leader < 0 or sorted(isr) != sorted(replicas)
+    ]
+
+
+def wait_until_in_sync(brokers: Collection[Kafkawire]) -> None:
+    """AssertionError with some of what is not."""
+    deadline_s = time.monotonic() + IN_SYNC_WITHIN_S
+    while lacks := [lack for one in brokers for lack in lacks_of(one)]:
+        assert time.monotonic() < deadline_s, f"not in sync after {IN_SYNC_WITHIN_S:.0f} s: {lacks[:SHOWN]}"
+        time.sleep(0.1)

@@ -1,0 +1,142 @@
+"""Stock consumers, each the one member of a group of its own, that read and commit for as long as a campaign lasts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from compat_tests.chaos.history import Found, Place
+from compat_tests.chaos.seen import check_seen
+from compat_tests.chaos.writers import unpadded
+from compat_tests.confluent.clients import wait_until
+from compat_tests.groups.members import Member, Party, java_host
+from compat_tests.harness.host import Host
+from compat_tests.harness.sources import go_program
+from compat_tests.transactions.readers import committed, ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from compat_tests.harness.broker import Broker
+    from compat_tests.harness.host import Event
+
+READ_WITHIN_S: Final = 90.0
+SESSION_TIMEOUT_MS: Final = 10_000  # longer than a broker that leaves in order takes to be back
+# Of a consumer that was disturbed: it raised, or lost what it owned.
+DISTURBANCES: Final = ("commit_failed", "poll_failed", "error", "failed", "lost")
+
+
+class Excuse(NamedTuple):
+    """What a client tells its application that others do not: the words, and whether it then reads some again."""
+
+    words: str
+    begins_again: bool
+
+
+EXCUSES: Final = {
+    # librdkafka asks thrice within half a second, and a new coordinator says for 1.5 s that it loads (RULES K24): whom
+    # it follows may still answer for as long. Apache Kafka's is quicker, and says the same.
+    "confluent": Excuse("code=COORDINATOR_LOAD_IN_PROGRESS", begins_again=False),
+    # Its 1.19.5 forgets a coordinator that refuses connections after three of them in one request, and makes but one.
+    "franz-go": Excuse("unable to dial", begins_again=True),
+}
+
+
+def franz_go(broker: Broker, topic: str, group: str) -> Member:
+    """It obeys nothing and leaves when it is ended."""
+    return Member(Host([go_program("stream"), "read", broker.bootstrap, topic, group]), "", [], is_process=True)
+
+
+class Readers:
+    """One of each client; whoever is left at the end of `with` is killed."""
+
+    def __init__(self, broker: Broker, topic: str, partitions: int, clients: Collection[str]) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._partitions = partitions
+        self._clients = clients
+        self._members: dict[str, Member] = {}
+        self._ends = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def start(self) -> None:
+        with ExitStack() as stack:
+            for client in self._clients:
+                self._members[client] = self._start(client, stack)
+            self._ends = stack.pop_all()
+
+    def end(self) -> None:
+        self._ends.close()
+
+    def _start(self, client: str, stack: ExitStack) -> Member:
+        group = group_of(client)
+        if client == "franz-go":
+            member = franz_go(self._broker, self._topic, group)
+            stack.callback(member.end)
+            return member
+        hosts = stack.enter_context(ExitStack())
+
+        def java() -> Host:
+            host = java_host()
+            hosts.callback(host.kill)
+            return host
+
+        party = stack.enter_context(Party(self._broker, client, group, self._topic, java=java))
+        return party.start(session_timeout_ms=SESSION_TIMEOUT_MS, heartbeat_interval_ms=1_000)
+
+    def wait_until_all_is_committed(self) -> None:
+        """Of what is written by now."""
+        for client, member in self._members.items():
+            wait_until(
+                self._has_committed_all(client), f"{client} does not commit all\n{member.story()}", READ_WITHIN_S
+            )
+
+    def _has_committed_all(self, client: str) -> Callable[[], bool]:
+        def has_committed_all() -> bool:
+            all_of_it = ends(self._broker, self._topic, self._partitions, "read_committed")
+            group, each = group_of(client), range(self._partitions)
+            return [committed(self._broker, group, self._topic, number) for number in each] == all_of_it
+
+        return has_committed_all
+
+    def complaints(self) -> list[str]:
+        """What no application should hear while brokers leave in order."""
+        return [f"{client}: {event}" for client, event in self._disturbances() if not is_excused(client, event)]
+
+    def excused(self) -> Counter[str]:
+        """How often each client was disturbed for reasons of its own."""
+        return Counter(client for client, event in self._disturbances() if is_excused(client, event))
+
+    def _disturbances(self) -> Iterator[tuple[str, Event]]:
+        for client, member in self._members.items():
+            for event in member.events:
+                if event["event"] in DISTURBANCES:
+                    yield client, event
+
+    def anomalies(self, read: list[Found], *, is_exact: bool = True) -> list[str]:
+        """Exact are, if at all, those who had no reason to begin again."""
+        beginning_again = {client for client in self.excused() if EXCUSES[client].begins_again}
+        return [
+            f"{client}: {anomaly}"
+            for client, member in self._members.items()
+            for anomaly in check_seen(seen_by(member), read, is_exact=is_exact and client not in beginning_again)
+        ]
+
+
+def group_of(client: str) -> str:
+    return f"readers by {client}"
+
+
+def is_excused(client: str, event: Event) -> bool:
+    return client in EXCUSES and EXCUSES[client].words in event.get("error", "")
+
+
+def seen_by(member: Member) -> list[Found]:
+    return [Found(Place(partition, offset), unpadded(value)) for _, partition, offset, value in member.seen]

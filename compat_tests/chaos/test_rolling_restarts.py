@@ -1,0 +1,77 @@
+"""Three brokers that replicate are restarted in turn: no stock client hears of it, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka.admin import NewTopic
+
+from compat_tests.chaos.campaign import PARTITIONS, finish, read_all
+from compat_tests.chaos.history import History
+from compat_tests.chaos.in_sync import wait_until_in_sync
+from compat_tests.chaos.readers import Readers
+from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
+from compat_tests.confluent.clients import Admin, wait_until_known
+from compat_tests.harness.cluster import SIZE, KafkawireCluster
+from compat_tests.harness.requirements import need_kafka_jars, need_zookeeper_jars
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROLLS: Final = int(os.environ.get("KAFKAWIRE_CHAOS_ROLLS", "1"))
+TOPIC: Final = "through-restarts"
+TOPIC_CONFIG: Final = {"min.insync.replicas": "2", "segment.bytes": str(1 << 20)}
+CONFIG: Final = {"zookeeper.session.timeout.ms": "6000", "group.initial.rebalance.delay.ms": "0"}
+STOCK: Final = ("kafka_python", "aiokafka", "franz-go")
+READERS: Final = ("java", "confluent", *STOCK)
+RECORDS_PER_S: Final = 50  # of each writer
+
+
+def roll(cluster: KafkawireCluster) -> None:
+    for one in cluster.brokers.values():
+        wait_until_in_sync(cluster.brokers.values())
+        assert one.stop() == 0, one.log_tail()
+        one.start()
+
+
+def test_no_client_hears_of_brokers_that_are_restarted_in_turn(tmp_path: Path) -> None:
+    need_kafka_jars()
+    need_zookeeper_jars()
+    history = History()
+    with ExitStack() as stack:
+        cluster = stack.enter_context(KafkawireCluster(tmp_path / "cluster", CONFIG))
+        Admin(cluster).create(NewTopic(TOPIC, PARTITIONS, SIZE, config=TOPIC_CONFIG))
+        wait_until_known(cluster, TOPIC, PARTITIONS)
+        writers: list[JavaWriter | WriterProcess] = [
+            JavaWriter(7, cluster, TOPIC, tmp_path, history, RECORDS_PER_S),
+            confluent(cluster, TOPIC, 0, "confluent", history, RECORDS_PER_S),
+            *(stock(client, cluster, TOPIC, PARTITIONS, history, RECORDS_PER_S) for client in STOCK),
+        ]
+        for writer in writers:
+            stack.callback(writer.end)
+            writer.start()
+        readers = stack.enter_context(Readers(cluster, TOPIC, PARTITIONS, READERS))
+        begun_s = time.monotonic()
+        for _ in range(ROLLS):
+            roll(cluster)
+        lasted_s = time.monotonic() - begun_s
+        wait_until_in_sync(cluster.brokers.values())
+        complaints = finish(writers)
+        readers.wait_until_all_is_committed()
+        complaints += readers.complaints()
+        read = read_all(cluster, TOPIC)
+        anomalies = history.check(read) + readers.anomalies(read)
+    summary = f"{ROLLS} rolling restarts in {lasted_s:.0f} s, {len(history.acked)} records acknowledged and read by "
+    excused = ", ".join(f"{count} by {client}" for client, count in readers.excused().items()) or "none"
+    summary += (
+        f"{len(READERS)} clients, {len(complaints)} errors heard, and excused {excused}; {len(anomalies)} anomalies"
+    )
+    print(summary)
+    note_for_ledger(summary)
+    wrong = "\n".join(complaints + anomalies)
+    assert not wrong, wrong
+    assert len(history.acked) > 100 * ROLLS, "too few acknowledgements between the restarts"
