@@ -131,6 +131,8 @@ SPARK_STREAMS = folders("spark/test_streams.py", "spark/test_transactions.py")
 SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brokers", "sink", "tiered")))
 OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
 METADATA_CAMPAIGN = "compat_tests/chaos/test_metadata_campaign.py"  # minutes, most of them for elections
+STREAMS_CAMPAIGN = "compat_tests/chaos/test_streams.py"  # minutes, most of them for a group to be complete again
+LATER = (f"--ignore={METADATA_CAMPAIGN}", f"--ignore={STREAMS_CAMPAIGN}")  # `long` has them
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
 CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
@@ -168,7 +170,7 @@ TEST = [
     beside("what users install", 600, "compat_tests/install"),
     beside("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
     beside("object stores and topics in the tier", 720, *folders("object_stores", "tiering")),
-    beside("kills, power cuts, failing disks", 720, "compat_tests/chaos", f"--ignore={METADATA_CAMPAIGN}"),
+    beside("kills, power cuts, failing disks", 720, "compat_tests/chaos", *LATER),
     beside("connect, mirrors, streams, a registry", 720, *APPLICATIONS),
     beside("groups of stock clients", 600, "compat_tests/groups"),
     beside("jobs", 900, "compat_tests/jobs"),
@@ -246,6 +248,12 @@ LONG: list[Stage] = [
         3600,
         "compat_tests/chaos/test_rolling_restarts.py",
         KAFKAWIRE_CHAOS_ROLLS="20",
+    ),
+    pytest_stage(
+        "10 kills of one of three brokers under a word count of Kafka Streams",
+        3600,
+        STREAMS_CAMPAIGN,
+        KAFKAWIRE_CHAOS_STREAMS_KILLS="10",
     ),
     pytest_stage(
         "100 kills of one of three brokers, 20 rolling restarts, a minute without ZooKeeper",

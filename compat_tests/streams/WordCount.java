@@ -21,7 +21,7 @@ public class WordCount {
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
-        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, -1);  // as brokers have it
         settings.put("auto.offset.reset", "earliest");
         // It does not leave its group when it ends: for so long the next one waits.
         settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 10_000);

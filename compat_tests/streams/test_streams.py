@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compat_tests.confluent.clients import Admin, create_topic, flush, new_consumer, producer
+from compat_tests.confluent.clients import Admin, create_topic, new_consumer, producer
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
 
@@ -89,11 +89,11 @@ class Counts:
 
 
 def write(broker: Broker, name: str, times: int) -> Counter[str]:
-    """Returns the words in it."""
-    client = producer(broker)
+    """Returns the words in it. It is idempotent, and has patience."""
+    client = producer(broker, enable_idempotence=True)
     for sentence in SENTENCES * times:
         client.produce(f"{name}-sentences", sentence)
-    flush(client)
+    assert client.flush(TIMEOUT_S) == 0, "sentences are still under way"
     return Counter({word: count * times for word, count in Counter(" ".join(SENTENCES).split()).items()})
 
 
