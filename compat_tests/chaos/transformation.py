@@ -57,9 +57,11 @@ class Transformation:
         self.wait_until(lambda: self.count("committed") > before, "nobody commits anything")
 
     def wait_until(self, condition: Callable[[], bool], complaint: str) -> None:
-        """Whoever left is started again meanwhile."""
-        deadline_s = time.monotonic() + PROGRESS_WITHIN_S
+        """Whoever left is started again meanwhile. As long as something is committed, it may take its time."""
+        known, deadline_s = -1, 0.0
         while not condition():
+            if (by_now := self.count("committed")) > known:
+                known, deadline_s = by_now, time.monotonic() + PROGRESS_WITHIN_S
             assert time.monotonic() < deadline_s, f"seed {SEED}: {complaint}\n{self._broker.log_tail()}"
             for one in self.transformers:
                 one.revive()
