@@ -8,6 +8,7 @@ there once, in order, and byte for byte on all three.
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from compat_tests.confluent.clients import Admin
 from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
+from compat_tests.harness.sources import go_program
 from compat_tests.harness.zookeeper import zookeeper_ensemble
 from kafkawire.client.errors import ClientError
 
@@ -202,10 +204,20 @@ class Campaign:
         return outcome
 
 
+def has_go() -> bool:
+    """And franz-go's programs are built: what they need comes from where no host of the campaign gets to."""
+    if shutil.which("go") is None:
+        print("franz-go takes no part: it needs Go 1.23.8 or newer")
+        return False
+    go_program("stream")
+    return True
+
+
 def run(directory: Path, seed: int, seconds: float) -> Outcome:
     """Blows for so long, and then a look at what is there. Who finds anomalies finds all files below `directory`, the
     images of the disks too."""
     random = Random(seed)
+    is_go_there = has_go()
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         stack.enter_context(inside(network.hub))
@@ -220,6 +232,6 @@ def run(directory: Path, seed: int, seconds: float) -> Outcome:
         stack.enter_context(cluster)
         for topic in (INPUT, OUTPUT):
             Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=REPLICATED))
-        load = Load(cluster, directory)
+        load = Load(cluster, directory, has_go=is_go_there)
         stack.callback(load.kill)
         return Campaign(directory, cluster, blows, load, random).run(seconds)

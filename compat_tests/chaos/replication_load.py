@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from compat_tests.chaos.campaign import finish, read_all
 from compat_tests.chaos.committed_offsets import Sight, check_committed
+from compat_tests.chaos.readers import Readers
 from compat_tests.chaos.transformation import INPUT, OUTPUT, PARTITIONS, Transformation, is_transformed, values_of
-from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent
+from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.host import Host
 from compat_tests.transactions.readers import committed, ends, undecided
@@ -28,23 +29,26 @@ READ_WITHIN_S: Final = 90.0
 class Load:
     """All clients, each kind in processes of its own."""
 
-    def __init__(self, cluster: KafkawireCluster, directory: Path) -> None:
+    def __init__(self, cluster: KafkawireCluster, directory: Path, *, has_go: bool) -> None:
         self._cluster = cluster
         self.transformation = Transformation(cluster, directory, cluster.bootstrap, RECORDS_PER_S)
         self.history = self.transformation.history
         self.of_partitions = [
-            confluent(cluster, INPUT, number, f"p{number}", self.history, RECORDS_PER_S)
-            for number in range(PARTITIONS)
+            confluent(cluster, INPUT, number, f"p{number}", self.history, RECORDS_PER_S) for number in range(PARTITIONS)
         ]
         java = JavaWriter(7, cluster, INPUT, directory, self.history, RECORDS_PER_S)
         self._processes: list[WriterProcess | JavaWriter] = [*self.of_partitions, java]
+        if has_go:
+            self._processes.append(stock("franz-go", cluster, INPUT, PARTITIONS, self.history, RECORDS_PER_S))
         command = [sys.executable, "-m", "compat_tests.chaos.confluent_committer", cluster.bootstrap, INPUT, GROUP]
         self._members = [Host(command) for _ in range(MEMBERS)]
+        self._readers = Readers(cluster, INPUT, PARTITIONS, ["franz-go"] if has_go else [])
 
     def start(self) -> None:
         self.transformation.start()
         for writer in self._processes:
             writer.start()
+        self._readers.start()
 
     def revive(self) -> None:
         for one in self.transformation.transformers:
@@ -58,15 +62,25 @@ class Load:
         """Whoever is left."""
         for member in self._members:
             member.kill()
-        for one in (*self._processes, *self.transformation.transformers):
+        for one in (*self._processes, *self.transformation.transformers, self._readers):
             one.end()
 
     def checks(self) -> dict[str, Callable[[], list[str]]]:
         """What finds the anomalies, once nobody writes and all is well again."""
-        return {"records": self._check_records, "copies": self._check_copies, "committed offsets": self._check_offsets}
+        return {
+            "records": self._check_records,
+            "readers": self._check_readers,
+            "copies": self._check_copies,
+            "committed offsets": self._check_offsets,
+        }
 
     def _check_records(self) -> list[str]:
         return self.history.check(read_all(self._cluster, INPUT))
+
+    def _check_readers(self) -> list[str]:
+        """They may see again what they could not commit, but nothing that is not in the log."""
+        self._readers.wait_until_all_is_committed()
+        return self._readers.anomalies(read_all(self._cluster, INPUT), is_exact=False)
 
     def _check_copies(self) -> list[str]:
         inputs = values_of(self._cluster, INPUT)
