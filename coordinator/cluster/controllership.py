@@ -72,10 +72,6 @@ class Controllership:
         image = self._changes.image
         return image.controller_id == self._membership.me.broker_id and image.controller_epoch == self._epoch
 
-    def note_away(self) -> None:
-        """Another broker does not answer: it is looked at now who is gone."""
-        self._is_one_away.set()
-
     async def stand(self) -> None:
         """Takes the role if nobody has it, or who has it is gone. Raises what the store does."""
         while not (is_held := await self._store.exists(paths.CONTROLLER)) or self._is_holder_gone:
@@ -152,6 +148,10 @@ class Controllership:
         """Its session may last: nobody waits for that."""
         image = self._changes.image
         return image.controller_id in self._gone(image)
+
+    def note_away(self) -> None:
+        """Another broker does not answer: it is looked at now who is gone."""
+        self._is_one_away.set()
 
     async def _write(self, image: ClusterImage, operations: Sequence[Operation]) -> None:
         """In several changes if need be: as long as none comes in between, what was decided stays right."""
