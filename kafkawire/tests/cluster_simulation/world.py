@@ -85,6 +85,7 @@ class MachineWorld(SimulatedWorld):
         """Nobody closes its session; nobody listens."""
         for store in self.sessions:
             store.disconnected = True
+            store.resume()  # of a process that stood still: what waits for it has to end
         self.wires.listeners.pop(port_of(self.broker_id), None)
         super().end_life()
         self._end_standstill()
