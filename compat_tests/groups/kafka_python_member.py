@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # A poll() of 3.0.12 that ends while its member joins may lose the assignment: the member then takes itself for joined,
-# as the metadata it joined for are not new any more, and waits for good. So a poll outlasts a join.
-POLL_S = 0.5
+# as the metadata it joined for are not new any more, and waits for good. So a poll outlasts a join, also on a machine
+# that has much else to do.
+POLL_S = 2.0
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
