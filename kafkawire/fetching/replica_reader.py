@@ -104,8 +104,7 @@ class ReplicaReader(FetchReader):
     def _is_held(self, target: FetchTarget, log: ReplicaLog) -> bool:
         """Whether it gets no records for now (ReplicaManager.shouldLeaderThrottle)."""
         throttle = self._context.broker.throttles.leader
-        named = log.config.leader_throttled_replicas
-        return target in self._behind and throttle.covers(named, target.partition) and throttle.is_exceeded
+        return target in self._behind and throttle.holds(log.config.leader_throttled_replicas, target.partition)
 
     def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
         topic = self._context.broker.cluster.image.topics_by_id.get(target.topic_id)

@@ -15,8 +15,8 @@ Behavior:
   when nothing is known of that epoch; after Partition.readRecords, which asks consumers as it asks followers.
 - The rack is ignored: every read is the leader's.
 - A fetch with a replica id moves the high watermark. It is for that broker alone, over a link that it has authenticated
-  (RULES K23), and is told of what is written and where segments begin, which only brokers of ours understand. Anybody
-  else's is refused as an unauthorized one is, partition by partition.
+  (RULES K23), and is told of what is written and where segments begin, which only brokers of ours understand. Its
+  session is its link's. Anybody else's is refused as an unauthorized one is, partition by partition.
 
 Version notes: 7 sessions, 9 leader epoch, 12 flexible, 13 topic ids, 15 replica state as a tagged field, 16 leader
 hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOWER, which such clients retry.
@@ -106,9 +106,9 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
 
 def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int) -> None:
     broker.metrics.replication.bytes_out += size_bytes
-    log, throttle = cast("ReplicaLog | None", target.log), broker.throttles.leader
-    if log is not None and throttle.covers(log.config.leader_throttled_replicas, target.partition):
-        throttle.note(size_bytes)
+    log = cast("ReplicaLog | None", target.log)
+    if log is not None:
+        broker.throttles.leader.copied(log.config.leader_throttled_replicas, target.partition, size_bytes)
 
 
 async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:

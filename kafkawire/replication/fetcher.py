@@ -148,8 +148,7 @@ class Fetcher:
 
     def _is_held(self, log: Partition) -> bool:
         """Whether nothing is fetched of it for now (RemoteLeaderEndPoint.shouldFollowerThrottle)."""
-        named, throttle = log.config.follower_throttled_replicas, self._world.throttle
-        return throttle.covers(named, log.partition.partition) and throttle.is_exceeded
+        return self._world.throttle.holds(log.config.follower_throttled_replicas, log.partition.partition)
 
     def _log_of(self, partition: TopicPartition) -> Partition | None:
         """None: it is offline, or gone."""
@@ -217,9 +216,7 @@ class Fetcher:
 
     def _count(self, log: Partition, size_bytes: int) -> None:
         self._world.counters.bytes_in += size_bytes
-        named, throttle = log.config.follower_throttled_replicas, self._world.throttle
-        if throttle.covers(named, log.partition.partition):
-            throttle.note(size_bytes)
+        self._world.throttle.copied(log.config.follower_throttled_replicas, log.partition.partition, size_bytes)
 
     async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:
         """Once it is durable the leader's word counts, and the next question may be asked."""

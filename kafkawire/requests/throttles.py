@@ -37,6 +37,15 @@ class Throttle:
         """Whether this broker's replica of a partition is among those that its topic names."""
         return bool(named) and (EVERY_REPLICA in named or (partition, self._broker_id) in named)
 
+    def holds(self, named: ReplicaNames, partition: int) -> bool:
+        """Whether no more of it may go for now, to or from who is not in sync."""
+        return self.covers(named, partition) and self.is_exceeded
+
+    def copied(self, named: ReplicaNames, partition: int, size_bytes: int) -> None:
+        """So much of it went, covered or not."""
+        if self.covers(named, partition):
+            self.note(size_bytes)
+
     def note(self, size_bytes: int) -> None:
         """So much of what is covered went."""
         if not size_bytes:
