@@ -30,6 +30,7 @@ from kafkawire.adapters.options import (
     cleaner_options,
     coordinator_settings,
     limit,
+    limit_connections,
     link_settings,
     replication_settings,
     server_limits,
@@ -208,8 +209,7 @@ class Broker:
 
     def _configured(self, config: Config) -> None:
         """What was changed at run time and is not the partitions': the host tells them."""
-        self._limits.max_connections = min(config.max_connections, self.world.descriptors.connections_max)
-        self._limits.max_connections_per_ip = config.max_connections_per_ip
+        limit_connections(self._limits, config, self.world.descriptors.connections_max)
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self._transaction_rules.verifies_partitions = config.transaction_partition_verification
         self.store.cleaner.configure(cleaner_options(config))

@@ -122,15 +122,18 @@ def limit(throttles: Throttles, config: Config) -> None:
 
 def server_limits(config: Config, connections_max: int) -> ServerLimits:
     """Of all connections; `connections_max`: as many as there may be descriptors for."""
-    limits = ConnectionLimits(
+    connection = ConnectionLimits(
         max_frame_size_bytes=config.max_request_size_bytes, idle_timeout_ms=config.connections_max_idle_ms
     )
-    return ServerLimits(
-        connection=limits,
-        max_connections=min(config.max_connections, connections_max),
-        max_connections_per_ip=config.max_connections_per_ip,
-        queued_max_request_size_bytes=config.queued_max_request_bytes,
-    )
+    found = ServerLimits(connection=connection, queued_max_request_size_bytes=config.queued_max_request_bytes)
+    limit_connections(found, config, connections_max)
+    return found
+
+
+def limit_connections(limits: ServerLimits, config: Config, connections_max: int) -> None:
+    """As is configured by now."""
+    limits.max_connections = min(config.max_connections, connections_max)
+    limits.max_connections_per_ip = config.max_connections_per_ip
 
 
 def replication_settings(config: Config) -> ReplicationSettings:
