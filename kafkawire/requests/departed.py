@@ -34,7 +34,9 @@ class Departed:
             await cluster.wait_for_image_after(image.version)
 
     def note(self, image: ClusterImage, now_s: float) -> None:
-        """The cluster is another one. Who was unregistered is not missed."""
+        """The cluster may be another one. Who was unregistered is not missed."""
+        if image.brokers is self._up:
+            return
         lost = [one for one in self._up.values() if one.broker_id not in image.brokers]
         self._gone |= {one.broker_id: (one, now_s + LISTED_S) for one in lost}
         self._up = image.brokers
