@@ -106,9 +106,9 @@ def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
 
 
 def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
-    """All that is in the broker's log, one segment behind the other."""
-    log = replica(cluster, broker_id).log
-    return b"".join(one.file.read_at(0, one.size_bytes) for one in log.segments if one.file is not None)
+    """All that is in the broker's log, one segment behind the other, whether it has their files open or not."""
+    log, disk = replica(cluster, broker_id).log, cluster.world(broker_id).filesystem
+    return b"".join(disk.content(log.path_of(one.base_offset))[: one.size_bytes] for one in log.segments)
 
 
 async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:
