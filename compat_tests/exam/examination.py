@@ -53,6 +53,7 @@ NAMED_CASES = (
     "engine/partitions/tests/test_joining.py",
     "engine/partitions/tests/test_replica.py",
     "engine/replication/tests/test_standing.py",
+    "kafkawire/replication/tests/test_fetcher.py",
     "kafkawire/tests/test_link_sessions.py",
     "coordinator/groups/tests/test_service.py",
     "coordinator/groups/tests/test_too_few_replicas.py",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from engine.api import Isolation
 from engine.errors import ColdNotLoaded, EngineError
+from engine.replica_log import NEVER_MS
 from kafkawire.fetching.reader import FetchReader
 from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
@@ -43,6 +44,11 @@ class ReplicaReader(FetchReader):
         self._standing = standing
         self._heard: set[FetchTarget] = set()
         self._behind: set[FetchTarget] = set()  # of those, of what is not in sync
+
+    @property
+    def enough(self) -> bool:
+        """Only what is asked behind the first answer of a link shows what its broker knew: nobody waits for that."""
+        return self._link.as_of_ms == NEVER_MS or super().enough
 
     @property
     def looks_at_all(self) -> bool:

@@ -8,7 +8,7 @@ partitions of which something has changed, here or there: the others go on askin
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import trio
@@ -18,7 +18,8 @@ from engine.api import OffsetSpec
 from engine.errors import EngineError, OffsetOutOfRange, StorageError
 from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
 from kafkawire.fetching.sessions import INITIAL_EPOCH
-from kafkawire.messages.fetch import FetchResponse, ReplicaState
+from kafkawire.messages.api_versions import ApiVersionsRequest
+from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsResponse
 from kafkawire.replication.asking import Asking
 from kafkawire.replication.pauses import Pauses
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from kafkawire.requests.throttles import Throttle
     from kafkawire.wire.message import Message
 
+ASK_ON_VERSION: Final = 0
+
 _log = structlog.get_logger(__name__)
 
 
@@ -63,6 +66,13 @@ class FetchWorld(NamedTuple):
     limits: FetchLimits
     counters: ReplicationCounters
     throttle: Throttle
+
+
+class _Followed(NamedTuple):
+    """`is_in_sync`: this broker is."""
+
+    leader_epoch: int
+    is_in_sync: bool
 
 
 class _Taken(NamedTuple):
@@ -83,16 +93,16 @@ class Fetcher:
         self._purpose = purpose
         self._log_dir = log_dir
         self._world = world
-        self._followed: dict[TopicPartition, bool] = {}  # whether this broker is in sync
+        self._followed: dict[TopicPartition, _Followed] = {}
         self._asking = Asking()
         self._unsettled: dict[TopicPartition, None] = {}  # what is to be asked of it may have changed
         self._role_changes = log_dir.role_changes
         self._pauses = Pauses(world.limits.backoff_ms)
-        self._has_news = trio.Event()
+        self._has_news = trio.Event()  # there may be something else to ask, or an answer
 
-    def follow(self, partition: TopicPartition, *, is_in_sync: bool) -> None:
-        """From the next request on. That of one that is followed already may have another epoch."""
-        self._followed[partition] = is_in_sync
+    def follow(self, partition: TopicPartition, leader_epoch: int, *, is_in_sync: bool) -> None:
+        """From the next request on. One that is followed already may have another epoch."""
+        self._followed[partition] = _Followed(leader_epoch, is_in_sync)
         self._unsettled[partition] = None
         self._has_news.set()
 
@@ -132,8 +142,11 @@ class Fetcher:
                 self._unsettled[one] = None
 
     def _ask(self, partition: TopicPartition, log: Partition | None) -> bool:
-        """Whether it could."""
-        if log is None or (not self._followed[partition] and self._is_held(log)):
+        """Whether it could. A role changes before the image is there that tells who leads now."""
+        followed = self._followed[partition]
+        if log is None or log.fetching is None or log.fetching.epoch != followed.leader_epoch:
+            return False
+        if not followed.is_in_sync and self._is_held(log):
             return False
         question = log.ask()
         if question is not None:
@@ -162,7 +175,7 @@ class Fetcher:
         me = world.me()
         made = self._asking.request(me)
         try:
-            response = await self._call(fetch_request(me, made, world.limits), FETCH_VERSION)
+            response = await self._answer_to(fetch_request(me, made, world.limits))
         except CoordinatorError:
             world.note_away()
             response = None
@@ -178,6 +191,23 @@ class Fetcher:
             self._lose_all()
         for each in taken:
             await self._finish(each, nursery)
+
+    async def _answer_to(self, request: FetchRequest) -> Message:
+        """What is to be asked next need not wait as long as the leader would: that there is another request, of no
+        matter what, ends its wait. Raises LinkFailed."""
+        links, asked_on = self._world.links, False
+        pending: Pending[Message] = links.call(self._leader, request, FETCH_VERSION, purpose=self._purpose)
+        pending.call_when_settled(self._note_news)
+        while not pending.is_settled:
+            await self._has_news.wait()
+            self._has_news = trio.Event()
+            if not (pending.is_settled or asked_on):
+                links.call(self._leader, ApiVersionsRequest(), ASK_ON_VERSION, purpose=self._purpose)
+                asked_on = True
+        return pending.result()
+
+    def _note_news(self) -> None:
+        self._has_news.set()
 
     async def _begin_anew(self, *, is_forgotten: bool) -> None:
         """At once if the leader has forgotten what it was asked, as over another link."""

@@ -130,7 +130,7 @@ class Replication:
             number = self._log_dirs.setdefault(source[1], len(self._log_dirs))
             fetcher = self._fetchers[source] = Fetcher(state.leader, f"fetch-{number}", log_dir, self._world)
             nursery.start_soon(fetcher.run)
-        fetcher.follow(partition, is_in_sync=self._broker_id in state.isr)
+        fetcher.follow(partition, state.leader_epoch, is_in_sync=self._broker_id in state.isr)
 
     def _stop_following(self, partition: TopicPartition) -> None:
         source = self._sources.pop(partition, None)

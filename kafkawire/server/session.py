@@ -109,6 +109,8 @@ class Session:
             is_late = bool(events & READ) and self._receive()
             if not is_late and self._machine.holds_bytes:
                 is_late = self._start_requests()  # what an earlier turn, or a pause, has left
+            if self.info.gives_way and self._machine.holds_bytes and self.info.answer_early is not None:
+                self.info.answer_early()
             if not self._pipeline.is_quiet or self._machine.is_ending or events & WRITE:
                 self._answer_all(is_late=is_late)
         except Exception:
@@ -151,7 +153,7 @@ class Session:
     def drain(self) -> None:
         """Ends the connection when what is in flight is answered; a parked long poll is asked to answer now."""
         self._machine.refuse(CloseReason.SHUTDOWN, self._hub.now_s)
-        self._end_long_poll()
+        self.info.end_long_poll()
         self.visit(0)
         self.settle()
 
@@ -245,7 +247,7 @@ class Session:
     def _peer_has_left(self) -> None:
         """What it has sent counts all the same (as in Kafka, which reads on only behind an answer)."""
         self._machine.peer_left(self._hub.now_s)
-        self._end_long_poll()
+        self.info.end_long_poll()
         if self._is_broken and self._outgoing.is_blocked:
             self._outgoing.drop()
             self._have_left()
@@ -297,12 +299,6 @@ class Session:
         else:
             self._have_left()
         return not self._outgoing.is_blocked
-
-    def _end_long_poll(self) -> None:
-        """A parked long poll is asked to answer with what there is; any other request is left alone."""
-        self.info.is_ending = True
-        if self.info.answer_early is not None:
-            self.info.answer_early()
 
     # Sending
 

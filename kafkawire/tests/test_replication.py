@@ -25,7 +25,7 @@ from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, R
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
-from kafkawire.tests.test_cluster import BROKERS, call, settled, until
+from kafkawire.tests.test_cluster import BROKERS, call, leaders, settled, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -383,6 +383,40 @@ async def test_a_leader_that_stops_in_order_is_followed_by_one_in_sync() -> None
         await nursery.start(cluster.serve, first, {})
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
+
+
+async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
+    """Neither the first record on a link, nor one of a topic that is new where others ask, and wait."""
+    async with open_cluster() as (cluster, _):
+        for topic in ("first", "second"):
+            await trio.sleep(0.7)
+            begun_s = trio.current_time()
+            made = CreatableTopic(name=topic, num_partitions=6, replication_factor=3)
+            await call(cluster, 1, CreateTopicsRequest(topics=[made], timeout_ms=1000), 6)
+            for number, leader in enumerate(await leaders(cluster, 1, topic)):
+                data = PartitionProduceData(index=number, records=memoryview(build_batch([Record(None, b"v")])))
+                request = ProduceRequest(
+                    acks=-1, timeout_ms=20_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
+                )
+                reply = await call(cluster, leader, request, 9)
+                assert reply.responses[0].partition_responses[0].error_code == 0
+            assert trio.current_time() - begun_s < 0.1
+
+
+async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
+    """Its role is another one before the image tells who leads: its Fetch to the leader before has just come back."""
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        first, begun_s = state(cluster).leader, trio.current_time()
+        nursery.start_soon(cluster.stop, first)
+
+        async def is_led_by_another() -> bool:
+            return state(cluster).leader != first
+
+        await until(is_led_by_another)
+        await acknowledged(cluster, b"after")
+        assert trio.current_time() - begun_s < 0.3
 
 
 @pytest.mark.parametrize("seed", range(3))

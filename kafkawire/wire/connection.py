@@ -54,8 +54,8 @@ class ConnectionInfo:
     """What handlers may know about a connection. One object per connection: its identity can own things.
 
     A handler that parks a long poll first looks at `is_ending`, then sets `answer_early`: it is called when the broker
-    shuts down or the peer has left, and the poll should be answered with what there is. One slot is enough, because a
-    parked single-stage request keeps every other from starting.
+    shuts down or the peer has left, or asks on though its polls give way, and the poll should be answered with what
+    there is. One slot is enough, because a parked single-stage request keeps every other from starting.
     """
 
     listener_name: str
@@ -65,8 +65,15 @@ class ConnectionInfo:
     client_software_version: str = "unknown"
     is_ending: bool = False
     answer_early: Callable[[], None] | None = None
+    gives_way: bool = False
     principal: str | None = None  # who is at the other end, once that is proved
     ends_because: str | None = None  # from then on nothing is executed, and the next reply is the last one
+
+    def end_long_poll(self) -> None:
+        """A parked one is asked to answer with what there is, any other request is left alone; none is parked again."""
+        self.is_ending = True
+        if self.answer_early is not None:
+            self.answer_early()
 
     @property
     def violation(self) -> ProtocolViolation | None:

@@ -117,8 +117,8 @@ class FakeDispatcher:
             raise ProtocolViolation("bad\nline\x1b[31m")
         if kind == "c":
             raise ZeroDivisionError("planted")
-        if kind == "l":
-            connection.answer_early = self.gate(name).set
+        if kind in "lg":
+            connection.answer_early, connection.gives_way = self.gate(name).set, kind == "g"
         handler = {
             "0": self.no_reply,
             "V": self.late_violation,
@@ -131,7 +131,7 @@ class FakeDispatcher:
             kind in "pdxy0VC",  # the others are single-stage
             partial(handler, frame),
             self.gate(name),
-            kind in "pdxywl",  # the others are answered at once
+            kind in "pdxywlg",  # the others are answered at once
             partial(self.cancelled.append, name),
             now_s + 0.5 if kind == "d" else math.inf,
             self.holds_frame,
@@ -1033,6 +1033,19 @@ async def test_shutdown_answers_what_is_in_flight_and_starts_nothing_more() -> N
         await settle()
         assert broker.dispatcher.order == [1, 2]
         assert broker.stats.closed[CloseReason.SHUTDOWN] == 2
+
+
+@pytest.mark.parametrize("kind", ["l", "g"])
+async def test_a_parked_long_poll_gives_way_to_what_is_asked_behind_it_if_it_does_that(kind: str) -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send(kind, 1)
+        await settle()
+        await client.send("s", 2)
+        await settle()
+        assert broker.dispatcher.order == ([1, 2] if kind == "g" else [1])
+        broker.dispatcher.gate(1).set()
+        assert [await client.reply() for _ in range(2)] == [(kind, 1), ("s", 2)]
 
 
 async def test_shutdown_asks_a_parked_long_poll_to_answer_now() -> None:
