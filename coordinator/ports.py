@@ -78,6 +78,11 @@ class PartitionHost(Protocol):
         after `start`."""
         ...
 
+    @property
+    def outwaits_in_ms(self) -> int:
+        """Until then somebody may still answer who led before what this broker leads now (RULES K24)."""
+        ...
+
     def lost(self) -> Sequence[Held]:
         """What lies on log dirs that have failed since."""
         ...

@@ -95,7 +95,7 @@ class Coordinator(RequestedChanges):
         self._has_losses = False  # on log dirs that have failed
         self._wake = trio.Event()
         self._published = trio.Event()
-        self._has_left = False
+        self._is_leaving = self._has_left = False
         self._is_joining_again = False
         self._publishing = trio.Lock()
 
@@ -123,6 +123,11 @@ class Coordinator(RequestedChanges):
     def has_session(self) -> bool:
         """Whether the cluster counts on this process, as far as it knows."""
         return not (self._is_joining_again or self._membership.is_fenced)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the others are told, or will be, that this broker stops."""
+        return self._is_leaving
 
     @property
     def is_controller(self) -> bool:
@@ -204,11 +209,22 @@ class Coordinator(RequestedChanges):
 
     async def _hand_over(self) -> None:
         with trio.move_on_after(LEAVE_TIMEOUT_S), suppress(StoreError, MetadataUnavailable):
-            await self._membership.become(BrokerState.LEAVING)
+            await self._say_it_leaves()
             while settlement.leads_what_others_can(self._changes.image, self._settings.broker_id):
                 wake = trio.Event()
                 self._changes.wake_after(self._changes.image.version, wake)
                 await wake.wait()
+
+    async def _say_it_leaves(self) -> None:
+        """Nobody waits for who has left (RULES K24). So it outwaits first whoever led before it, answers no more from
+        what it alone knows, and then says so on top of an image that it goes by."""
+        while True:
+            await self._publish()
+            while (left_ms := self._host.outwaits_in_ms) > 0:  # noqa: ASYNC110 - it tells the time itself
+                await trio.sleep(left_ms / 1000)
+            self._is_leaving = True
+            if await self._membership.became(BrokerState.LEAVING, self._image):
+                return
 
     async def _follow(self) -> None:
         """Takes changes as they come, until the session is lost or the cluster does not count on this process."""

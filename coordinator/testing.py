@@ -57,6 +57,7 @@ class FakeHost:
         self.log_dirs: Sequence[str] = (f"log dir {id(self)}",)
         self.found: dict[tuple[str, int], tuple[Holding, tuple[int, int]]] = {}
         self.losses: list[Held] = []
+        self.outwaits_at_s = 0.0
 
     async def start(self, image: ClusterImage) -> Sequence[str]:
         """Drops what the image does not know."""
@@ -70,6 +71,11 @@ class FakeHost:
         await trio.lowlevel.checkpoint()
         known = [(one, self.found.get((one.topic, one.partition))) for one in hosted]
         return [Held(one, *found) for one, found in known if found is not None]
+
+    @property
+    def outwaits_in_ms(self) -> int:
+        """See `PartitionHost`."""
+        return max(0, round((self.outwaits_at_s - trio.current_time()) * 1000))
 
     def lost(self) -> Sequence[Held]:
         """See `PartitionHost`."""

@@ -202,10 +202,10 @@ class Broker:
         nursery.start_soon(self._coordinator.run)
 
     def _confirming(self) -> Confirming | None:
-        config, world = self.config, self.world
-        if not config.is_in_cluster:
+        if not (config := self.config).is_in_cluster:
             return None
-        return Confirming(world.boot_ms, lambda: self.coordinator.has_session, config.metadata_loss_acks1 == ACCEPT)
+        has_session, has_left = lambda: self.coordinator.has_session, lambda: self.coordinator.is_leaving
+        return Confirming(self.world.boot_ms, has_session, config.metadata_loss_acks1 == ACCEPT, has_left)
 
     def _configured(self, config: Config) -> None:
         """What was changed at run time and is not the partitions': the host tells them."""

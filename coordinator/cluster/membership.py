@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from coordinator.api import BrokerInfo
+    from coordinator.api import BrokerInfo, ClusterImage
     from coordinator.cluster.change_log import ChangeLog
     from coordinator.metadata.store import MetadataStore
 
@@ -118,12 +118,16 @@ class Membership:
     async def become(self, state: BrokerState) -> None:
         """Tells the others, who know by then what it lacks. Raises MetadataUnavailable when they have taken this
         process for dead meanwhile."""
-        while True:
-            image, fence = self._log.image, self.fence
-            told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=())
-            try:
-                await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
-            except Overtaken:
-                continue
-            self.me = replace(self.me, state=state, lost_log_dirs=())
-            return
+        while not await self.became(state, self._log.image):
+            pass
+
+    async def became(self, state: BrokerState, image: ClusterImage) -> bool:
+        """As `become`, unless there is a newer image than that."""
+        fence = self.fence
+        told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=())
+        try:
+            await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
+        except Overtaken:
+            return False
+        self.me = replace(self.me, state=state, lost_log_dirs=())
+        return True

@@ -630,6 +630,44 @@ async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_
         nursery.cancel_scope.cancel()
 
 
+async def test_who_leaves_says_so_when_it_has_outwaited_whoever_led_before_it() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        await one.coordinator.create_topic("both", assignments={0: [2, 1]})
+        two.host.outwaits_at_s = begun_s = trio.current_time() + 1.5
+        nursery.start_soon(two.coordinator.leave)
+        found = []
+        for wait_s in (1.4, 0.2):
+            await trio.sleep(wait_s)
+            found.append((two.coordinator.is_leaving, one.coordinator.image.members[2].state))
+        assert found == [(False, BrokerState.SERVING), (True, BrokerState.LEAVING)]
+        assert trio.current_time() - begun_s < 0.2
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
+    """Another writes first: that may be an epoch for this broker, of which it knows only then what to outwait."""
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = await two_brokers(nursery, ensemble)
+        topic = await one.coordinator.create_topic("both", assignments={0: [1, 2]})
+        await trio.testing.wait_all_tasks_blocked()
+        two.store.pause()
+        given = replace(topic.partitions[0], leader=2, leader_epoch=1, incarnation=two.coordinator.incarnation)
+        put = Put(paths.partition(topic.topic_id, 0), encode_partition(given), 0)
+        await write_change(ensemble.connect(), one.coordinator.image.version + 1, put)
+        nursery.start_soon(two.coordinator.leave)
+        await trio.testing.wait_all_tasks_blocked()
+        two.host.outwaits_at_s = trio.current_time() + 1.5  # as if by the epoch that it learns now
+        two.store.resume()
+        found = []
+        for wait_s in (1.4, 0.2):
+            await trio.sleep(wait_s)
+            found.append((two.host.epochs.get(("both", 0)), one.coordinator.image.members[2].state))
+        assert found == [(1, BrokerState.SERVING), (None, BrokerState.LEAVING)]
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())

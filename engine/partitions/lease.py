@@ -13,17 +13,21 @@ class LeaderLease:
 
     __slots__ = ("_confirming", "_lease", "_partition", "_replicas")
 
-    def __init__(self, partition: TopicPartition, replicas: Replicas, confirming: Confirming) -> None:
+    def __init__(
+        self, partition: TopicPartition, replicas: Replicas, confirming: Confirming, *, waits: bool = True
+    ) -> None:
+        """`waits`: see `engine.roles.Others`."""
         self._partition = partition
         self._replicas = replicas
         self._confirming = confirming
-        self._lease = Lease(confirming.boot_ms(), is_first=replicas.epoch == 0)
+        self._lease = Lease(confirming.boot_ms(), waits=waits and replicas.epoch > 0)
 
     @property
     def is_confirmed(self) -> bool:
         """To be asked after what the answer tells was looked up: the process may stand still in between."""
-        boot_ms, has_session, _ = self._confirming
-        return self._lease.is_confirmed(self._replicas.successors, boot_ms(), has_session=has_session())
+        boot_ms, has_session, _, has_left = self._confirming
+        successors = self._replicas.successors
+        return not has_left() and self._lease.is_confirmed(successors, boot_ms(), has_session=has_session())
 
     @property
     def wait_ms(self) -> int:
@@ -40,7 +44,7 @@ class LeaderLease:
 
     def check_takes_alone(self) -> None:
         """Of a record that is acknowledged before others have it. Raises NotLeaderOrFollower."""
-        boot_ms, has_session, accepts_alone = self._confirming
+        boot_ms, has_session, accepts_alone, _ = self._confirming
         if accepts_alone or self._lease.may_take(self._replicas.successors, boot_ms(), has_session=has_session()):
             return
         name = f"{self._partition.topic}-{self._partition.partition}"

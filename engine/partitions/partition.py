@@ -83,7 +83,7 @@ class Partition(Replica):
         replicas = self._begin_to_lead(leader_epoch, others)
         role = Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms, replicas)
         if replicas is not None and others is not None and others.confirming is not None:
-            role.lease = LeaderLease(self.partition, replicas, others.confirming)
+            role.lease = LeaderLease(self.partition, replicas, others.confirming, waits=others.waits)
         self._take_role(role)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
@@ -93,7 +93,7 @@ class Partition(Replica):
         if others is None:
             self.progress.lead(())
             return None
-        broker_id, committed, lag_max_ms, confirming = others
+        broker_id, committed, lag_max_ms, confirming, _ = others
         self._lag_clock_ms = self._now_ms if confirming is None else confirming.boot_ms
         return Replicas(broker_id, leader_epoch, self.progress, committed, self._lag_clock_ms(), lag_max_ms)
 

@@ -36,13 +36,14 @@ class Confirmation:
 
 
 class Lease:
-    """Of one partition, in one epoch of its leader, on its own clock. `is_first`: nobody has led it before."""
+    """Of one partition, in one epoch of its leader, on its own clock. `waits`: somebody led it before, and has not told
+    that he answers no more."""
 
-    __slots__ = ("_as_of_ms", "_began_at_ms", "_is_first", "_standing")
+    __slots__ = ("_as_of_ms", "_began_at_ms", "_standing", "_waits")
 
-    def __init__(self, now_ms: int, *, is_first: bool = False) -> None:
+    def __init__(self, now_ms: int, *, waits: bool = True) -> None:
         self._began_at_ms = now_ms
-        self._is_first = is_first
+        self._waits = waits
         self._as_of_ms: dict[int, int] = {}  # by replica
         self._standing: dict[int, Standing] = {}
 
@@ -60,7 +61,7 @@ class Lease:
 
     def wait_ms(self, now_ms: int) -> int:
         """For how long the leader before may still answer."""
-        return 0 if self._is_first else max(0, self._began_at_ms + LEASE_MS - now_ms)
+        return max(0, self._began_at_ms + LEASE_MS - now_ms) if self._waits else 0
 
     def is_confirmed(self, successors: Collection[int], now_ms: int, *, has_session: bool) -> bool:
         """To be asked when an answer is made. `successors`: all others that may be in the ISR or the ELR. If there are

@@ -18,9 +18,11 @@ from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, UnknownPartition
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.opening import Opening
+from engine.replication.confirmations import LEASE_MS
 from engine.roles import Confirming, Others
 from engine.store import SegmentStore
 from engine.tier import TierableLog
+from kafkawire.adapters.succession import Succession
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.replication.committed import committed_of
@@ -31,10 +33,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Opened(NamedTuple):
-    """A partition that is open, or is to be."""
+    """A partition that is open, or is to be. `waits`: see `engine.roles.Others`."""
 
     hosted: HostedPartition
     is_led: bool
+    waits: bool = False
 
     def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
         """Of this broker, with its topic's config."""
@@ -43,7 +46,7 @@ class Opened(NamedTuple):
         if not self.is_led:
             return Following(partition, config, epoch, has_others, state.unclean_since)
         committed = committed_of(image, partition.topic_id, state) if has_others else None
-        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming)
+        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming, self.waits)
         return Leadership(partition, config, epoch, others)
 
 
@@ -76,6 +79,8 @@ class EngineHost:
         self._open: dict[TopicPartition, Opened] = {}
         self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
         self._image: ClusterImage | None = None  # of the last changes
+        self._succession = Succession()
+        self._outwaits_at_ms = 0
 
     @property
     def has_store(self) -> bool:
@@ -114,6 +119,11 @@ class EngineHost:
         await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in on_disk.names])
         self._hosted = {_identity(one): one for one in hosted}
         return self._held(hosted, on_disk)
+
+    @property
+    def outwaits_in_ms(self) -> int:
+        """See `coordinator.ports.PartitionHost`."""
+        return 0 if self._confirming is None else max(0, self._outwaits_at_ms - self._confirming.boot_ms())
 
     def lost(self) -> Sequence[Held]:
         """See `coordinator.ports.PartitionHost`."""
@@ -155,13 +165,25 @@ class EngineHost:
         for hosted in changes.dropped:
             self._open.pop(_identity(hosted), None)
             self._hosted.pop(_identity(hosted), None)
+            self._succession.forget(_identity(hosted))
         errors = await self.store.delete_partitions([_identity(hosted) for hosted in changes.dropped])
         for hosted, error in zip(changes.dropped, errors, strict=True):
             if error is not None and not isinstance(error, UnknownPartition):
                 _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
         self._hosted |= {_identity(one): one for one in (*changes.followed, *changes.led)}
-        followed = [Opened(one, is_led=False) for one in changes.followed]
-        await self._open_all([*followed, *(Opened(one, is_led=True) for one in changes.led)])
+        led = [Opened(one, is_led=True, waits=self._waits(one, changes.image)) for one in changes.led]
+        for hosted in (*changes.followed, *changes.led):
+            self._succession.note(_identity(hosted), hosted.state, changes.image)
+        await self._open_all([*(Opened(one, is_led=False) for one in changes.followed), *led])
+        if self._confirming is not None and any(one.waits for one in led):
+            self._outwaits_at_ms = self._confirming.boot_ms() + LEASE_MS
+
+    def _waits(self, hosted: HostedPartition, image: ClusterImage) -> bool:
+        """Whether it is led in a new epoch, and whoever led it before may answer still."""
+        known, state = self._open.get(_identity(hosted)), hosted.state
+        if known is not None and known.is_led and known.hosted.state.leader_epoch == state.leader_epoch:
+            return False
+        return state.leader_epoch > 0 and not self._succession.has_left(_identity(hosted), state, image)
 
     async def _open_all(self, opened: Sequence[Opened]) -> None:
         if not opened:

@@ -78,6 +78,10 @@ class Host:
         await trio.lowlevel.checkpoint()
         return ()
 
+    @property
+    def outwaits_in_ms(self) -> int:
+        return 0
+
     def lost(self) -> Sequence[Held]:
         return ()
 

@@ -255,6 +255,62 @@ async def test_zombie() -> None:
         assert await newest(cluster) == 42
 
 
+async def test_whoever_takes_over_from_one_that_stops_in_order_waits_for_nobody() -> None:
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        first = await coordinated(cluster)
+        for offset in range(6):
+            await trio.sleep(2 * LEASE_S)
+            await committed(cluster, offset)
+            begun_s = trio.current_time()
+            nursery.start_soon(cluster.stop, first)
+            second = await led_by_another(cluster, first)
+            assert await newest(cluster) == offset
+            assert await committed(cluster, offset) == second
+            assert trio.current_time() - begun_s < LEASE_S / 5
+            await until_gone(cluster, first)
+            await nursery.start(cluster.serve, first, TOPICS)
+            await in_sync(cluster, *BROKERS)
+            first = second
+
+
+async def until_gone(cluster: MemoryCluster, broker_id: int) -> None:
+    async def is_gone() -> bool:
+        return broker_id not in cluster.brokers
+
+    await until(is_gone)
+
+
+async def test_one_that_stops_in_order_tells_nothing_from_before_others_can_know() -> None:
+    """The metadata store has not its word yet, or its answer does not come."""
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        first = await coordinated(cluster)
+        await committed(cluster, 41)
+        await trio.sleep(LEASE_S)
+        session = cluster.worlds[first].sessions[-1]
+        session.pause()
+        nursery.start_soon(cluster.stop, first)
+        await trio.sleep(0.1)
+        assert await fetched(cluster, first) == -ErrorCode.NOT_COORDINATOR
+        assert await commit(cluster, first, 42) == 0, "that is on all replicas, whoever leads them"
+        session.resume()
+        assert await newest(cluster) == 42
+        assert state(cluster).leader != first
+
+
+async def test_one_that_stops_in_order_outwaits_whoever_led_before_it() -> None:
+    """It has just taken over from one that was killed, which may stand still, and not be dead."""
+    async with open_cluster(**TOPICS) as (cluster, nursery):
+        first = await coordinated(cluster)
+        await committed(cluster, 41)
+        await replication.kill(cluster, first)
+        second = await led_by_another(cluster, first)
+        begun_s = trio.current_time()
+        nursery.start_soon(cluster.stop, second)
+        assert await newest(cluster) == 41
+        assert state(cluster).leader not in (first, second)
+        assert LEASE_S <= trio.current_time() - begun_s + 0.1 < 2 * LEASE_S
+
+
 async def test_under_min_isr_who_would_write_is_refused_and_nothing_is_dropped() -> None:
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)

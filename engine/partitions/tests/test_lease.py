@@ -48,6 +48,27 @@ async def test_a_leader_is_confirmed_by_those_who_fetch_its_partition_in_its_epo
         assert not log.is_confirmed
 
 
+async def test_a_leader_that_has_left_answers_no_more() -> None:
+    clock, has_left = Clock(), list[bool]()
+    confirming = clock.confirming()._replace(has_left=lambda: bool(has_left))
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=confirming), epoch=1)
+        clock.now_ms += LEASE_MS
+        log.fetched_by(2, 0, leader_epoch=1, offset=0, last_epoch=-1, as_of_ms=clock.now_ms)
+        assert log.is_confirmed
+        has_left.append(True)
+        assert not log.is_confirmed
+
+
+@pytest.mark.parametrize(("epoch", "waits", "wait_ms"), [(0, True, 0), (1, True, LEASE_MS), (1, False, 0)])
+async def test_a_leader_waits_for_the_one_before_unless_that_is_known_not_to_answer(
+    epoch: int, wait_ms: int, *, waits: bool
+) -> None:
+    known = others(1, 2)._replace(confirming=Clock().confirming(), waits=waits)
+    async with running(MemoryFileSystem()) as store:
+        assert (await leading(store, known, epoch)).answers_in_ms == wait_ms
+
+
 @pytest.mark.parametrize("accepts_alone", [False, True])
 async def test_acks_of_a_leader_alone_need_a_successor_that_was_heard_of(*, accepts_alone: bool) -> None:
     clock = Clock()

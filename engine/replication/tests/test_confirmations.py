@@ -28,8 +28,8 @@ def test_a_new_leader_waits_until_the_one_before_answers_no_more() -> None:
         assert lease.is_confirmed([ONE], now_ms, has_session=True) == (left_ms == 0)
 
 
-def test_the_first_leader_there_is_waits_for_nobody() -> None:
-    lease = Lease(1000, is_first=True)
+def test_a_leader_waits_for_nobody_if_nobody_answers() -> None:
+    lease = Lease(1000, waits=False)
     following(lease, ONE, 1000)
     assert lease.wait_ms(1000) == 0
     assert lease.is_confirmed([ONE], 1000, has_session=True)
