@@ -46,6 +46,8 @@ log = structlog.get_logger(__name__)
 DECIDE_TIMEOUT_S = 10.0  # how long a request is decided again because others write in between
 RECONNECT_PAUSE_S = 0.5
 LEAVE_TIMEOUT_S = 15.0
+# Longer than a busy client takes to ask again. Kafka's brokers stay for 50 ms, or 2 s more (BrokerLifecycleManager).
+REDIRECTING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +201,16 @@ class Coordinator(RequestedChanges):
             self._is_joining_again = False
 
     async def leave(self) -> None:
-        """Before an orderly stop: lets the others lead what they can, for a while. `run` goes on meanwhile.
+        """Before an orderly stop: lets the others lead what they can, for a while; then clients are told for a moment
+        who leads, before they find nobody. `run` goes on meanwhile.
 
         Afterwards nobody listens where this broker did, so the others may take it for dead: it does not join again.
         """
-        if settlement.others_serving(self._changes.image, self._settings.broker_id):
+        image, broker_id = self._changes.image, self._settings.broker_id
+        if settlement.others_serving(image, broker_id):
             await self._hand_over()
+            if settlement.leads_what_others_can(image, broker_id):
+                await trio.sleep(REDIRECTING_S)
         self._has_left = True
 
     async def _hand_over(self) -> None:

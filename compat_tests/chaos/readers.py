@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from compat_tests.chaos.history import Found, Place
 from compat_tests.chaos.seen import check_seen
@@ -16,31 +15,14 @@ from compat_tests.harness.sources import go_program
 from compat_tests.transactions.readers import committed, ends
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from compat_tests.harness.broker import Broker
-    from compat_tests.harness.host import Event
 
 READ_WITHIN_S: Final = 90.0
 SESSION_TIMEOUT_MS: Final = 10_000  # longer than a broker that leaves in order takes to be back
 # Of a consumer that was disturbed: it raised, or lost what it owned.
 DISTURBANCES: Final = ("commit_failed", "poll_failed", "error", "failed", "lost")
-
-
-class Excuse(NamedTuple):
-    """What a client tells its application that others do not: the words, and whether it then reads some again."""
-
-    words: str
-    begins_again: bool
-
-
-EXCUSES: Final = {
-    # librdkafka asks thrice within half a second, and a new coordinator says for 1.5 s that it loads (RULES K24): whom
-    # it follows may still answer for as long. Apache Kafka's is quicker, and says the same.
-    "confluent": Excuse("code=COORDINATOR_LOAD_IN_PROGRESS", begins_again=False),
-    # Its 1.19.5 forgets a coordinator that refuses connections after three of them in one request, and makes but one.
-    "franz-go": Excuse("unable to dial", begins_again=True),
-}
 
 
 def franz_go(broker: Broker, topic: str, group: str) -> Member:
@@ -108,34 +90,24 @@ class Readers:
 
     def complaints(self) -> list[str]:
         """What no application should hear while brokers leave in order."""
-        return [f"{client}: {event}" for client, event in self._disturbances() if not is_excused(client, event)]
-
-    def excused(self) -> Counter[str]:
-        """How often each client was disturbed for reasons of its own."""
-        return Counter(client for client, event in self._disturbances() if is_excused(client, event))
-
-    def _disturbances(self) -> Iterator[tuple[str, Event]]:
-        for client, member in self._members.items():
-            for event in member.events:
-                if event["event"] in DISTURBANCES:
-                    yield client, event
+        return [
+            f"{client}: {event}"
+            for client, member in self._members.items()
+            for event in member.events
+            if event["event"] in DISTURBANCES
+        ]
 
     def anomalies(self, read: list[Found], *, is_exact: bool = True) -> list[str]:
-        """Exact are, if at all, those who had no reason to begin again."""
-        beginning_again = {client for client in self.excused() if EXCUSES[client].begins_again}
+        """`is_exact`: nobody had a reason to begin again."""
         return [
             f"{client}: {anomaly}"
             for client, member in self._members.items()
-            for anomaly in check_seen(seen_by(member), read, is_exact=is_exact and client not in beginning_again)
+            for anomaly in check_seen(seen_by(member), read, is_exact=is_exact)
         ]
 
 
 def group_of(client: str) -> str:
     return f"readers by {client}"
-
-
-def is_excused(client: str, event: Event) -> bool:
-    return client in EXCUSES and EXCUSES[client].words in event.get("error", "")
 
 
 def seen_by(member: Member) -> list[Found]:

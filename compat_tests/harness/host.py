@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from compat_tests.harness.requirements import ROOT
@@ -38,7 +39,7 @@ class Host:
     def _read_events(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            event = json.loads(line)
+            event = json.loads(line) | {"heard_at": f"{datetime.now(UTC):%T.%f}"}  # as brokers' logs tell the time
             with self._changed:
                 self._events[event.get("member", "")].append(event)
                 self._changed.notify_all()

@@ -44,7 +44,7 @@ from coordinator.errors import (
 from coordinator.metadata import paths
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import ANY_VERSION, Create, Delete, MetadataStore, Put
-from coordinator.runtime import RECONNECT_PAUSE_S, Coordinator, CoordinatorSettings
+from coordinator.runtime import RECONNECT_PAUSE_S, REDIRECTING_S, Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
 from coordinator.testing_image import epochs_led
 
@@ -626,7 +626,10 @@ async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_
         assert [state.leader for state in image.topics["both"].partitions] == [1, 1]
         assert [state.isr for state in image.topics["both"].partitions] == [(1,), (1,)]
         assert (image.topics["alone"].partitions[0].leader, image.members[2].state) == (2, BrokerState.LEAVING)
-        assert (list(image.brokers), trio.current_time() - started_s) == ([1, 2], 0)
+        assert (list(image.brokers), trio.current_time() - started_s) == ([1, 2], REDIRECTING_S)
+        started_s = trio.current_time()
+        await one.coordinator.leave()
+        assert trio.current_time() == started_s, "nobody else could be named"
         nursery.cancel_scope.cancel()
 
 
