@@ -132,7 +132,7 @@ SPARK_KILLS = folders(*(f"spark/test_{name}.py" for name in ("kills", "past_brok
 OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STREAMS, *SPARK_KILLS)))
 METADATA_CAMPAIGN = "compat_tests/chaos/test_metadata_campaign.py"  # minutes, most of them for elections
 STREAMS_CAMPAIGN = "compat_tests/chaos/test_streams.py"  # minutes, most of them for a group to be complete again
-ROLLING_RESTARTS = "compat_tests/chaos/test_rolling_restarts.py"  # clients' own time-outs
+ROLLING_RESTARTS = "compat_tests/chaos/test_rolling_restarts.py"  # clients that give up soon: on a quiet machine
 LATER = tuple(f"--ignore={one}" for one in (METADATA_CAMPAIGN, STREAMS_CAMPAIGN, ROLLING_RESTARTS))  # `long` has them
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
