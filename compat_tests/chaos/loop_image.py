@@ -102,8 +102,17 @@ class LoopImage:
             os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
 
     def empty(self) -> None:
-        """The end of that."""
+        """The end of that, also if the power is cut right after it."""
         self._ballast.unlink()
+        self.sync()
+
+    def sync(self) -> None:
+        """What was made and deleted so far outlives a power cut."""
+        descriptor = os.open(self.mount_point, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     @property
     def _ballast(self) -> Path:

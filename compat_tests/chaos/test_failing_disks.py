@@ -155,3 +155,15 @@ def test_one_log_dir_of_two_goes_offline_alone(tmp_path: Path, disk: LoopImage) 
             writer.check(partition)
             assert writer.write(partition) == ""
             writer.check(partition)
+
+
+def test_space_that_was_given_back_stays_so_through_a_power_cut(tmp_path: Path) -> None:
+    """Of the image itself: what a campaign has freed would be taken again, and its broker would write nothing."""
+    with LoopImage(tmp_path / "disk", IMAGE_SIZE_MIB) as disk:
+        disk.fill(1 << 20)
+        disk.sync()
+        disk.empty()
+        disk.shut_down()
+        disk.unmount()
+        disk.mount()
+        assert [one.name for one in disk.mount_point.iterdir()] == ["lost+found"]
