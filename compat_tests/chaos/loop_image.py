@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 
 from compat_tests.harness.requirements import need_command
+from engine.files.filesystem import PosixFileSystem
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -108,11 +109,7 @@ class LoopImage:
 
     def sync(self) -> None:
         """What was made and deleted so far outlives a power cut."""
-        descriptor = os.open(self.mount_point, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        PosixFileSystem().sync_dir(str(self.mount_point))
 
     @property
     def _ballast(self) -> Path:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from coordinator.api import ClusterImage
+    from coordinator.api import ClusterImage, TopicInfo
     from coordinator.ports import HostChanges
 
 
@@ -338,6 +338,13 @@ async def member(nursery: trio.Nursery, ensemble: FakeEnsemble, broker_id: int, 
     await coordinator.start()
     nursery.start_soon(coordinator.run)
     return Member(store, host, coordinator)
+
+
+async def elect(ensemble: FakeEnsemble, known_to: Member, topic: TopicInfo, broker_id: int, leader: Member) -> None:
+    """Somebody else has that broker lead the first partition, in its second epoch."""
+    led = replace(topic.partitions[0], leader=broker_id, leader_epoch=1, incarnation=leader.coordinator.incarnation)
+    put = Put(paths.partition(topic.topic_id, 0), encode_partition(led), 0)
+    await write_change(ensemble.connect(), known_to.coordinator.image.version + 1, put)
 
 
 async def test_a_lost_reply_is_looked_up_and_the_topic_created_once() -> None:
@@ -656,9 +663,7 @@ async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
         topic = await one.coordinator.create_topic("both", assignments={0: [1, 2]})
         await trio.testing.wait_all_tasks_blocked()
         two.store.pause()
-        given = replace(topic.partitions[0], leader=2, leader_epoch=1, incarnation=two.coordinator.incarnation)
-        put = Put(paths.partition(topic.topic_id, 0), encode_partition(given), 0)
-        await write_change(ensemble.connect(), one.coordinator.image.version + 1, put)
+        await elect(ensemble, one, topic, 2, two)
         nursery.start_soon(two.coordinator.leave)
         await trio.testing.wait_all_tasks_blocked()
         two.host.outwaits_at_s = trio.current_time() + 1.5  # as if by the epoch that it learns now
@@ -700,9 +705,7 @@ async def test_leaders_go_back_to_where_they_were_placed_after_a_while() -> None
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)
         topic = await one.coordinator.create_topic("a", assignments={0: [2, 1]})
-        led = replace(topic.partitions[0], leader=1, leader_epoch=1, incarnation=one.coordinator.incarnation)
-        put = Put(paths.partition(topic.topic_id, 0), encode_partition(led), 0)
-        await write_change(ensemble.connect(), one.coordinator.image.version + 1, put)
+        await elect(ensemble, one, topic, 1, one)
         await trio.sleep(200)
         assert two.coordinator.image.topics["a"].partitions[0].leader == 1
         await trio.sleep(200)

@@ -29,6 +29,7 @@ from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
 from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
 from engine.log_config import LogConfig
+from engine.logs.log import Log
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier, SegmentTier
@@ -198,6 +199,11 @@ async def running(
             nursery.cancel_scope.cancel()
             if isinstance(filesystem, MemoryFileSystem):
                 filesystem.end_process()
+
+
+def log_bytes(disk: MemoryFileSystem, log: Log) -> bytes:
+    """All of a log as programs see it, one segment behind the other, whether their files are open or not."""
+    return b"".join(disk.content(log.path_of(one.base_offset))[: one.size_bytes] for one in log.segments)
 
 
 def batch(*values: bytes, timestamps_ms: Sequence[int] | None = None) -> bytearray:

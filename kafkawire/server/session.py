@@ -109,8 +109,8 @@ class Session:
             is_late = bool(events & READ) and self._receive()
             if not is_late and self._machine.holds_bytes:
                 is_late = self._start_requests()  # what an earlier turn, or a pause, has left
-            if self.info.gives_way and self._machine.holds_bytes and self.info.answer_early is not None:
-                self.info.answer_early()
+            if self.info.gives_way and self._machine.holds_bytes:
+                self.info.hurry()
             if not self._pipeline.is_quiet or self._machine.is_ending or events & WRITE:
                 self._answer_all(is_late=is_late)
         except Exception:

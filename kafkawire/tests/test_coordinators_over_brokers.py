@@ -47,10 +47,7 @@ enforces = pytest.mark.enforces
 
 def state(cluster: MemoryCluster) -> PartitionState:
     """Of the group's partition, as the newest image says."""
-    images = [one.broker.coordinator.image for one in cluster.brokers.values()]
-    found = max(images, key=lambda image: image.version).partition(OFFSETS, 0)
-    assert found is not None
-    return found
+    return replication.state(cluster, OFFSETS)
 
 
 def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
@@ -138,11 +135,7 @@ async def newest(cluster: MemoryCluster) -> int:
 
 
 async def led_by_another(cluster: MemoryCluster, broker_id: int) -> int:
-    async def is_led() -> bool:
-        return state(cluster).leader not in (-1, broker_id)
-
-    await until(is_led)
-    return state(cluster).leader
+    return await replication.led_by_another(cluster, broker_id, OFFSETS)
 
 
 async def in_sync(cluster: MemoryCluster, *wanted: int) -> None:
@@ -267,17 +260,10 @@ async def test_whoever_takes_over_from_one_that_stops_in_order_waits_for_nobody(
             assert await newest(cluster) == offset
             assert await committed(cluster, offset) == second
             assert trio.current_time() - begun_s < LEASE_S / 5
-            await until_gone(cluster, first)
+            await replication.until_gone(cluster, first)
             await nursery.start(cluster.serve, first, TOPICS)
             await in_sync(cluster, *BROKERS)
             first = second
-
-
-async def until_gone(cluster: MemoryCluster, broker_id: int) -> None:
-    async def is_gone() -> bool:
-        return broker_id not in cluster.brokers
-
-    await until(is_gone)
 
 
 async def test_one_that_stops_in_order_tells_nothing_from_before_others_can_know() -> None:

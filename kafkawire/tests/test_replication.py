@@ -12,6 +12,7 @@ from coordinator.cluster.probes import INTERVAL_S
 from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError
+from engine.tests import helpers
 from engine.tests.helpers import batches_in
 from kafkawire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -26,6 +27,8 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, leaders, settled, until
+from kafkawire.tests.test_cluster import create as create_topic
+from kafkawire.tests.test_cluster import produce as produce_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +54,10 @@ async def create(cluster: MemoryCluster, replicas: Sequence[int] = (), **configs
     await settled(cluster)
 
 
-def state(cluster: MemoryCluster) -> PartitionState:
-    """As the newest image says."""
+def state(cluster: MemoryCluster, topic: str = TOPIC) -> PartitionState:
+    """Of its first partition, as the newest image says."""
     images = [one.broker.coordinator.image for one in cluster.brokers.values()]
-    found = max(images, key=lambda image: image.version).partition(TOPIC, 0)
+    found = max(images, key=lambda image: image.version).partition(topic, 0)
     assert found is not None
     return found
 
@@ -106,20 +109,32 @@ def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
 
 
 def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
-    """All that is in the broker's log, one segment behind the other, whether it has their files open or not."""
-    log, disk = replica(cluster, broker_id).log, cluster.world(broker_id).filesystem
-    return b"".join(disk.content(log.path_of(one.base_offset))[: one.size_bytes] for one in log.segments)
+    """All that is in the broker's log."""
+    return helpers.log_bytes(cluster.world(broker_id).filesystem, replica(cluster, broker_id).log)
 
 
 async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:
     """Until they are dead."""
     for one in broker_ids:
         cluster.kill(one)
+    await until_gone(cluster, *broker_ids)
 
-    async def are_dead() -> bool:
+
+async def until_gone(cluster: MemoryCluster, *broker_ids: int) -> None:
+    async def are_gone() -> bool:
         return cluster.brokers.keys().isdisjoint(broker_ids)
 
-    await until(are_dead)
+    await until(are_gone)
+
+
+async def led_by_another(cluster: MemoryCluster, broker_id: int, topic: str = TOPIC) -> int:
+    """Than that broker; who it is."""
+
+    async def is_led() -> bool:
+        return state(cluster, topic).leader not in (-1, broker_id)
+
+    await until(is_led)
+    return state(cluster, topic).leader
 
 
 async def in_sync(cluster: MemoryCluster, *wanted: int) -> float:
@@ -391,14 +406,9 @@ async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
         for topic in ("first", "second"):
             await trio.sleep(0.7)
             begun_s = trio.current_time()
-            made = CreatableTopic(name=topic, num_partitions=6, replication_factor=3)
-            await call(cluster, 1, CreateTopicsRequest(topics=[made], timeout_ms=1000), 6)
+            await create_topic(cluster, 1, topic, 6, 3)
             for number, leader in enumerate(await leaders(cluster, 1, topic)):
-                data = PartitionProduceData(index=number, records=memoryview(build_batch([Record(None, b"v")])))
-                request = ProduceRequest(
-                    acks=-1, timeout_ms=20_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
-                )
-                reply = await call(cluster, leader, request, 9)
+                reply = await produce_to(cluster, leader, topic, number)
                 assert reply.responses[0].partition_responses[0].error_code == 0
             assert trio.current_time() - begun_s < 0.1
 
@@ -410,11 +420,7 @@ async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
         await acknowledged(cluster, b"before")
         first, begun_s = state(cluster).leader, trio.current_time()
         nursery.start_soon(cluster.stop, first)
-
-        async def is_led_by_another() -> bool:
-            return state(cluster).leader != first
-
-        await until(is_led_by_another)
+        await led_by_another(cluster, first)
         await acknowledged(cluster, b"after")
         assert trio.current_time() - begun_s < 0.3
 

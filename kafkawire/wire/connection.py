@@ -69,11 +69,15 @@ class ConnectionInfo:
     principal: str | None = None  # who is at the other end, once that is proved
     ends_because: str | None = None  # from then on nothing is executed, and the next reply is the last one
 
-    def end_long_poll(self) -> None:
-        """A parked one is asked to answer with what there is, any other request is left alone; none is parked again."""
-        self.is_ending = True
+    def hurry(self) -> None:
+        """A parked long poll is asked to answer with what there is; any other request is left alone."""
         if self.answer_early is not None:
             self.answer_early()
+
+    def end_long_poll(self) -> None:
+        """As `hurry`, and none is parked again."""
+        self.is_ending = True
+        self.hurry()
 
     @property
     def violation(self) -> ProtocolViolation | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import trio
 
 from engine.partitions.partition import Partition
+from engine.tests.helpers import log_bytes
 from kafkawire.tests.cluster_simulation.machines import Machine, Machines
 from kafkawire.tests.simulation.history import Place
 from kafkawire.tests.simulation.plan import Target
@@ -33,8 +34,7 @@ def contents(machine: Machine, log: Partition) -> bytes:
 
     Where they begin may differ: one that a leader had begun with what it alone had is kept when that is cut off.
     """
-    disk, path_of = machine.world.disk, log.log.path_of
-    return b"".join(disk.content(path_of(one.base_offset))[: one.size_bytes] for one in log.log.segments)
+    return log_bytes(machine.world.disk, log.log)
 
 
 def size_below_high_watermark(log: Partition) -> int:
