@@ -17,7 +17,8 @@ from tools.compile import MODULES
 if TYPE_CHECKING:
     from pathlib import Path
 
-TESTED: Final = ("engine", *(f"kafkawire/{name}" for name in ("express", "fetching", "requests", "server", "wire")))
+TESTED_FOLDERS: Final = ("express", "fetching", "links", "replication", "requests", "security", "server", "wire")
+TESTED: Final = ("engine", *(f"kafkawire/{name}" for name in TESTED_FOLDERS))
 RECORDS: Final = 2_000
 
 
@@ -53,6 +54,11 @@ def test_they_pass_the_tests_of_their_sources() -> None:
 def test_a_simulated_broker_of_them_survives_its_seeds() -> None:
     command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seeds", "0:1000", "--jobs", "2"]
     run([*command, "--budget-s", "20"], timeout_s=120, directory=COMPILED)
+
+
+def test_simulated_brokers_of_them_replicate_and_survive_their_seeds() -> None:
+    command = [sys.executable, "-m", "kafkawire.tests.cluster_simulation", "--seeds", "0:1000", "--jobs", "2"]
+    run([*command, "--budget-s", "20"], timeout_s=180, directory=COMPILED)
 
 
 def test_a_stock_client_is_served(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.api import Api, Response
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.started import Reply, Segment, StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 _INT32: Final = Struct(">i")
 

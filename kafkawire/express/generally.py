@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.pending_reply import PendingReply
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 
 class Arrival(NamedTuple):

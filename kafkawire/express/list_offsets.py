@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.dispatch import Dispatched
     from kafkawire.requests.pending_reply import PendingReply
     from kafkawire.requests.started import Reply, StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 
 class ListOffsetsLane:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.api import Api
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.started import Reply, StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 
 class Committer(NamedTuple):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import BrokerInterfaces
     from kafkawire.requests.dispatch import Dispatched
     from kafkawire.requests.started import StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 _INT32: Final = struct.Struct(">i")
 _ATTRIBUTES_AT: Final = 22  # the lower byte of a batch's attributes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkawire.messages.produce import ProduceRequest
     from kafkawire.requests.metrics import RequestMetrics
     from kafkawire.requests.started import Reply, StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 
 class Beginning:

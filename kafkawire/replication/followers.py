@@ -11,7 +11,7 @@ from kafkawire.fetching.link_session import FetchedOver, LinkSession
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 
 class _Link(NamedTuple):

@@ -13,7 +13,7 @@ from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.started import StartedRequest
-from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.message import Message
 
 

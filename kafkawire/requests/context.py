@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.cold_searches import ColdSearches
     from kafkawire.requests.metrics import RequestMetrics
     from kafkawire.requests.throttles import Throttles
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 CLUSTER_NAME: Final = "kafka-cluster"
 ANONYMOUS: Final = "User:ANONYMOUS"

@@ -26,7 +26,8 @@ from kafkawire.requests.metrics import ApiCounters
 from kafkawire.requests.pending_reply import PendingReply, answered
 from kafkawire.requests.settleable import until_settled
 from kafkawire.requests.started import Segment, StartedRequest
-from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
+from kafkawire.wire.connection import ProtocolViolation
+from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.message import Message
 from kafkawire.wire.primitives import DecodeError, TooManyElements
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from engine.api import FileRange
 from kafkawire.requests.settleable import Settleable
-from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.connection_info import ConnectionInfo
 
 Segment = bytes | bytearray | memoryview | FileRange
 Reply = Sequence[Segment] | None

@@ -25,7 +25,7 @@ from kafkawire.security.scram import (
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 PRINCIPAL_OF_BROKERS: Final = "User:broker-"  # and the id
 

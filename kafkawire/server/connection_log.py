@@ -6,7 +6,8 @@ from typing import Final
 
 import structlog
 
-from kafkawire.wire.connection import CloseReason, ConnectionInfo
+from kafkawire.wire.connection import CloseReason
+from kafkawire.wire.connection_info import ConnectionInfo
 
 MAX_LOGGED_CHARACTERS: Final = 200
 # What an operator wants a line for when it ends a connection; peers that leave are no news.

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import trio
 
 from kafkawire.requests.started import Segment, StartedRequest
-from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
+from kafkawire.wire.connection import ProtocolViolation
+from kafkawire.wire.connection_info import ConnectionInfo
 
 REPLIES_PER_SEND: Final = 16  # that leave together
 

@@ -25,7 +25,8 @@ from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Accepted, Listener
-from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits
+from kafkawire.wire.connection import CloseReason, ConnectionLimits
+from kafkawire.wire.connection_info import ConnectionInfo
 
 ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
 

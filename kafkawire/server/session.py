@@ -26,11 +26,11 @@ from kafkawire.server.poller import READ, WRITE
 from kafkawire.server.transport import FileTooShortError, Transport
 from kafkawire.wire.connection import (
     CloseReason,
-    ConnectionInfo,
     ConnectionLimits,
     ConnectionMachine,
     ProtocolViolation,
 )
+from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.framing import FramingError
 
 LINGER_S: Final = 1.0  # for a peer to read its last replies, before what it still sends would take them away

@@ -45,7 +45,7 @@ from kafkawire.tests.answers import answer
 from kafkawire.tests.fake_configs import FakeConfigs
 from kafkawire.tests.fake_groups import FakeGroups
 from kafkawire.tests.fake_transactions import FakeMarkers, FakeTransactions
-from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.connection_info import ConnectionInfo
 
 NOW_MS = 1_700_000_000_000
 NODE_ID = 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kafkawire.requests.api import Lane
     from kafkawire.requests.started import StartedRequest
-    from kafkawire.wire.connection import ConnectionInfo
+    from kafkawire.wire.connection_info import ConnectionInfo
 
 SEED: Final = int(os.environ.get("KAFKAWIRE_LANE_SEED", "1"))
 FRAMES: Final = int(os.environ.get("KAFKAWIRE_LANE_FRAMES", "3000"))

@@ -33,7 +33,8 @@ from kafkawire.server.memory_transport import MemoryListener
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.testing import Client
 from kafkawire.tests.harness import LISTENER, NODE_ID, Broker, open_handlers
-from kafkawire.wire.connection import ConnectionInfo, ProtocolViolation
+from kafkawire.wire.connection import ProtocolViolation
+from kafkawire.wire.connection_info import ConnectionInfo
 
 SECRET = b"a secret of the brokers"
 INCARNATION = bytes(range(16))

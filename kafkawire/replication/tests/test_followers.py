@@ -4,7 +4,7 @@ from engine.api import PartitionLog
 from kafkawire.fetching.link_session import LinkSession
 from kafkawire.fetching.sessions import TargetWatch
 from kafkawire.replication.followers import Followers
-from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.connection_info import ConnectionInfo
 
 
 def test_a_fetch_is_as_old_as_the_response_before_it_on_its_own_link() -> None:

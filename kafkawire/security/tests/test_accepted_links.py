@@ -19,7 +19,7 @@ from kafkawire.security.accepted_links import (
 )
 from kafkawire.security.link_claim import PURPOSE_MAX_CHARACTERS, LinkClaim, LinkNumber
 from kafkawire.security.scram import MECHANISM, ScramClient, salted_by
-from kafkawire.wire.connection import ConnectionInfo
+from kafkawire.wire.connection_info import ConnectionInfo
 
 SECRET = b"a secret of the brokers"
 INCARNATION = bytes(range(16))

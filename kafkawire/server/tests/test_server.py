@@ -29,7 +29,8 @@ from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.session import LINGER_S, Session
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import SocketTransport, Transport
-from kafkawire.wire.connection import CloseReason, ConnectionInfo, ConnectionLimits, ProtocolViolation
+from kafkawire.wire.connection import CloseReason, ConnectionLimits, ProtocolViolation
+from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
 
 
