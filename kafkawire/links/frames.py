@@ -5,26 +5,26 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from kafkawire.wire.primitives import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import trio
-
-RECEIVE_SIZE_BYTES: Final = 64 * 1024
+AHEAD_SIZE_BYTES: Final = 64 * 1024  # received at once while nobody knows yet what comes: of most frames all
 
 _SIZE: Final = Struct(">i")
 _REPLY_SIZE_MIN_BYTES: Final = 4  # the correlation id
 
 
 class FrameStream:
-    """One connection. What breaks raises what trio's streams raise."""
+    """One connection. What breaks raises what trio's streams and sockets raise."""
 
     def __init__(self, stream: trio.abc.Stream, reply_max_bytes: int) -> None:
         self._stream = stream
         self._reply_max_bytes = reply_max_bytes
-        self._received = bytearray()
+        self._ahead = bytearray()
 
     async def send(self, frames: Iterable[bytes]) -> None:
         """One behind the other."""
@@ -32,17 +32,37 @@ class FrameStream:
 
     async def receive(self) -> bytearray:
         """One without its size. Raises DecodeError for an impossible size, ConnectionResetError at the end."""
-        (size_bytes,) = _SIZE.unpack(await self._take(_SIZE.size))
+        while len(self._ahead) < _SIZE.size:
+            self._ahead += _some(await self._stream.receive_some(AHEAD_SIZE_BYTES))
+        (size_bytes,) = _SIZE.unpack_from(self._ahead)
         if not _REPLY_SIZE_MIN_BYTES <= size_bytes <= self._reply_max_bytes:
             raise DecodeError(f"a reply of {size_bytes} bytes")
-        return await self._take(size_bytes)
+        end = _SIZE.size + size_bytes
+        frame = self._ahead[_SIZE.size : end]
+        del self._ahead[:end]
+        return frame if len(frame) == size_bytes else await self._completed(frame, size_bytes)
 
-    async def _take(self, size_bytes: int) -> bytearray:
-        while len(self._received) < size_bytes:
-            data = await self._stream.receive_some(RECEIVE_SIZE_BYTES)
-            if not data:
-                raise ConnectionResetError("closed by the broker")
-            self._received += data
-        taken = self._received[:size_bytes]
-        del self._received[:size_bytes]
-        return taken
+    async def _completed(self, begun: bytearray, size_bytes: int) -> bytearray:
+        """The rest is received where it stays, as it may be megabytes of records."""
+        frame, filled = bytearray(size_bytes), len(begun)  # its memory is taken as it is filled
+        frame[:filled] = begun
+        view = memoryview(frame)
+        while filled < size_bytes:
+            filled += await self._receive_into(view[filled:])
+        return frame
+
+    async def _receive_into(self, room: memoryview) -> int:
+        if not isinstance(self._stream, trio.SocketStream):
+            data = _some(await self._stream.receive_some(len(room)))
+            room[: len(data)] = data
+            return len(data)
+        count = await self._stream.socket.recv_into(room)
+        if not count:
+            raise ConnectionResetError("closed by the broker")
+        return count
+
+
+def _some(data: bytes | bytearray) -> bytes | bytearray:
+    if not data:
+        raise ConnectionResetError("closed by the broker")
+    return data
