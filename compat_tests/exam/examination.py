@@ -55,6 +55,7 @@ NAMED_CASES = (
     "engine/replication/tests/test_standing.py",
     "kafkawire/replication/tests/test_fetcher.py",
     "kafkawire/tests/test_link_sessions.py",
+    "kafkawire/tests/test_replicated_tier.py",
     "coordinator/groups/tests/test_service.py",
     "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from engine.api import Isolation
-from engine.errors import ColdNotLoaded, EngineError
+from engine.errors import ColdNotLoaded, EngineError, TierUnreachable
 from engine.replica_log import NEVER_MS
 from kafkawire.fetching.reader import FetchReader
 from kafkawire.requests.errors import ErrorCode, error_code_of
@@ -85,8 +85,8 @@ class ReplicaReader(FetchReader):
                 return _nothing_of(log)
             size_bytes = min(max(0, target.max_size_bytes), room_bytes)
             return log.read_for_replica(target.fetch_offset, size_bytes, at_least_one=at_least_one)
-        except ColdNotLoaded:
-            return ErrorCode.OFFSET_OUT_OF_RANGE  # it begins where the leader's own disk does
+        except TierUnreachable:  # as for who consumes
+            raise ColdNotLoaded from None
         except EngineError as error:
             return error_code_of(error)
 

@@ -306,7 +306,7 @@ class Fetcher:
             _log.info("a follower begins anew", partition=name, offset=action.offset)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
         elif isinstance(action, AskEnds):
-            ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST)]
+            ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]
             if log.fetching is state:
                 await self._do(log, state, state.told(ends[0], ends[1], log.log_state))
         elif isinstance(action, Hold):

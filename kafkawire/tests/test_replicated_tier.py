@@ -1,0 +1,124 @@
+"""Topics of a remote tier that have replicas: what only the tier has any more is part of every replica's log."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kafkawire.testing import MemoryCluster, open_cluster
+from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
+from kafkawire.tests.test_cluster import BROKERS, call, until
+from kafkawire.tests.test_cluster_admin import create, move, moved
+from kafkawire.tests.test_replication import TOPIC, acknowledged, fetch, in_sync, kill, log_bytes, replica
+from tiering.stores.memory import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+RECORDS = 4  # of a segment each; the last one is active
+LOOKS_S = 10.0  # in which the tier and retention look at each partition several times
+
+
+@asynccontextmanager
+async def tiered_cluster() -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
+    cluster = MemoryCluster()
+    bucket = cluster.world(1).objects
+    for one in BROKERS:
+        cluster.world(one).objects = bucket
+    async with open_cluster(3, cluster, **SETTINGS) as opened:
+        yield opened
+
+
+async def create_tiered(cluster: MemoryCluster, *replicas: int) -> None:
+    """Its leader keeps as little on its disk as it may."""
+    configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
+    await create(cluster, *replicas, retention_ms="-1", **configs)
+
+
+async def fill(cluster: MemoryCluster) -> None:
+    """Of what is written its leader, broker 1, has only the last record then."""
+    for number in range(RECORDS):
+        await acknowledged(cluster, value_of(number))
+    await cold_on(cluster, 1)
+
+
+async def cold_on(cluster: MemoryCluster, broker_id: int) -> None:
+    async def is_cold() -> bool:
+        return replica(cluster, broker_id).log.local_start_offset == RECORDS - 1
+
+    await until(is_cold)
+
+
+def value_of(number: int) -> bytes:
+    return bytes([number]) * VALUE_BYTES
+
+
+async def has_records(cluster: MemoryCluster, broker_id: int, offset: int) -> None:
+    """Its clients find what was written there, perhaps after a while."""
+
+    async def is_there() -> bool:
+        row = await fetch(cluster, broker_id, offset)
+        assert not row.error_code
+        return value_of(offset)[:100] in bytes(row.records or b"")
+
+    await until(is_there)
+
+
+def segments(cluster: MemoryCluster) -> list[str]:
+    """That are in the bucket."""
+    return sorted(key for key in cluster.world(1).objects.objects if is_segment(key) and "/topics/" not in key)
+
+
+async def delete_below(cluster: MemoryCluster, offset: int) -> None:
+    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topics = [DeleteRecordsTopic(name=TOPIC, partitions=[partition])]
+    reply = await call(cluster, 1, DeleteRecordsRequest(topics=topics, timeout_ms=10_000), 2)
+    assert reply.topics[0].partitions[0].error_code == 0
+
+
+async def test_a_new_replica_has_what_only_the_tier_had_and_leads_with_it() -> None:
+    async with tiered_cluster() as (cluster, _):
+        await create_tiered(cluster, 1)
+        await fill(cluster)
+        copied = segments(cluster)
+        assert len(copied) == RECORDS - 1
+        assert (await move(cluster, (1, 2))).error_code == 0
+        await moved(cluster, 1, 2)
+        assert replica(cluster, 2).log.start_offset == 0
+        assert (await move(cluster, (2,))).error_code == 0
+        await moved(cluster, 2)
+        await trio.sleep(LOOKS_S)
+        assert segments(cluster) == copied
+        await cold_on(cluster, 2)
+        for offset in range(RECORDS):
+            await has_records(cluster, 2, offset)
+
+
+async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behind_what_the_tier_has() -> None:
+    async with tiered_cluster() as (cluster, nursery):
+        await create_tiered(cluster, 1, 2)
+        await in_sync(cluster, 1, 2)
+        await kill(cluster, 2)
+        await fill(cluster)
+        await delete_below(cluster, 1)
+        await nursery.start(cluster.serve, 2, SETTINGS)
+        await in_sync(cluster, 1, 2)
+        assert replica(cluster, 2).log.start_offset == 1
+
+
+async def test_a_new_replica_waits_for_a_tier_that_cannot_be_reached() -> None:
+    async with tiered_cluster() as (cluster, _):
+        await create_tiered(cluster, 1)
+        await fill(cluster)
+        cluster.world(1).objects.fault = lambda _operation, _key: Fault(is_lost=True)
+        assert (await move(cluster, (1, 2))).error_code == 0
+        await acknowledged(cluster, b"goes on")
+        await trio.sleep(LOOKS_S)
+        assert replica(cluster, 2).log.end.offset == 0
+        cluster.world(1).objects.fault = lambda _operation, _key: Fault()
+        await moved(cluster, 1, 2)
+        assert replica(cluster, 2).log.start_offset == 0
+        assert log_bytes(cluster, 2).count(value_of(2)) == 1
