@@ -28,11 +28,13 @@ from compat_tests.chaos.in_sync import lacks_of, told_by
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.chaos.replicas import differences
 from compat_tests.chaos.replication_load import Load
+from compat_tests.chaos.spark_copy import OUTPUT as SPARK_OUTPUT
 from compat_tests.chaos.transformation import BROKER_CONFIG, INPUT, OUTPUT, PARTITIONS, TOPIC_CONFIG
 from compat_tests.confluent.clients import Admin
 from compat_tests.harness.broker import BrokerFailedError
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
+from compat_tests.harness.requirements import need_pyspark
 from compat_tests.harness.sources import go_program
 from compat_tests.harness.zookeeper import zookeeper_ensemble
 from kafkawire.client.errors import ClientError
@@ -59,6 +61,7 @@ REPLICATED: Final = {**TOPIC_CONFIG, "min.insync.replicas": "2"}
 CALM_MAX_S: Final = 3.0
 SETTLED_WITHIN_S: Final = 90.0
 SHOWN: Final = 3
+SPARK_FROM_S: Final = 120.0
 UNDER_WAY_S: Final = 0.1  # what was acknowledged by a broker that was killed then has arrived by then
 
 
@@ -69,6 +72,7 @@ class Outcome:
     blows: Counter[str]
     acked: int
     copied: int
+    by_spark: int
     sights: int = 0
     outages_s: dict[str, list[float]] = field(default_factory=dict)
     anomalies: list[str] = field(default_factory=list)
@@ -81,7 +85,8 @@ class Outcome:
             for name, each in sorted(self.outages_s.items())
         )
         told = (
-            f"{self.acked} records acknowledged, {self.copied} copied in transactions, {self.sights} sights of offsets"
+            f"{self.acked} records acknowledged, {self.copied} copied in transactions, {self.by_spark} by Spark, "
+            f"{self.sights} sights of offsets"
         )
         return "; ".join(part for part in (blows, told, outages, f"{len(self.anomalies)} anomalies") if part)
 
@@ -196,7 +201,8 @@ class Campaign:
 
     def _outcome(self) -> Outcome:
         load = self._load
-        outcome = Outcome(self._blows.counts, len(load.history.acked), len(load.transformation.watcher.seen))
+        copied = len(load.transformation.watcher.seen)
+        outcome = Outcome(self._blows.counts, len(load.history.acked), copied, load.by_spark)
         outcome.sights, outcome.anomalies = len(load.sights), self._anomalies
         for name, number, at_s in self._gone:
             later = [one - at_s for one in load.of_partitions[number].acked_at_s if one - at_s > UNDER_WAY_S]
@@ -213,11 +219,20 @@ def has_go() -> bool:
     return True
 
 
+def has_spark(seconds: float) -> bool:
+    """Its start alone takes longer than a short campaign."""
+    if seconds < SPARK_FROM_S:
+        print(f"Spark takes no part: it does in campaigns of {SPARK_FROM_S:.0f} s and more")
+        return False
+    need_pyspark()
+    return True
+
+
 def run(directory: Path, seed: int, seconds: float) -> Outcome:
     """Blows for so long, and then a look at what is there. Who finds anomalies finds all files below `directory`, the
     images of the disks too."""
     random = Random(seed)
-    is_go_there = has_go()
+    takes_part = {"has_go": has_go(), "has_spark": has_spark(seconds)}
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         stack.enter_context(inside(network.hub))
@@ -230,8 +245,8 @@ def run(directory: Path, seed: int, seconds: float) -> Outcome:
             broker.overrides["log.dirs"] = str(disk.mount_point / "data")
             blows.disks.append(disk)
         stack.enter_context(cluster)
-        for topic in (INPUT, OUTPUT):
+        for topic in (INPUT, OUTPUT, SPARK_OUTPUT):
             Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=REPLICATED))
-        load = Load(cluster, directory, has_go=is_go_there)
+        load = Load(cluster, directory, **takes_part)
         stack.callback(load.kill)
         return Campaign(directory, cluster, blows, load, random).run(seconds)

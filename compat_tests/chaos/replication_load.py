@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from compat_tests.chaos.campaign import finish, read_all
 from compat_tests.chaos.committed_offsets import Sight, check_committed
+from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.readers import Readers
+from compat_tests.chaos.spark_copy import OURS, SparkCopy
 from compat_tests.chaos.transformation import INPUT, OUTPUT, PARTITIONS, Transformation, is_transformed, values_of
 from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
 from compat_tests.confluent.clients import wait_until
@@ -29,7 +31,7 @@ READ_WITHIN_S: Final = 90.0
 class Load:
     """All clients, each kind in processes of its own."""
 
-    def __init__(self, cluster: KafkawireCluster, directory: Path, *, has_go: bool) -> None:
+    def __init__(self, cluster: KafkawireCluster, directory: Path, *, has_go: bool, has_spark: bool) -> None:
         self._cluster = cluster
         self.transformation = Transformation(cluster, directory, cluster.bootstrap, RECORDS_PER_S)
         self.history = self.transformation.history
@@ -43,12 +45,16 @@ class Load:
         command = [sys.executable, "-m", "compat_tests.chaos.confluent_committer", cluster.bootstrap, INPUT, GROUP]
         self._members = [Host(command) for _ in range(MEMBERS)]
         self._readers = Readers(cluster, INPUT, PARTITIONS, ["franz-go"] if has_go else [])
+        self.spark = SparkCopy(cluster, directory / "spark-copy", INPUT, OURS) if has_spark else None
+        self.by_spark = 0  # records that it has copied, once that was checked
 
     def start(self) -> None:
         self.transformation.start()
         for writer in self._processes:
             writer.start()
         self._readers.start()
+        if self.spark is not None:
+            self.spark.start()
 
     def revive(self) -> None:
         for one in self.transformation.transformers:
@@ -64,6 +70,8 @@ class Load:
             member.kill()
         for one in (*self._processes, *self.transformation.transformers, self._readers):
             one.end()
+        if self.spark is not None:
+            self.spark.end()
 
     def checks(self) -> dict[str, Callable[[], list[str]]]:
         """What finds the anomalies, once nobody writes and all is well again."""
@@ -71,6 +79,7 @@ class Load:
             "records": self._check_records,
             "readers": self._check_readers,
             "copies": self._check_copies,
+            "copies by Spark": self._check_spark,
             "committed offsets": self._check_offsets,
         }
 
@@ -90,6 +99,14 @@ class Load:
         self.transformation.leave()
         wait_until(lambda: not undecided(self._cluster, OUTPUT, PARTITIONS), "a transaction stays open")
         return self.transformation.anomalies(inputs)
+
+    def _check_spark(self) -> list[str]:
+        if self.spark is None:
+            return []
+        self.spark.begin_again()
+        copied = self.spark.copied()
+        self.by_spark = sum(map(len, copied.values()))
+        return check_copies(values_of(self._cluster, INPUT), copied)
 
     def _check_offsets(self) -> list[str]:
         wait_until(self._have_members_read_all, "members do not commit all there is", READ_WITHIN_S)

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka.admin import NewTopic
 
 from compat_tests.chaos.campaign import PARTITIONS, finish, read_all
+from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.history import History
 from compat_tests.chaos.in_sync import wait_until_in_sync
 from compat_tests.chaos.readers import Readers
+from compat_tests.chaos.spark_copy import OUTPUT, SparkCopy
+from compat_tests.chaos.spark_copy import STOCK as STOCK_SPARK
+from compat_tests.chaos.transformation import values_of
 from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
-from compat_tests.confluent.clients import Admin, wait_until_known
+from compat_tests.confluent.clients import Admin, wait_until, wait_until_known
 from compat_tests.harness.cluster import SIZE, KafkawireCluster
-from compat_tests.harness.requirements import need_kafka_jars, need_zookeeper_jars
+from compat_tests.harness.requirements import need_kafka_jars, need_spark_jars, need_zookeeper_jars
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ CONFIG: Final = {"zookeeper.session.timeout.ms": "6000", "group.initial.rebalanc
 STOCK: Final = ("kafka_python", "aiokafka", "franz-go")
 READERS: Final = ("java", "confluent", *STOCK)
 RECORDS_PER_S: Final = 50  # of each writer
+SPARK_BEGINS_WITHIN_S: Final = 90.0
 # Between two restarts. Without it each broker is restarted every twelve seconds, and librdkafka, which goes on waiting
 # for longer from one to the next (up to ten seconds, reconnect.backoff.max.ms), comes to find none of them usable. Then
 # its 2.16.0 begins anew (KIP-899), and hangs for good: "Decommissioning 3 broker(s): re-bootstrap" is its last word.
@@ -46,11 +51,13 @@ def roll(cluster: KafkawireCluster) -> None:
 def test_no_client_hears_of_brokers_that_are_restarted_in_turn(tmp_path: Path) -> None:
     need_kafka_jars()
     need_zookeeper_jars()
+    need_spark_jars()
     history = History()
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkawireCluster(tmp_path / "cluster", CONFIG))
-        Admin(cluster).create(NewTopic(TOPIC, PARTITIONS, SIZE, config=TOPIC_CONFIG))
-        wait_until_known(cluster, TOPIC, PARTITIONS)
+        for topic in (TOPIC, OUTPUT):
+            Admin(cluster).create(NewTopic(topic, PARTITIONS, SIZE, config=TOPIC_CONFIG))
+            wait_until_known(cluster, topic, PARTITIONS)
         writers: list[JavaWriter | WriterProcess] = [
             JavaWriter(7, cluster, TOPIC, tmp_path, history, RECORDS_PER_S),
             confluent(cluster, TOPIC, 0, "confluent", history, RECORDS_PER_S),
@@ -60,6 +67,10 @@ def test_no_client_hears_of_brokers_that_are_restarted_in_turn(tmp_path: Path) -
             stack.callback(writer.end)
             writer.start()
         readers = stack.enter_context(Readers(cluster, TOPIC, PARTITIONS, READERS))
+        spark = SparkCopy(cluster, tmp_path / "spark-copy", TOPIC, STOCK_SPARK)
+        stack.callback(spark.end)
+        spark.start()
+        wait_until(lambda: any(spark.copied().values()), "Spark does not begin", SPARK_BEGINS_WITHIN_S)
         begun_s = time.monotonic()
         for _ in range(ROLLS):
             roll(cluster)
@@ -68,10 +79,13 @@ def test_no_client_hears_of_brokers_that_are_restarted_in_turn(tmp_path: Path) -
         complaints = finish(writers)
         readers.wait_until_all_is_committed()
         complaints += readers.complaints()
+        inputs = values_of(cluster, TOPIC)
+        spark.wait_for_all(inputs)
+        complaints += spark.failures()
         read = read_all(cluster, TOPIC)
-        anomalies = history.check(read) + readers.anomalies(read)
+        anomalies = history.check(read) + readers.anomalies(read) + check_copies(inputs, spark.copied())
     summary = f"{ROLLS} rolling restarts in {lasted_s:.0f} s, {len(history.acked)} records acknowledged and read by "
-    summary += f"{len(READERS)} clients, {len(complaints)} errors heard, {len(anomalies)} anomalies"
+    summary += f"{len(READERS)} clients and copied by Spark, {len(complaints)} errors heard, {len(anomalies)} anomalies"
     print(summary)
     note_for_ledger(summary)
     wrong = "\n".join(complaints + anomalies)

@@ -1,4 +1,4 @@
-"""A driver that copies a topic with our source and our sink, to be killed; a query that fails it starts again.
+"""A driver that copies a topic from a source to a sink, to be killed; a query that fails it starts again.
 
 It begins when it is told so by a line, and leaves when there is nobody any more who could.
 Either without an end, or what there is, in steps; each failure is a line of its output.
@@ -29,6 +29,9 @@ class Task:
     source: dict[str, str]
     sink: dict[str, str]
     has_end: bool
+    columns: tuple[str, ...] = ("key", "value")
+    every: str = "0 seconds"  # a micro-batch begins
+    connector: str = "kafkawire"
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "compat_tests.spark.copier", json.dumps(asdict(self))]
@@ -36,9 +39,9 @@ class Task:
 
 def copy(spark: SparkSession, task: Task) -> None:
     """Raises what the query fails with, or its start."""
-    frame = spark.readStream.format("kafkawire").options(**task.source).load().select("key", "value")
-    writer = frame.writeStream.format("kafkawire").options(**task.sink)
-    writer = writer.trigger(availableNow=True) if task.has_end else writer.trigger(processingTime="0 seconds")
+    frame = spark.readStream.format(task.connector).options(**task.source).load().select(*task.columns)
+    writer = frame.writeStream.format(task.connector).options(**task.sink)
+    writer = writer.trigger(availableNow=True) if task.has_end else writer.trigger(processingTime=task.every)
     writer.start().awaitTermination()
 
 
