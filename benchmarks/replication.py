@@ -1,13 +1,12 @@
-"""What do three brokers that replicate cost, and how long are they without a leader, or without one of three copies?
+"""What do three brokers that replicate cost, and how long are they without one of three copies?
 
 Each record goes to all three, acks=all, as the brokers are shipped: ours sync it on each before it counts, Apache Kafka
-does not, and does with flush.messages=1. All of them, and the client, share this machine's cores: how the load grows
-with brokers, and where it ends, cannot be told here. ZooKeeper is not counted among ours: it is not asked for anything.
+does not. And each with the other durability: ours with flush.policy=async, Apache Kafka with flush.messages=1. All of
+them, and the client, share this machine's cores: how the load grows with brokers, and where it ends, cannot be told
+here. ZooKeeper is not counted among ours: it is not asked for anything.
 
 - Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
 - Pace: 200 requests a second, which none of them is busy with: how long is one of them under way?
-- Failover: the leader is killed (kill -9); how long does it take until somebody acknowledges the next record? Ours
-  finds by probes that nobody is there; Apache Kafka waits for the session.
 - Catch-up: a broker is killed, its disk emptied, and started: how fast is it in sync again?
 """
 
@@ -31,8 +30,7 @@ from compat_tests.confluent.clients import Admin, wait_until
 from compat_tests.harness import whereabouts
 from compat_tests.harness.apache_kafka import RUN_CLASS_JVM, ApacheKafkaCluster
 from compat_tests.harness.cluster import KafkawireCluster
-from compat_tests.harness.wire import WireConnection
-from kafkawire.client.load import LoadFailed, percentile_ms
+from kafkawire.client.load import percentile_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -46,8 +44,6 @@ WARM_SIZE_BYTES = 1 << 30
 CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)
 PER_S = 200.0
 IN_SYNC_TIMEOUT_S = 300.0
-ATTEMPT_TIMEOUT_S = 0.2  # of one that looks for a leader
-LOOK_EVERY_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -111,52 +107,6 @@ def pace(count: int, cluster: Cluster) -> report.Figures:
         return {"p50 ms": p50, "p99 ms": p99, "CPU ms/request": cpu_s * 1000 / count}
 
 
-def failovers(count: int, cluster: Cluster) -> report.Figures:
-    """Whoever leads is killed, so often; each comes back and is in sync before the next one is."""
-    with cluster.topic(1) as topic:
-        without_s = []
-        for _ in range(count):
-            leader = cluster.brokers.leader_of(topic)
-            others = [one.port for one in cluster.brokers.brokers.values() if one is not leader]
-            until_acknowledged(others, topic)
-            leader.kill()
-            begun_s = time.perf_counter()
-            until_acknowledged(others, topic)
-            without_s.append(time.perf_counter() - begun_s)
-            leader.start()
-            wait_until(partial(is_whole, others[0], topic, 1), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
-        p50, p99 = (percentile_ms(sorted(without_s), fraction) for fraction in (0.50, 0.99))
-        return {"p50 ms": p50, "p99 ms": p99, "max ms": 1000 * max(without_s)}
-
-
-def acknowledge(port: int, topic: str) -> None:
-    """By whoever leads, as the broker at `port` knows. Raises OSError, LoadFailed."""
-    leader = whereabouts.partitions(port, topic)[0]
-    if not leader.port:
-        raise LoadFailed("nobody leads")
-    request = produce_requests(topic, [0], batch_of(KIB), 1)
-    with WireConnection(leader.port, timeout_s=ATTEMPT_TIMEOUT_S) as connection:
-        connection.send_bytes(bytes(request.prepare(0)))
-        answer = connection.receive_frame()
-    if answer is None:
-        raise LoadFailed("the broker closed the connection")
-    request.check(answer)
-
-
-def until_acknowledged(ports: Sequence[int], topic: str) -> None:
-    """As a client does that is told to ask again."""
-    deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
-    while True:
-        for port in ports:
-            try:
-                acknowledge(port, topic)
-            except (OSError, LoadFailed, KeyError):
-                assert time.perf_counter() < deadline_s, "nobody leads any more"
-            else:
-                return
-        time.sleep(LOOK_EVERY_S)
-
-
 def catch_up(count: int, cluster: Cluster) -> report.Figures:
     """One that has nothing any more, from when it serves until it is in sync."""
     with cluster.topic() as topic:
@@ -186,7 +136,7 @@ def empty(broker: Any) -> None:
 def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
     with ExitStack() as stack:
         ours = stack.enter_context(KafkawireCluster(directory / "kafkawire"))
-        found = [Cluster("kafkawire", ours, {})]
+        found = [Cluster("kafkawire", ours, {}), Cluster("kafkawire async", ours, {"flush.policy": "async"})]
         if with_kafka:
             theirs = stack.enter_context(ApacheKafkaCluster(directory / "kafka", KAFKA_OVERRIDES, jvm=CLUSTER_JVM))
             found += [Cluster("Kafka", theirs, {}), Cluster("Kafka fsync", theirs, {"flush.messages": "1"})]
@@ -207,7 +157,7 @@ def compare(directory: Path, options: Options) -> report.Report:
         warm(field, options)
         shipped = [one for one in field if not one.config]
         large, small = options.count(4_000, 8), options.count(40_000, 40)
-        kills, paced = options.count(35, 1), options.count(4_000, 40)
+        paced = options.count(4_000, 40)
         results = [
             bench.alternate(
                 f"{large:,} x 128 KiB, acks=all", "CPU s/GB", field, partial(load, 128 * KIB, large), options
@@ -217,7 +167,6 @@ def compare(directory: Path, options: Options) -> report.Report:
             bench.alternate(
                 f"{large * 128 // 1024:,} MiB to a new disk", "MB/s", shipped, partial(catch_up, large), options
             ),
-            bench.alternate(f"{kills} leaders killed", "p99 ms", shipped, partial(failovers, kills), options),
         ]
         peaks = {
             f"{each.name} {number}": machine.rss_peak_mib(one.pid)

@@ -19,6 +19,7 @@ from benchmarks import (
     connections,
     engine_append,
     export,
+    failover,
     fairness,
     groups,
     growth,
@@ -83,6 +84,11 @@ def test_export() -> None:
 def test_replication() -> None:
     need_zookeeper_jars()
     replication.main(["--toy"])
+
+
+def test_failover() -> None:
+    need_zookeeper_jars()
+    failover.main(["--toy"])
 
 
 def test_tiering() -> None:
