@@ -179,7 +179,7 @@ TEST = [
     beside("transactions of stock clients", 480, "compat_tests/transactions"),
     beside("java tools", 600, *NEWEST, "compat_tests/java"),
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
-    beside("compiled modules", 480, "compat_tests/compiled"),
+    beside("compiled modules", 900, "compat_tests/compiled"),
     beside("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
     beside("a cluster of three", 480, "compat_tests/cluster"),
     beside("differential", 360, "compat_tests/differential"),

@@ -14,6 +14,8 @@ IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
 LEFT_BYTES: Final = 200_000
 LEAVES_WITHIN_S: Final = 30.0
+LIVES_ON: Final = "a broker lives on without its last log dir"
+OFFLINE: Final = "is offline: [Errno 28]"  # what a broker tells of its log dir then
 
 
 class DiskBlows(Blows):
@@ -47,7 +49,7 @@ class DiskBlows(Blows):
             self._brokers[number].kill()
         self._renew(number)
         self.heal()
-        assert has_left, "a broker lives on without its last log dir"
+        assert has_left, LIVES_ON
 
     def fill_disk(self) -> None:
         self._fill(LEFT_BYTES)
@@ -56,11 +58,16 @@ class DiskBlows(Blows):
         self._fill((IMAGE_SIZE_MIB << 20) // NEARLY_FULL)
 
     def _fill(self, left_bytes: int) -> None:
+        """Where it could not do without what it had no space for, it has no log dir any more, and leaves."""
         number = self._random.randrange(len(self._brokers))
+        broker = self._brokers[number]
+        told_before = broker.log_path.read_text()
         self.disks[number].fill(left_bytes)
         self._while_it_lasts()
-        self._brokers[number].leaves_within(0.1)  # as it may
+        has_left = broker.leaves_within(0.1)
         self.disks[number].empty()
+        if not has_left and OFFLINE in broker.log_path.read_text()[len(told_before) :]:
+            assert broker.leaves_within(LEAVES_WITHIN_S), LIVES_ON
         self.heal()
 
     def _renew(self, number: int) -> None:
