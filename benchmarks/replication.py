@@ -1,4 +1,4 @@
-"""What do three brokers that replicate cost, and how long are they without one of three copies?
+"""What do three brokers that replicate cost, and how long is a record on its way to all of them?
 
 Each record goes to all three, acks=all, as the brokers are shipped: ours sync it on each before it counts, Apache Kafka
 does not. And each with the other durability: ours with flush.policy=async, Apache Kafka with flush.messages=1. All of
@@ -7,12 +7,10 @@ here. ZooKeeper is not counted among ours: it is not asked for anything.
 
 - Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
 - Pace: 200 requests a second, which none of them is busy with: how long is one of them under way?
-- Catch-up: a broker is killed, its disk emptied, and started: how fast is it in sync again?
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -107,31 +105,6 @@ def pace(count: int, cluster: Cluster) -> report.Figures:
         return {"p50 ms": p50, "p99 ms": p99, "CPU ms/request": cpu_s * 1000 / count}
 
 
-def catch_up(count: int, cluster: Cluster) -> report.Figures:
-    """One that has nothing any more, from when it serves until it is in sync."""
-    with cluster.topic() as topic:
-        each = [produce_requests(topic, [one], batch_of(128 * KIB), count // PARTITIONS) for one in range(PARTITIONS)]
-        measured = run_load(cluster.leader_port, each, IN_FLIGHT)
-        lost = max(cluster.brokers.brokers)
-        broker = cluster.brokers.brokers[lost]
-        broker.kill()
-        empty(broker)
-        before_s = cluster.cpu_s()
-        broker.start()
-        begun_s = time.perf_counter()
-        is_there = partial(is_whole, cluster.leader_port, topic, PARTITIONS)
-        wait_until(is_there, f"broker {lost} is not in sync", IN_SYNC_TIMEOUT_S)
-        seconds = time.perf_counter() - begun_s
-        cpu_s = cluster.cpu_s() - before_s
-        return {"MB/s": measured.sent_bytes / 1e6 / seconds, "CPU s/GB": cpu_s / (measured.sent_bytes / 1e9)}
-
-
-def empty(broker: Any) -> None:
-    """Its disk is another one."""
-    shutil.rmtree(broker.data_dir)
-    broker.prepare()
-
-
 @contextmanager
 def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
     with ExitStack() as stack:
@@ -164,9 +137,6 @@ def compare(directory: Path, options: Options) -> report.Report:
             ),
             bench.alternate(f"{small:,} x 1 KiB, acks=all", "CPU s/GB", field, partial(load, KIB, small), options),
             bench.alternate("200 x 1 KiB a second, acks=all", "p99 ms", field, partial(pace, paced), options),
-            bench.alternate(
-                f"{large * 128 // 1024:,} MiB to a new disk", "MB/s", shipped, partial(catch_up, large), options
-            ),
         ]
         peaks = {
             f"{each.name} {number}": machine.rss_peak_mib(one.pid)

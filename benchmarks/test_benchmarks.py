@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import (
     administration,
+    catch_up,
     codec,
     cold_seek,
     compaction,
@@ -89,6 +90,11 @@ def test_replication() -> None:
 def test_failover() -> None:
     need_zookeeper_jars()
     failover.main(["--toy"])
+
+
+def test_catch_up() -> None:
+    need_zookeeper_jars()
+    catch_up.main(["--toy"])
 
 
 def test_tiering() -> None:

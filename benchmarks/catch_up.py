@@ -1,0 +1,82 @@
+"""How fast is a broker in sync again whose disk is another one?
+
+One of three is killed, its disk emptied, and started. From when there is something on its disk until it is in sync: how
+long a broker takes to start is another question, and when it says that it is ready is no measure, for Apache Kafka's
+has fetched most by then. Both as shipped.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import bench, machine, report
+from benchmarks.bench import KIB
+from benchmarks.load import run_load
+from benchmarks.replication import IN_FLIGHT, IN_SYNC_TIMEOUT_S, PARTITIONS, clusters, is_whole, warm
+from benchmarks.wire_requests import batch_of, produce_requests
+from compat_tests.confluent.clients import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from benchmarks.bench import Options
+    from benchmarks.replication import Cluster
+
+BEGUN_BYTES = 1 << 20
+LOOK_EVERY_S = 0.005
+
+
+def catch_up(count: int, cluster: Cluster) -> report.Figures:
+    with cluster.topic() as topic, ThreadPoolExecutor(1) as watching:
+        each = [produce_requests(topic, [one], batch_of(128 * KIB), count // PARTITIONS) for one in range(PARTITIONS)]
+        sent_bytes = run_load(cluster.leader_port, each, IN_FLIGHT).sent_bytes
+        lost = max(cluster.brokers.brokers)
+        broker = cluster.brokers.brokers[lost]
+        broker.kill()
+        empty(broker)
+        before_s = cluster.cpu_s()
+        begun_s = watching.submit(begins, broker.data_dir, topic)
+        broker.start()
+        is_there = partial(is_whole, cluster.leader_port, topic, PARTITIONS)
+        wait_until(is_there, f"broker {lost} is not in sync", IN_SYNC_TIMEOUT_S)
+        seconds = time.perf_counter() - begun_s.result()
+        cpu_s = cluster.cpu_s() - before_s
+        return {"MB/s": sent_bytes / 1e6 / seconds, "CPU s/GB": cpu_s / (sent_bytes / 1e9)}
+
+
+def empty(broker: Any) -> None:
+    """Its disk is another one."""
+    shutil.rmtree(broker.data_dir)
+    broker.prepare()
+
+
+def begins(data_dir: Path, topic: str) -> float:
+    """When something of the topic is there."""
+    deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
+    while sum(one.stat().st_size for one in data_dir.glob(f"{topic}-*/*.log")) < BEGUN_BYTES:
+        assert time.perf_counter() < deadline_s, f"nothing of {topic} is in {data_dir}"
+        time.sleep(LOOK_EVERY_S)
+    return time.perf_counter()
+
+
+def compare(directory: Path, options: Options) -> report.Report:
+    with clusters(directory, with_kafka=not options.toy) as field:
+        shipped = [one for one in field if not one.config]
+        warm(shipped, options)
+        count = options.count(4_000, 40)
+        case = f"{count * 128 // 1024:,} MiB to a new disk"
+        found = bench.alternate(case, "MB/s", shipped, partial(catch_up, count), options)
+        return report.Report(machine.facts(), [found])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    bench.run("catch-up", __doc__, compare, arguments)
+
+
+if __name__ == "__main__":
+    main()
