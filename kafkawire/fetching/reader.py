@@ -185,21 +185,24 @@ class FetchReader:
             return log
         target.log = log
         try:
-            log.check_leader_epoch(target.leader_epoch)
-            if target.last_fetched_epoch > NO_EPOCH:
-                diverged = log.read_behind(target.fetch_offset, target.last_fetched_epoch, self._isolation)
-                if diverged is not None:
-                    return diverged
-            return log.read(
-                target.fetch_offset,
-                min(max(0, target.max_size_bytes), room_bytes),
-                self._isolation,
-                at_least_one=at_least_one,
+            return self._read_log(
+                log, target, min(max(0, target.max_size_bytes), room_bytes), at_least_one=at_least_one
             )
         except TierUnreachable:  # what it has is not known yet: for who reads no other case than the one below
             raise ColdNotLoaded from None
         except EngineError as error:
             return error_code_of(error)
+
+    def _read_log(
+        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
+    ) -> ReadResult:
+        """Raises EngineError."""
+        log.check_leader_epoch(target.leader_epoch)
+        if target.last_fetched_epoch > NO_EPOCH:
+            diverged = log.read_behind(target.fetch_offset, target.last_fetched_epoch, self._isolation)
+            if diverged is not None:
+                return diverged
+        return log.read(target.fetch_offset, max_size_bytes, self._isolation, at_least_one=at_least_one)
 
     def _find(self, target: FetchTarget) -> PartitionLog | ErrorCode:
         image = self._context.broker.cluster.image

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from engine.api import Isolation
-from engine.errors import ColdNotLoaded, EngineError, TierUnreachable
 from engine.replica_log import NEVER_MS
 from kafkawire.fetching.reader import FetchReader
-from kafkawire.requests.errors import ErrorCode, error_code_of
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
@@ -67,28 +66,21 @@ class ReplicaReader(FetchReader):
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
         await cast("ReplicaLog", log).load_for_replica(target.fetch_offset, max(0, target.max_size_bytes))
 
-    def _read(self, target: FetchTarget, room_bytes: int, *, at_least_one: bool) -> ReadResult | ErrorCode:
-        found = self._find(target)
-        if isinstance(found, ErrorCode):
-            return found
-        log = cast("ReplicaLog", found)
-        target.log = log
-        try:
-            if target not in self._heard:
-                log.left_by(self._replica.replica_id)  # whatever becomes of what it asks now
-            log.check_leader_epoch(target.leader_epoch)
-            if target not in self._heard:
-                self._heard.add(target)
-                if (diverged := self._hear(target, log)) is not None:
-                    return diverged
-            if self._is_held(target, log):
-                return _nothing_of(log)
-            size_bytes = min(max(0, target.max_size_bytes), room_bytes)
-            return log.read_for_replica(target.fetch_offset, size_bytes, at_least_one=at_least_one)
-        except TierUnreachable:  # as for who consumes
-            raise ColdNotLoaded from None
-        except EngineError as error:
-            return error_code_of(error)
+    def _read_log(
+        self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
+    ) -> ReadResult:
+        replicated = cast("ReplicaLog", log)
+        is_heard = target in self._heard
+        if not is_heard:
+            replicated.left_by(self._replica.replica_id)  # whatever becomes of what it asks now
+        replicated.check_leader_epoch(target.leader_epoch)
+        if not is_heard:
+            self._heard.add(target)
+            if (diverged := self._hear(target, replicated)) is not None:
+                return diverged
+        if self._is_held(target, replicated):
+            return _nothing_of(replicated)
+        return replicated.read_for_replica(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
 
     def _hear(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
         """How far the follower is, or no records and where its log parts from ours."""
