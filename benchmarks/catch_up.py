@@ -16,8 +16,16 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB
 from benchmarks.load import run_load
-from benchmarks.replication import IN_FLIGHT, IN_SYNC_TIMEOUT_S, PARTITIONS, clusters, is_whole, warm
-from benchmarks.wire_requests import batch_of, produce_requests
+from benchmarks.replication import (
+    IN_FLIGHT,
+    IN_SYNC_TIMEOUT_S,
+    PARTITIONS,
+    as_shipped,
+    clusters,
+    is_whole,
+    requests_to,
+    warm,
+)
 from compat_tests.confluent.clients import wait_until
 
 if TYPE_CHECKING:
@@ -33,8 +41,7 @@ LOOK_EVERY_S = 0.005
 
 def catch_up(count: int, cluster: Cluster) -> report.Figures:
     with cluster.topic() as topic, ThreadPoolExecutor(1) as watching:
-        each = [produce_requests(topic, [one], batch_of(128 * KIB), count // PARTITIONS) for one in range(PARTITIONS)]
-        sent_bytes = run_load(cluster.leader_port, each, IN_FLIGHT).sent_bytes
+        sent_bytes = run_load(cluster.leader_port, requests_to(topic, 128 * KIB, count), IN_FLIGHT).sent_bytes
         lost = max(cluster.brokers.brokers)
         broker = cluster.brokers.brokers[lost]
         broker.kill()
@@ -66,11 +73,10 @@ def begins(data_dir: Path, topic: str) -> float:
 
 def compare(directory: Path, options: Options) -> report.Report:
     with clusters(directory, with_kafka=not options.toy) as field:
-        shipped = [one for one in field if not one.config]
-        warm(shipped, options)
+        warm(field, options)
         count = options.count(4_000, 40)
         case = f"{count * 128 // 1024:,} MiB to a new disk"
-        found = bench.alternate(case, "MB/s", shipped, partial(catch_up, count), options)
+        found = bench.alternate(case, "MB/s", as_shipped(field), partial(catch_up, count), options)
         return report.Report(machine.facts(), [found])
 
 

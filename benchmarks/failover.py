@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB
-from benchmarks.replication import IN_SYNC_TIMEOUT_S, clusters, is_whole, warm
+from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_whole, warm
 from benchmarks.wire_requests import batch_of, produce_requests
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness import whereabouts
@@ -81,11 +81,10 @@ def until_acknowledged(ports: Sequence[int], topic: str) -> None:
 
 def compare(directory: Path, options: Options) -> report.Report:
     with clusters(directory, with_kafka=not options.toy) as field:
-        shipped = [one for one in field if not one.config]
-        warm(shipped, options)
+        warm(field, options)
         counts = {"kafkawire": options.count(KILLS, 1), "Kafka": options.count(KILLS_OF_KAFKA, 1)}
         case = f"leaders killed each time: {', '.join(f'{count} of {name}' for name, count in counts.items())}"
-        found = bench.alternate(case, "p50 ms", shipped, partial(failovers, counts), options)
+        found = bench.alternate(case, "p50 ms", as_shipped(field), partial(failovers, counts), options)
         return report.Report(machine.facts(), [found])
 
 

@@ -6,7 +6,7 @@ them, and the client, share this machine's cores: how the load grows with broker
 here. ZooKeeper is not counted among ours: it is not asked for anything.
 
 - Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
-- Pace: 200 requests a second, which none of them is busy with: how long is one of them under way?
+- Pace: 200 requests a second, which is less than each of them can do: how long is one of them under way?
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from benchmarks.bench import Options
     from compat_tests.harness.several import SeveralBrokers
+    from kafkawire.client.load import Requests
 
 LEADER, PARTITIONS, IN_FLIGHT = 1, 4, 5
 WARM_SIZE_BYTES = 1 << 30
@@ -79,9 +80,15 @@ def is_whole(port: int, topic: str, partitions: int) -> bool:
     return len(states) == partitions and all(one.leader >= 0 and len(one.in_sync) == 3 for one in states.values())
 
 
+def requests_to(topic: str, size_bytes: int, count: int) -> list[Requests]:
+    """So many, of a batch of that size each, over all partitions."""
+    batch = batch_of(size_bytes)
+    return [produce_requests(topic, [one], batch, count // PARTITIONS) for one in range(PARTITIONS)]
+
+
 def load(size_bytes: int, count: int, cluster: Cluster) -> report.Figures:
     with cluster.topic() as topic:
-        each = [produce_requests(topic, [one], batch_of(size_bytes), count // PARTITIONS) for one in range(PARTITIONS)]
+        each = requests_to(topic, size_bytes, count)
         machine.back_memory(2 * 3 * sum(one.size_bytes for one in each))
         before_s = cluster.cpu_s()
         measured = run_load(cluster.leader_port, each, IN_FLIGHT)
@@ -97,7 +104,7 @@ def load(size_bytes: int, count: int, cluster: Cluster) -> report.Figures:
 
 def pace(count: int, cluster: Cluster) -> report.Figures:
     with cluster.topic() as topic:
-        each = [produce_requests(topic, [one], batch_of(KIB), count // PARTITIONS) for one in range(PARTITIONS)]
+        each = requests_to(topic, KIB, count)
         before_s = cluster.cpu_s()
         taken_s = sorted(run_paced(cluster.leader_port, each, PER_S))
         cpu_s = cluster.cpu_s() - before_s
@@ -116,19 +123,21 @@ def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
         yield found
 
 
+def as_shipped(field: Sequence[Cluster]) -> list[Cluster]:
+    return [one for one in field if not one.config]
+
+
 def warm(field: Sequence[Cluster], options: Options) -> None:
     """See `bench.warm`; all three of a cluster take part in it."""
-    for cluster in [] if options.toy else field:
-        if not cluster.config:
-            print(f"warming {cluster.name}", flush=True)
-            load(128 * KIB, WARM_SIZE_BYTES // (128 * KIB), cluster)
-            load(KIB, 20_000, cluster)
+    for cluster in [] if options.toy else as_shipped(field):
+        print(f"warming {cluster.name}", flush=True)
+        load(128 * KIB, WARM_SIZE_BYTES // (128 * KIB), cluster)
+        load(KIB, 20_000, cluster)
 
 
 def compare(directory: Path, options: Options) -> report.Report:
     with clusters(directory, with_kafka=not options.toy) as field:
         warm(field, options)
-        shipped = [one for one in field if not one.config]
         large, small = options.count(4_000, 8), options.count(40_000, 40)
         paced = options.count(4_000, 40)
         results = [
@@ -140,7 +149,7 @@ def compare(directory: Path, options: Options) -> report.Report:
         ]
         peaks = {
             f"{each.name} {number}": machine.rss_peak_mib(one.pid)
-            for each in shipped
+            for each in as_shipped(field)
             for number, one in each.brokers.brokers.items()
         }
         return report.Report(machine.facts(), results, peaks)

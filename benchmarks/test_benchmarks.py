@@ -82,19 +82,10 @@ def test_export() -> None:
     export.main(["--toy"])
 
 
-def test_replication() -> None:
+@pytest.mark.parametrize("main", [replication.main, failover.main, catch_up.main])
+def test_clusters_of_three(main: Callable[[Sequence[str]], None]) -> None:
     need_zookeeper_jars()
-    replication.main(["--toy"])
-
-
-def test_failover() -> None:
-    need_zookeeper_jars()
-    failover.main(["--toy"])
-
-
-def test_catch_up() -> None:
-    need_zookeeper_jars()
-    catch_up.main(["--toy"])
+    main(["--toy"])
 
 
 def test_tiering() -> None:
