@@ -73,6 +73,7 @@ class FaultyProxy:
         self._broker_port = 0
         self._is_calm = False
         self._requests = Counter[tuple[int, int]]()  # by API and version
+        self._exposed = Counter[tuple[int, int]]()  # likewise, of those that came while there were faults
         self._faults = Counter[tuple[int, Fault]]()
         self._landed: deque[Landed] = deque(maxlen=LANDED_MAX)
         self._connections = 0
@@ -131,6 +132,10 @@ class FaultyProxy:
         """How many came, by API and version."""
         return self._ask(self._requests.copy)
 
+    def exposed(self) -> Counter[tuple[int, int]]:
+        """How many of them came before `end_faults`."""
+        return self._ask(self._exposed.copy)
+
     def faults(self) -> Counter[tuple[int, Fault]]:
         """How often each has hit requests of each API."""
         return self._ask(self._faults.copy)
@@ -174,9 +179,11 @@ class FaultyProxy:
 
     def decide(self, api_key: int, version: int) -> Decision:
         """What becomes of the next request of an API and a version. One too many to be held goes through."""
-        number = self._requests[api_key, version]
         self._requests[api_key, version] += 1
-        decision = NO_FAULT if self._is_calm else self._plan.decide(api_key, version, number)
+        if self._is_calm:
+            return NO_FAULT
+        decision = self._plan.decide(api_key, version, self._exposed[api_key, version])
+        self._exposed[api_key, version] += 1
         return NO_FAULT if decision.fault in COMES_LATER and self._held >= HELD_MAX else decision
 
     def count(self, api_key: int, fault: Fault) -> None:

@@ -209,6 +209,8 @@ def test_once_faults_are_over_nothing_is_hit() -> None:
                 send(client, 1)
                 assert receive(client) == 1
             assert not proxy.faults()
+            assert proxy.requests().total() == 1
+            assert not proxy.exposed()
         finally:
             broker.close()
 

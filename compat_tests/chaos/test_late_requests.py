@@ -137,7 +137,7 @@ def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
 
 def check_that_they_were_hit(proxy: FaultyProxy) -> None:
     """A campaign without faults shows nothing."""
-    faults, requests = proxy.faults(), proxy.requests()
+    faults, requests = proxy.faults(), proxy.exposed()
     for api in Api:
         assert any(faults[api, fault] for fault in FAULTS), f"{api.name}: no fault in {requests}"
     for fault in FAULTS:

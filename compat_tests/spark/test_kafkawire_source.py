@@ -293,7 +293,7 @@ def test_a_broker_that_comes_back(ours: Connector, own_broker: Broker, topic: st
             output.wait_for(count, query)
             fill(own_broker, topic, count, 500)
         output.wait_for(2000, query)
-        assert position(query, topic) == {"0": 2000}
+        wait_until(lambda: position(query, topic) == {"0": 2000}, "its last batch comes to no end", DONE_WITHIN_S)
 
 
 def test_records_are_deleted_meanwhile(ours: Connector, broker: Broker, topic: str, output: Output) -> None:
