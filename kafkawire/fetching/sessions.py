@@ -35,7 +35,7 @@ TargetKey = tuple[str | bytes, int]
 
 
 class FetchTarget:
-    """One partition somebody fetches: what was asked for and, in a session, what was last told."""
+    """One partition somebody fetches: what was asked for and, in a session, what its client knows already."""
 
     __slots__ = (
         "by_id",
@@ -64,7 +64,10 @@ class FetchTarget:
         max_size_bytes: int,
         leader_epoch: int,
         last_fetched_epoch: int,
+        high_watermark: int = UNKNOWN_OFFSET,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
+        """The last two: as far as the client says (KIP-1166), which only a replica does."""
         self.topic = topic  # "" while an id has no topic
         self.weight = 1 + len(topic) // NAME_LENGTH_PER_TARGET  # what it counts in a cache of sessions
         self.topic_id = topic_id
@@ -75,8 +78,8 @@ class FetchTarget:
         self.max_size_bytes = max_size_bytes
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
-        self.high_watermark = UNKNOWN_OFFSET
-        self.log_start_offset = UNKNOWN_OFFSET
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
         self.log: PartitionLog | None = None  # where it was last read; None after an error
 
     def ask(self, other: FetchTarget) -> None:
@@ -85,6 +88,9 @@ class FetchTarget:
         self.max_size_bytes = other.max_size_bytes
         self.leader_epoch = other.leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
+        if other.high_watermark != UNKNOWN_OFFSET:  # it may have dropped what it was told, as of an epoch that is over
+            self.high_watermark = other.high_watermark
+            self.log_start_offset = other.log_start_offset
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
         """Note what the client is told; whether that is news to it."""

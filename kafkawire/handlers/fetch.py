@@ -65,8 +65,9 @@ _HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Answers at once when there is something to tell, else when there is or when time is up."""
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
-    targets = _targets(request, by_id=by_id)
-    if _is_replica(context, request):
+    is_replica = _is_replica(context, request)
+    targets = _targets(request, by_id=by_id, is_replica=is_replica)
+    if is_replica:
         return _replicate(context, request, targets, _forgotten(request, by_id=by_id))
     begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
     if isinstance(begun, ErrorCode):
@@ -192,7 +193,7 @@ def _error_row(context: RequestContext, target: FetchTarget, code: ErrorCode, re
     return row
 
 
-def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:
+def _targets(request: FetchRequest, *, by_id: bool, is_replica: bool = False) -> list[FetchTarget]:
     """What the request names, each partition once; of repeated ones the last counts, as in Kafka's map."""
     found: dict[TargetKey, FetchTarget] = {}
     for topic in request.topics:
@@ -206,6 +207,8 @@ def _targets(request: FetchRequest, *, by_id: bool) -> list[FetchTarget]:
                 max_size_bytes=one.partition_max_bytes,
                 leader_epoch=max(NO_EPOCH, one.current_leader_epoch),  # any negative one is none, as in Kafka
                 last_fetched_epoch=max(NO_EPOCH, one.last_fetched_epoch),
+                high_watermark=one.high_watermark if is_replica else UNKNOWN_OFFSET,
+                log_start_offset=one.log_start_offset if is_replica else UNKNOWN_OFFSET,
             )
             found[target.key] = target
     return list(found.values())

@@ -25,10 +25,12 @@ from kafkawire.tests.test_replication import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.replication.exchange import Asked
-    from kafkawire.messages.fetch import FetchRequest, ReplicaState
-    from kafkawire.replication.asking import Request
-    from kafkawire.replication.questions import FetchLimits
+    from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+    from kafkawire.replication.asking import Place, Request
+    from kafkawire.replication.questions import FetchLimits, Told
 
 
 class Seen:
@@ -111,6 +113,26 @@ async def test_over_another_link_all_is_named_again(seen: Seen) -> None:
         assert {one.epoch for one in seen.take()} >= {0}
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
+
+
+async def test_a_follower_that_has_dropped_what_it_was_told_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As what was on its way when its role changed: it has all records by then, and hears of no others."""
+    really, dropped = questions.told, 0
+
+    def lossy(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
+        nonlocal dropped
+        for place, told in really(response):
+            is_dropped = dropped < 2 and not told.records and told.answer.high_watermark > 0
+            dropped += is_dropped
+            yield place, told._replace(answer=told.answer._replace(high_watermark=0)) if is_dropped else told
+
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        monkeypatch.setattr("kafkawire.replication.fetcher.told", lossy)
+        await acknowledged(cluster, b"v")
+        await trio.sleep(3)
+        assert dropped == 2
+        assert [replica(cluster, one).high_watermark for one in BROKERS] == [1] * 3
 
 
 async def test_what_takes_no_records_is_forgotten_and_no_longer_in_sync(seen: Seen) -> None:

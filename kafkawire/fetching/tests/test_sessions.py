@@ -125,6 +125,19 @@ def test_a_session_takes_one_request_at_a_time() -> None:
     assert cache.resume(session.session_id, 2, by_id=False) is session
 
 
+def test_who_says_what_it_knows_is_told_what_it_does_not() -> None:
+    """A replica may have dropped an answer, and says so by its next question; a client says nothing of this."""
+    told, lossy = target(), target()
+    assert told.tell(9, 3)
+    assert not told.tell(9, 3)
+    told.ask(lossy)
+    assert not told.tell(9, 3)
+    for lossy.high_watermark, lossy.log_start_offset in ((8, 3), (9, 2)):
+        told.ask(lossy)
+        assert told.tell(9, 3)
+        assert not told.tell(9, 3)
+
+
 def test_a_removed_session_stops_watching_when_nobody_waits_on_it_any_more() -> None:
     cache = cache_of()
     idle, idle_waiter = opened(cache, target())
