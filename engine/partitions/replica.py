@@ -49,8 +49,15 @@ class Replica(Availability):
         """As replication has to know it."""
         log, progress = self.log, self.progress
         sealed_to = next((one.end_offset for one in reversed(log.segments) if one.is_sealed), 0)
-        durable, high_watermark = progress.durable.offset, progress.high_watermark.offset
-        return LogState(log.epochs, log.start_offset, log.end.offset, durable, high_watermark, sealed_to)
+        return LogState(
+            log.epochs,
+            log.start_offset,
+            log.end.offset,
+            progress.durable.offset,
+            progress.high_watermark.offset,
+            sealed_to,
+            log.local_start_offset,
+        )
 
     # As their leader
 

@@ -13,7 +13,7 @@ from engine.logs.epochs import EpochHistory
 
 class LogState(NamedTuple):
     """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
-    what is durable (RULES L1); below `sealed_to` nothing changes any more."""
+    what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files."""
 
     epochs: EpochHistory
     start_offset: int
@@ -21,6 +21,7 @@ class LogState(NamedTuple):
     durable_offset: int
     high_watermark: int
     sealed_to: int = 0
+    local_start_offset: int = 0
 
 
 class Asked(NamedTuple):

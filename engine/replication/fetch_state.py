@@ -94,26 +94,30 @@ class FetchState:
         if answer.error is not None:
             return _refused(answer.error)
         if answer.diverging is not None:
-            return self._cut(log, _parting(log, answer.diverging))
+            return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
         return Take(answer.high_watermark, answer.log_start_offset)
 
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
         """Where the leader's log starts and ends, after AskEnds."""
         if end_offset < log.end_offset:
-            return self._cut(log, end_offset)
+            return self._cut(log, end_offset, start_offset)
         return Begin(start_offset) if start_offset > log.end_offset else Hold(awaits_news=False)
 
     def done(self) -> None:
         """The last action is carried out; of Hold, it is time."""
         self._is_busy = False
 
-    def _cut(self, log: LogState, offset: int) -> Action:
+    def _cut(self, log: LogState, offset: int, leaders_start: int) -> Action:
         if offset >= log.end_offset:
             return Fail(f"the leader's log parts from this one at {offset}, where this one has ended")
         kept_to = max(log.high_watermark, log.sealed_to)
         if offset < kept_to and log.epochs.epoch_of(kept_to - 1) >= self._unclean_since:
             return Fail(f"the leader's log parts from this one at {offset}; below {kept_to} it must not")
-        return Begin(offset) if offset < log.start_offset else Cut(offset, offset < log.sealed_to)
+        if offset < log.start_offset:
+            return Begin(offset)
+        if offset < log.local_start_offset:  # what only the tier has cannot be cut, and the leader has what is below
+            return Begin(leaders_start)
+        return Cut(offset, offset < log.sealed_to)
 
 
 def _parting(log: LogState, diverging: EpochEnd) -> int:

@@ -13,6 +13,7 @@ from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
 from kafkawire.tests.test_cluster import BROKERS, call, until
 from kafkawire.tests.test_cluster_admin import create, move, moved
 from kafkawire.tests.test_replication import TOPIC, acknowledged, fetch, in_sync, kill, log_bytes, replica
+from kafkawire.tests.test_repudiation import led
 from tiering.stores.memory import Fault
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ async def tiered_cluster() -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
         yield opened
 
 
-async def create_tiered(cluster: MemoryCluster, *replicas: int) -> None:
+async def create_tiered(cluster: MemoryCluster, *replicas: int, **more: str) -> None:
     """Its leader keeps as little on its disk as it may."""
     configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
-    await create(cluster, *replicas, retention_ms="-1", **configs)
+    await create(cluster, *replicas, retention_ms="-1", **configs, **more)
 
 
 async def fill(cluster: MemoryCluster) -> None:
@@ -107,6 +108,30 @@ async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behi
         await nursery.start(cluster.serve, 2, SETTINGS)
         await in_sync(cluster, 1, 2)
         assert replica(cluster, 2).log.start_offset == 1
+
+
+async def test_where_an_unclean_election_gave_up_what_only_the_tier_has_of_it_a_replica_begins_anew() -> None:
+    """Its log cannot be cut where it has no files."""
+    async with tiered_cluster() as (cluster, nursery):
+        await create_tiered(cluster, 1, 2, unclean_leader_election_enable="true")
+        await acknowledged(cluster, value_of(0))
+        await in_sync(cluster, 1, 2)
+        await kill(cluster, 2)
+        for number in range(1, RECORDS):
+            await acknowledged(cluster, value_of(number))
+        await cold_on(cluster, 1)
+        await kill(cluster, 1)
+        await nursery.start(cluster.serve, 2, SETTINGS)
+        assert await led(cluster) == 2
+        assert await acknowledged(cluster, b"instead") == 1
+        await nursery.start(cluster.serve, 1, SETTINGS)
+        await in_sync(cluster, 1, 2)
+        log = replica(cluster, 1).log
+        assert (log.start_offset, log.local_start_offset, log.end.offset) == (0, 0, 2)
+        assert (await move(cluster, (1,))).error_code == 0
+        await moved(cluster, 1)
+        await has_records(cluster, 1, 0)
+        assert b"instead" in bytes((await fetch(cluster, 1, 1)).records or b"")
 
 
 async def test_a_new_replica_waits_for_a_tier_that_cannot_be_reached() -> None:

@@ -127,6 +127,21 @@ def test_nothing_is_cut_below_the_high_watermark_or_a_sealed_end() -> None:
         assert parted(FetchState(6, log), log, EpochEnd(4, 6)) == Cut(6, below_sealed=False)
 
 
+def test_what_has_no_files_here_is_not_cut_but_fetched_anew_from_the_leaders_start() -> None:
+    log = log_of((4, 0), end=10, start=1)._replace(local_start_offset=8)
+    for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2)), (1, Begin(2)), (0, Begin(0))):
+        machine = FetchState(6, log)
+        answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
+        assert machine.answered(asked_by(machine, log), answer, log) == action
+    assert asked_ends(log).told(2, 7, log) == Begin(2)
+
+
+def asked_ends(log: LogState) -> FetchState:
+    machine = FetchState(6, log)
+    assert machine.answered(asked_by(machine, log), Answer(error=OffsetOutOfRange("")), log) == AskEnds()
+    return machine
+
+
 def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
     log = log_of((4, 0), (5, 4), end=10, high_watermark=6, sealed_to=6)
     assert parted(FetchState(7, log, unclean_since=6), log, EpochEnd(4, 3)) == Cut(3, below_sealed=True)
