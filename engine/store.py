@@ -175,9 +175,9 @@ class SegmentStore:
         """Of every partition that is open now, as they are when they are asked for."""
         return map(descriptions.partition_statistics, list(self._partitions.values()))
 
-    def tierable(self) -> Iterator[TierableLog]:
-        """Those that are led here, as a remote tier sees them."""
-        return (Tierable(one) for one in list(self._partitions.values()) if one.is_led)
+    def tierable(self, *, is_led: bool = True) -> Iterator[TierableLog]:
+        """Those that are led here, or those that follow, as a remote tier sees them."""
+        return map(Tierable, [one for one in self._partitions.values() if (one.is_led if is_led else one.fetching)])
 
     def sealed(self, partition: TopicPartition) -> SealedLog:
         """What may be read of it elsewhere. Raises as `get` does."""

@@ -78,7 +78,7 @@ class CopyLag(NamedTuple):
 
 
 class TierableLog(Protocol):
-    """One partition, led by this broker, as a tier sees it."""
+    """One partition as a tier sees it: of its leader, unless a line says otherwise."""
 
     @property
     def partition(self) -> TopicPartition: ...
@@ -97,6 +97,10 @@ class TierableLog(Protocol):
     @property
     def tiered_to(self) -> int | None:
         """Below it the tier has all; None: the log is in no tier."""
+
+    @property
+    def is_tier_confirmed(self) -> bool:
+        """Whether the tier has said so since the log was opened: only then its files may go."""
 
     @property
     def knows_cold(self) -> bool:

@@ -162,8 +162,12 @@ class TierKeeper:
         return self.place_of(partition).segment(entry)
 
     async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
-        manifests = self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
+        manifests = self.catalogue(partition)
         return {one.base: one for one in await manifests.entries(await manifests.load())}
+
+    def catalogue(self, partition: TopicPartition) -> ManifestLog:
+        """To be read only."""
+        return self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
 
     # What there is to say of it, for who watches
 

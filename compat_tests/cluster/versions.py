@@ -58,10 +58,12 @@ class Replaceable(Kafkawire):
 
 
 @contextmanager
-def cluster(directory: Path, connect: str, *programs: Program) -> Iterator[list[Replaceable]]:
+def cluster(
+    directory: Path, connect: str, *programs: Program, overrides: Mapping[str, str] | None = None
+) -> Iterator[list[Replaceable]]:
     """A broker of each, their ids from 1."""
     brokers = [
-        Replaceable(directory / str(broker_id), connect, broker_id, program)
+        Replaceable(directory / str(broker_id), connect, broker_id, program, overrides)
         for broker_id, program in enumerate(programs, 1)
     ]
     with ExitStack() as stack, ThreadPoolExecutor(len(brokers)) as pool:

@@ -60,6 +60,7 @@ NAMED_CASES = (
     "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",
     "coordinator/tests/test_repudiation.py",
+    "tiering/tests/test_followed.py",
 )
 CONNECTORS = (
     "spark_connectors/jobs/audit/tests",

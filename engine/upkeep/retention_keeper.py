@@ -68,9 +68,9 @@ class RetentionKeeper:
         for number, resident in enumerate(list(self._log_dir.partitions.values())):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
-            if resident.is_sound and resident.is_led:
+            if resident.is_sound:
                 with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
-                    moves += await self._due(resident)
+                    moves += await self._due(resident) if resident.is_led else []
                     drops += await self._copied(resident)
             if len(moves) >= MOVED_TOGETHER_MAX:
                 await self._move(moves)
@@ -98,12 +98,12 @@ class RetentionKeeper:
 
     async def _copied(self, resident: Resident) -> list[Move]:
         """Files that the remote tier has, too, and that were here for long enough. An active segment that was so, too,
-        is finished, so that it can be copied."""
+        is finished by the leader, so that it can be copied."""
         if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
             return []
         segments = await self._seen(resident.log, with_cold=False)
         count = len(doomed(segments, resident.config.local(), 0, resident.high_watermark, self._now_ms()))
-        if count and count == len(segments):
+        if count and count == len(segments) and resident.is_led:
             await roll(self._log_dir, resident, segments[-1].end_offset)
         copied = [one for one in segments[:count] if one.end_offset <= (resident.log.tiered_to or 0)]
         return [Move(resident, copied[-1].end_offset)] if copied else []

@@ -67,6 +67,10 @@ class Tierable:
         return self._opened.log.tiered_to
 
     @property
+    def is_tier_confirmed(self) -> bool:
+        return self._opened.log.is_tier_confirmed
+
+    @property
     def knows_cold(self) -> bool:
         log = self._opened.log
         return not log.has_cold or bool(log.cold.segments)

@@ -93,9 +93,9 @@ class EngineHost:
         assert self._store is not None, "the coordinator has not started"
         return self._store
 
-    def tierable(self) -> Iterable[TierableLog]:
+    def tierable(self, *, is_led: bool = True) -> Iterable[TierableLog]:
         """The partitions as a remote tier sees them: none, as long as there is no store."""
-        return () if self._store is None else self._store.tierable()
+        return () if self._store is None else self._store.tierable(is_led=is_led)
 
     async def start(self, image: ClusterImage) -> Sequence[str]:
         """Starts the store and removes what deleted topics left on disk, and what has moved elsewhere meanwhile."""

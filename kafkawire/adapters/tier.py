@@ -21,6 +21,7 @@ from tiering.chunks import FLIGHTS_MAX, ChunkCache, ChunkFiles
 from tiering.cluster_objects import ClusterObjects
 from tiering.cold_tier import ColdTier
 from tiering.errors import Fenced, TierError
+from tiering.followed import FollowedLogs
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.ownership import confirm_owner
@@ -80,6 +81,10 @@ class RemoteTier:
         nursery.start_soon(ClusterCopies(self.copies, source, self.interval_ms).serve)
 
 
+class OpenLogs(Protocol):
+    def __call__(self, *, is_led: bool) -> Iterable[TierableLog]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class TierOpening:
     """Of which cluster, and what of it is in the tier. `tiered`: topics by name; `logs`: partitions that are open."""
@@ -87,7 +92,7 @@ class TierOpening:
     cluster_id: str
     register: TierRegister
     tiered: Sequence[str]
-    logs: Callable[[], Iterable[TierableLog]]
+    logs: OpenLogs
 
 
 class TierWorld(Protocol):
@@ -129,11 +134,13 @@ async def open_tier(
         store,
         identity,
         KeeperOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
-        KeeperWorld(opening.logs, world.now_ms, world.random, tell),
+        KeeperWorld(partial(opening.logs, is_led=True), world.now_ms, world.random, tell),
     )
+    followed = FollowedLogs(partial(opening.logs, is_led=False), keeper.catalogue, config.tier_interval_ms)
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, keeper.topics)
     nursery.start_soon(keeper.serve)
+    nursery.start_soon(followed.serve)
     nursery.start_soon(store.ask_while_away, root)
     nursery.start_soon(cache.leave_files)
     nursery.start_soon(_close_at_the_end, store)

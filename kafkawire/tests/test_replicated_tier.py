@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from coordinator.api import ConfigChange, ConfigOperation
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 RECORDS = 4  # of a segment each; the last one is active
+FOLLOWER_LOOKS_S = 12.0
 LOOKS_S = 10.0  # in which the tier and retention look at each partition several times
 
 
@@ -98,6 +100,43 @@ async def test_a_new_replica_has_what_only_the_tier_had_and_leads_with_it() -> N
             await has_records(cluster, 2, offset)
 
 
+async def test_a_follower_keeps_no_more_files_than_its_leader_and_leads_with_what_the_tier_has() -> None:
+    async with tiered_cluster() as (cluster, nursery):
+        await create_tiered(cluster, 1, 2)
+        await fill(cluster)
+        await cold_on(cluster, 2)
+        copied = segments(cluster)
+        await kill(cluster, 2)
+        await nursery.start(cluster.serve, 2, SETTINGS)
+        await in_sync(cluster, 1, 2)
+        assert not replica(cluster, 2).log.is_tier_confirmed
+        await trio.sleep(FOLLOWER_LOOKS_S)
+        assert replica(cluster, 2).log.is_tier_confirmed
+        await kill(cluster, 1)
+        assert await led(cluster) == 2
+        for offset in range(RECORDS):
+            await has_records(cluster, 2, offset)
+        await trio.sleep(LOOKS_S)
+        assert segments(cluster) == copied
+
+
+async def test_a_follower_of_a_topic_that_leaves_the_tier_begins_where_its_files_do() -> None:
+    async with tiered_cluster() as (cluster, _):
+        await create_tiered(cluster, 1, 2)
+        await fill(cluster)
+        await cold_on(cluster, 2)
+        changes = [
+            ConfigChange(ConfigOperation.SET, name, value)
+            for name, value in (("remote.log.delete.on.disable", "true"), ("remote.storage.enable", "false"))
+        ]
+        await cluster.brokers[1].broker.coordinator.alter_topic_configs(TOPIC, changes)
+        await trio.sleep(2 * FOLLOWER_LOOKS_S)
+        for one in (1, 2):
+            log = replica(cluster, one).log
+            assert (log.start_offset, log.tiered_to, log.has_cold) == (RECORDS - 1, None, False)
+        assert not segments(cluster)
+
+
 async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behind_what_the_tier_has() -> None:
     async with tiered_cluster() as (cluster, nursery):
         await create_tiered(cluster, 1, 2)
@@ -127,7 +166,7 @@ async def test_where_an_unclean_election_gave_up_what_only_the_tier_has_of_it_a_
         await nursery.start(cluster.serve, 1, SETTINGS)
         await in_sync(cluster, 1, 2)
         log = replica(cluster, 1).log
-        assert (log.start_offset, log.local_start_offset, log.end.offset) == (0, 0, 2)
+        assert (log.start_offset, log.end.offset) == (0, 2)
         assert (await move(cluster, (1,))).error_code == 0
         await moved(cluster, 1)
         await has_records(cluster, 1, 0)

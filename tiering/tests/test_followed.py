@@ -1,0 +1,170 @@
+"""How far logs that follow are in the tier, by what they have themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import trio
+from msgspec.structs import replace
+
+from engine.errors import CorruptMessage, EngineError
+from engine.log_config import LogConfig
+from engine.tests.helpers import ORDERS
+from tiering.errors import OtherVersion
+from tiering.followed import LEADERS_LOOKS, FollowedLogs
+from tiering.manifest import Entry, Manifest, Page
+from tiering.object_store import StoreError, StoreUnavailable
+from tiering.tests.test_manifest import entry as an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from engine.tier import SegmentFacts, TierableLog
+    from tiering.errors import TierError
+    from tiering.manifest_log import ManifestLog
+
+SIZE = 10  # of each segment
+
+
+def entry(base: int, size: int = SIZE) -> Entry:
+    return replace(an_entry(base, base + size), records_digest="aa")
+
+
+@dataclass
+class Catalogue:
+    """What is in the tier, and what it costs to know."""
+
+    manifest: Manifest = field(default_factory=Manifest)
+    pages: Mapping[int, tuple[Entry, ...]] = field(default_factory=dict)
+    error: StoreError | TierError | None = None
+    read: list[int] = field(default_factory=list)
+
+    async def load(self) -> Manifest:
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        return self.manifest
+
+    async def page(self, page: Page) -> tuple[Entry, ...]:
+        await trio.lowlevel.checkpoint()
+        self.read.append(page.first)
+        return self.pages[page.first]
+
+
+@dataclass
+class FakeLog:
+    """Of sealed segments of one size, from its local start on."""
+
+    end: int
+    log_start_offset: int = 0
+    tiered_to: int | None = None
+    is_tier_confirmed: bool = False
+    leader_epoch: int = 5
+    config: LogConfig = field(default_factory=lambda: LogConfig(remote_storage=True))
+    partition = ORDERS
+    digests: dict[int, str] = field(default_factory=dict)
+    error: EngineError | None = None
+    becomes_another: bool = False
+    gave_up: bool = False
+
+    def to_copy(self) -> Sequence[tuple[int, int]]:
+        behind = max(self.log_start_offset, self.tiered_to or 0)
+        return [(base, base + SIZE) for base in range(0, self.end, SIZE) if base + SIZE > behind]
+
+    async def facts_of(self, base_offset: int) -> SegmentFacts:
+        await trio.lowlevel.checkpoint()
+        if self.error is not None:
+            raise self.error
+        self.leader_epoch += self.becomes_another
+        return cast("SegmentFacts", SimpleNamespace(digest=bytes.fromhex(self.digests.get(base_offset, "aa"))))
+
+    def note_tiered(self, offset: int) -> None:
+        self.tiered_to, self.is_tier_confirmed = offset, True
+
+    async def give_up_cold(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.gave_up = True
+
+    def note_untiered(self) -> None:
+        assert self.gave_up
+        self.tiered_to = None
+
+
+def copied(*bases: int) -> Manifest:
+    return Manifest(version=1, entries=tuple(map(entry, bases)))
+
+
+async def looked(log: FakeLog, catalogue: Catalogue) -> FakeLog:
+    logs = FollowedLogs(
+        lambda: [cast("TierableLog", log)], lambda _partition: cast("ManifestLog", catalogue), interval_ms=1000
+    )
+    await logs.look()
+    return log
+
+
+async def test_it_is_in_the_tier_as_far_as_it_has_the_same() -> None:
+    catalogue = Catalogue(copied(0, 10, 20))
+    assert (await looked(FakeLog(end=20), catalogue)).tiered_to == 20
+    assert (await looked(FakeLog(end=50), catalogue)).tiered_to == 30
+    assert (await looked(FakeLog(end=50, digests={10: "bb"}), catalogue)).tiered_to == 10
+    assert (await looked(FakeLog(end=50, log_start_offset=15), catalogue)).tiered_to == 30
+    assert (await looked(FakeLog(end=50, tiered_to=20), catalogue)).tiered_to == 30
+
+
+async def test_where_segments_end_elsewhere_it_is_not() -> None:
+    manifest = Manifest(version=1, entries=(entry(0, size=12),))
+    assert (await looked(FakeLog(end=20), Catalogue(manifest))).tiered_to == 0
+
+
+async def test_nothing_is_noted_when_the_tier_lacks_what_it_should_have() -> None:
+    for log, catalogue in (
+        (FakeLog(end=20), Catalogue()),
+        (FakeLog(end=20), Catalogue(copied(10))),
+        (FakeLog(end=40, tiered_to=30), Catalogue(copied(0, 10))),
+    ):
+        before = log.tiered_to
+        assert ((await looked(log, catalogue)).tiered_to, log.is_tier_confirmed) == (before, False)
+
+
+async def test_what_a_checkpoint_says_is_confirmed_though_nothing_is_new() -> None:
+    assert (await looked(FakeLog(end=20, tiered_to=20), Catalogue(copied(0, 10)))).is_tier_confirmed
+
+
+async def test_who_has_another_role_meanwhile_is_told_nothing() -> None:
+    assert (await looked(FakeLog(end=20, becomes_another=True), Catalogue(copied(0, 10)))).tiered_to is None
+
+
+async def test_only_pages_with_something_new_are_read() -> None:
+    pages = {0: (entry(0),), 10: (entry(10),)}
+    listed = tuple(Page(base, base + SIZE, 1, "d", 1, 1) for base in pages)
+    catalogue = Catalogue(Manifest(version=1, pages=listed, entries=(entry(20),)), pages)
+    assert (await looked(FakeLog(end=40, tiered_to=10), catalogue)).tiered_to == 30
+    assert catalogue.read == [10]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), OtherVersion("newer")])
+async def test_a_tier_that_says_nothing_is_asked_again(error: StoreError | TierError) -> None:
+    log, catalogue = FakeLog(end=20), Catalogue(copied(0, 10), error=error)
+    logs = FollowedLogs(
+        lambda: [cast("TierableLog", log)], lambda _partition: cast("ManifestLog", catalogue), interval_ms=1000
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(logs.serve)
+        await trio.sleep(1.5 * LEADERS_LOOKS)
+        before, catalogue.error = log.tiered_to, None
+        await trio.sleep(LEADERS_LOOKS)
+        assert (before, log.tiered_to) == (None, 20)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_segment_that_cannot_be_told_keeps_its_file() -> None:
+    assert (await looked(FakeLog(end=20, error=CorruptMessage("footer")), Catalogue(copied(0)))).tiered_to is None
+
+
+async def test_a_log_that_leaves_the_tier_begins_where_its_files_do() -> None:
+    log = FakeLog(end=20, tiered_to=20, config=LogConfig())
+    assert ((await looked(log, Catalogue())).gave_up, log.tiered_to) == (True, None)
+    assert not (await looked(FakeLog(end=20, config=LogConfig()), Catalogue())).gave_up
