@@ -150,7 +150,7 @@ class Transactor(Asking):
     late: LateRequests
     _identity: tuple[int, int] = (-1, -1)
     _sequences: dict[Target, int] = field(default_factory=dict)
-    _is_fresh: bool = False  # an end has just said who it is: nobody but a twin can have fenced it
+    _fresh_until_s: float = 0.0  # an end has just said who it is: till then only a twin can have fenced it
     _more: Random = field(init=False)  # for what came later, so that a seed stays what it was
 
     def __post_init__(self) -> None:
@@ -191,8 +191,8 @@ class Transactor(Asking):
 
     def _expect(self, answer: Any, what: str, *others: ErrorCode) -> Any:
         """Raises Fenced; an answer that nobody who keeps to the protocol gets is trouble."""
-        code, was_fresh = code_in(answer), self._is_fresh
-        self._is_fresh = False
+        code, was_fresh = code_in(answer), trio.current_time() < self._fresh_until_s
+        self._fresh_until_s = 0.0
         if code in FENCED:
             if was_fresh and not self.plan.has_twin and not self.had_to_repeat:
                 self.trouble(f"{ErrorCode(code).name} for {what} of {self.plan.transactional_id}, with nothing open")
@@ -355,4 +355,4 @@ class Transactor(Asking):
         """As the end of the transaction before says."""
         self._identity = (ended.producer_id, ended.producer_epoch)
         self._sequences.clear()
-        self._is_fresh, self.had_to_repeat = True, False
+        self._fresh_until_s, self.had_to_repeat = trio.current_time() + self.plan.timeout_ms / 1000, False
