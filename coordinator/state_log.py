@@ -7,7 +7,8 @@ counts when a marker commits it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+import logging
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,14 @@ EPOCH_MAX: Final = 2**15 - 1  # no producer has that epoch: only markers do
 
 class StateLogFailed(Exception):
     """The log cannot be written or read, or is not ours any more: what was appended last may be there or not."""
+
+    level: ClassVar[int] = logging.WARNING  # for the operator
+
+
+class StateLogMoved(StateLogFailed):
+    """Another broker leads it by now, as whenever one stops: nothing is wrong."""
+
+    level = logging.INFO
 
 
 class StateRecord(NamedTuple):

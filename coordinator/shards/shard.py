@@ -77,7 +77,7 @@ class Shard(Generic[TableT]):
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loaded = False
-        self._topic = topic
+        self._topic, self._name = topic, f"{topic}-{partition}"
         self._world = world
         self._table = world.new_table()
         self._log: StateLog | None = None  # once it is read
@@ -112,7 +112,7 @@ class Shard(Generic[TableT]):
         if self._is_stopping:
             asker.settle(NotCoordinator("this broker is shutting down"))
         elif not self.is_loaded:
-            asker.settle(CoordinatorLoading(f"{self._topic}-{self.partition} is being read"))
+            asker.settle(CoordinatorLoading(f"{self._name} is being read"))
         elif not (only_reads or self.takes_writes):
             asker.settle(self._too_few())
         else:
@@ -142,7 +142,7 @@ class Shard(Generic[TableT]):
                 each.check(transaction)
 
     def _too_few(self) -> CoordinatorNotAvailable:
-        return CoordinatorNotAvailable(f"{self._topic}-{self.partition} has too few replicas in sync")
+        return CoordinatorNotAvailable(f"{self._name} has too few replicas in sync")
 
     def when_durable(self) -> Asker:
         """Settled when everything that was decided by now is durable."""
@@ -159,9 +159,9 @@ class Shard(Generic[TableT]):
                     await self._load()
                     await self._serve()
                 except StateLogFailed as error:
-                    log.warning("state is dropped", topic=self._topic, partition=self.partition, reason=str(error))
+                    log.log(error.level, "state is dropped", partition=self._name, reason=str(error))
                 except Exception:  # a bug that one entry meets must not stop the broker
-                    log.exception("state is dropped", topic=self._topic, partition=self.partition)
+                    log.exception("state is dropped", partition=self._name)
                 self._drop()
                 await trio.sleep(RELOAD_PAUSE_S)
         finally:

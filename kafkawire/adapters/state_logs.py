@@ -17,6 +17,7 @@ from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
 from coordinator.state_log import (
     StateBatch,
     StateLogFailed,
+    StateLogMoved,
     StateMarker,
     StateProducer,
     StateRecord,
@@ -45,7 +46,7 @@ from engine.batches.batch import (
 from engine.batches.codecs import decompress
 from engine.batches.markers import parse_marker
 from engine.batches.plain_batch import build_plain_batch
-from engine.errors import EngineError, NotLoaded, OffsetNotAvailable
+from engine.errors import EngineError, NotLeaderOrFollower, NotLoaded, OffsetNotAvailable
 
 READ_BYTES: Final = 1 << 20
 RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms
@@ -58,7 +59,12 @@ class _Failures:
     def __enter__(self) -> None: ...
     def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, (EngineError, OSError)):
-            raise StateLogFailed(str(error)) from error
+            raise _failed(error) from error
+
+
+def _failed(error: EngineError | OSError) -> StateLogFailed:
+    kind = StateLogMoved if isinstance(error, NotLeaderOrFollower) else StateLogFailed
+    return kind(str(error))
 
 
 _failures: Final = _Failures()
@@ -131,7 +137,7 @@ class _Write:
     def result(self) -> int:
         outcome = self._append.outcome
         if isinstance(outcome, EngineError):
-            raise StateLogFailed(str(outcome)) from outcome
+            raise _failed(outcome) from outcome
         return outcome.last_offset + 1
 
 
@@ -258,7 +264,7 @@ class EngineStateLog:
 
     def _check(self) -> None:
         if self._has_ended or self._log.leader_epoch != self.leader_epoch:
-            raise StateLogFailed(f"{self._log.partition.topic}-{self._log.partition.partition} has a newer leader")
+            raise StateLogMoved(f"{self._log.partition.topic}-{self._log.partition.partition} has a newer leader")
 
 
 def _producer(header: BatchHeader) -> StateProducer | None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import errno
+import logging
 from random import Random
 
 import pytest
 import trio
 
-from coordinator.state_log import PendingWrite, StateBatch, StateLog, StateLogFailed, StateLogs, StateRecord, StateSlice
+from coordinator.state_log import (
+    PendingWrite,
+    StateBatch,
+    StateLog,
+    StateLogFailed,
+    StateLogMoved,
+    StateLogs,
+    StateRecord,
+    StateSlice,
+)
 from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
@@ -267,12 +277,27 @@ async def test_c1_a_log_ends_with_its_epoch() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await state_log(store, leader_epoch=1)
         await open_orders(store, leader_epoch=2)
-        with pytest.raises(StateLogFailed, match="orders-0 has a newer leader"):
+        with pytest.raises(StateLogMoved, match="orders-0 has a newer leader"):
             log.append([A], NOW_MS)
-        with pytest.raises(StateLogFailed):
+        with pytest.raises(StateLogMoved):
             await log.read(0)
-        with pytest.raises(StateLogFailed):
+        with pytest.raises(StateLogMoved):
             log.holds(-1, 0)
+
+
+async def test_only_what_nobody_wanted_is_a_warning() -> None:
+    """That a log is led elsewhere is as it should be whenever a broker stops."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await open_orders(store, leader_epoch=0)
+        store.replica(ORDERS).follow(LogConfig(), 1)
+        with pytest.raises(StateLogMoved) as moved:
+            await EngineStateLogs(store).get(*ORDERS)
+        log = await state_log(store, leader_epoch=2)
+        filesystem.faults.append(Fault("fdatasync", errno.EIO))
+        with pytest.raises(StateLogFailed) as failed:
+            await settled(log.append([A], NOW_MS))
+        assert (moved.value.level, failed.value.level) == (logging.INFO, logging.WARNING)
 
 
 # What a view may build on
