@@ -1,4 +1,6 @@
-"""Whether brokers that are stopped have the same bytes of each partition, as far as the shorter of two logs goes."""
+"""Whether brokers that are stopped have the same bytes of each partition, from where the files of both begin as far as
+the shorter of two logs goes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ def differences(data_dirs: Mapping[int, Path]) -> list[str]:
 
 
 def _of_partition(name: str, data_dirs: Mapping[int, Path]) -> list[str]:
-    logs = {broker_id: log_of(path / name) for broker_id, path in data_dirs.items() if (path / name).is_dir()}
+    directories = {broker_id: path / name for broker_id, path in data_dirs.items() if (path / name).is_dir()}
+    starts = [{one.name for one in path.glob(SEGMENTS)} for path in directories.values()]
+    shared_starts = set.intersection(*starts)
+    if not shared_starts:
+        return [f"{name}: no segment of brokers {[*directories]} begins where one of each of the others does"]
+    logs = {broker_id: log_of(path, min(shared_starts)) for broker_id, path in directories.items()}
     (first_id, first), *others = logs.items()
     found = []
     for broker_id, log in others:
@@ -30,6 +37,6 @@ def _of_partition(name: str, data_dirs: Mapping[int, Path]) -> list[str]:
     return found
 
 
-def log_of(directory: Path) -> bytes:
-    """All segments, one behind the other."""
-    return b"".join(one.read_bytes() for one in sorted(directory.glob(SEGMENTS)))
+def log_of(directory: Path, first: str) -> bytes:
+    """All segments from the one of this name on, one behind the other."""
+    return b"".join(one.read_bytes() for one in sorted(directory.glob(SEGMENTS)) if one.name >= first)

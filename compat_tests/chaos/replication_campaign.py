@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from random import Random
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 from confluent_kafka import KafkaException
@@ -37,6 +37,7 @@ from compat_tests.harness.network import Network, inside
 from compat_tests.harness.requirements import need_pyspark
 from compat_tests.harness.sources import go_program
 from compat_tests.harness.zookeeper import zookeeper_ensemble
+from compat_tests.tiering.brokers import COPIED, QUICK
 from kafkawire.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -58,11 +59,21 @@ CONFIG: Final = {
     "journal.slot.bytes": "1048576",
 }
 REPLICATED: Final = {**TOPIC_CONFIG, "min.insync.replicas": "2"}
+IN_TIER: Final = {"remote.storage.enable": "true", "local.retention.bytes": "1"}  # no more files than there have to be
 CALM_MAX_S: Final = 3.0
 SETTLED_WITHIN_S: Final = 90.0
 SHOWN: Final = 3
 SPARK_FROM_S: Final = 120.0
 UNDER_WAY_S: Final = 0.1  # what was acknowledged by a broker that was killed then has arrived by then
+
+
+class Wanted(NamedTuple):
+    """`seconds`: of blows; `blows`: their names, all of them if there are none; `has_tier`: all that is written goes
+    into a remote tier, and the disks keep only what is not there yet."""
+
+    seconds: float
+    blows: frozenset[str] = frozenset()
+    has_tier: bool = False
 
 
 @dataclass
@@ -74,6 +85,7 @@ class Outcome:
     copied: int
     by_spark: int
     sights: int = 0
+    tiered: int = 0  # segments that the tier has in the end
     outages_s: dict[str, list[float]] = field(default_factory=dict)
     anomalies: list[str] = field(default_factory=list)
 
@@ -86,7 +98,7 @@ class Outcome:
         )
         told = (
             f"{self.acked} records acknowledged, {self.copied} copied in transactions, {self.by_spark} by Spark, "
-            f"{self.sights} sights of offsets"
+            f"{self.sights} sights of offsets" + f", {self.tiered} segments in the tier" * bool(self.tiered)
         )
         return "; ".join(part for part in (blows, told, outages, f"{len(self.anomalies)} anomalies") if part)
 
@@ -107,13 +119,14 @@ class Campaign:
         self._anomalies: list[str] = []
         self._load = load
 
-    def run(self, seconds: float) -> Outcome:
+    def run(self, wanted: Wanted) -> Outcome:
         self._load.start()
         self._settle()
-        deadline_s = time.monotonic() + seconds
+        deadline_s = time.monotonic() + wanted.seconds
+        kinds = _chosen(self._blows.kinds(), wanted.blows)
         deck: list[Blow] = []
         while time.monotonic() < deadline_s:
-            deck = deck or self._random.sample(self._blows.kinds(), len(self._blows.kinds()))
+            deck = deck or self._random.sample(kinds, len(kinds))
             self._strike(deck.pop())
             self._rest()
         self._settle()
@@ -210,6 +223,13 @@ class Campaign:
         return outcome
 
 
+def _chosen(kinds: list[Blow], names: frozenset[str]) -> list[Blow]:
+    """Of those names; all, if there are none."""
+    unknown = names - {name_of(one) for one in kinds}
+    assert not unknown, f"there are no blows of the names {sorted(unknown)}"
+    return [one for one in kinds if not names or name_of(one) in names]
+
+
 def has_go() -> bool:
     """And franz-go's programs are built: what they need comes from where no host of the campaign gets to."""
     if shutil.which("go") is None:
@@ -228,17 +248,20 @@ def has_spark(seconds: float) -> bool:
     return True
 
 
-def run(directory: Path, seed: int, seconds: float) -> Outcome:
+def run(directory: Path, seed: int, wanted: Wanted) -> Outcome:
     """Blows for so long, and then a look at what is there. Who finds anomalies finds all files below `directory`, the
     images of the disks too."""
     random = Random(seed)
-    takes_part = {"has_go": has_go(), "has_spark": has_spark(seconds)}
+    takes_part = {"has_go": has_go(), "has_spark": has_spark(wanted.seconds)}
+    tier = directory / "tier"
+    config = {**QUICK, **CONFIG, "tier.store": f"file://{tier}"} if wanted.has_tier else CONFIG
+    topic_config = {**REPLICATED, **IN_TIER} if wanted.has_tier else REPLICATED
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         stack.enter_context(inside(network.hub))
         ensemble = stack.enter_context(zookeeper_ensemble(directory / "zookeeper", size=1, hosts=[network.add()]))
         hosts = [network.add() for _ in range(BROKERS)]
-        cluster = KafkawireCluster(directory / "brokers", CONFIG, ensemble.connect, hosts=hosts)
+        cluster = KafkawireCluster(directory / "brokers", config, ensemble.connect, hosts=hosts)
         blows = DiskBlows(random, network, ensemble, cluster, SESSION_TIMEOUT_MS)
         for number, broker in cluster.brokers.items():
             disk = stack.enter_context(LoopImage(directory / "disks" / str(number), IMAGE_SIZE_MIB))
@@ -246,7 +269,9 @@ def run(directory: Path, seed: int, seconds: float) -> Outcome:
             blows.disks.append(disk)
         stack.enter_context(cluster)
         for topic in (INPUT, OUTPUT, SPARK_OUTPUT):
-            Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=REPLICATED))
+            Admin(cluster).create(NewTopic(topic, PARTITIONS, BROKERS, config=topic_config))
         load = Load(cluster, directory, **takes_part)
         stack.callback(load.kill)
-        return Campaign(directory, cluster, blows, load, random).run(seconds)
+        outcome = Campaign(directory, cluster, blows, load, random).run(wanted)
+        outcome.tiered = sum(1 for _ in tier.glob(COPIED))
+        return outcome

@@ -10,15 +10,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def logs(directory: Path, *segments: bytes) -> Path:
+def logs(directory: Path, *segments: bytes, first: int = 0) -> Path:
     (directory / "t-0").mkdir(parents=True)
-    for number, segment in enumerate(segments):
+    for number, segment in enumerate(segments, first):
         (directory / "t-0" / f"{number:020}.log").write_bytes(segment)
     return directory
 
 
 def test_what_is_cut_into_segments_elsewhere_or_is_shorter_is_the_same(tmp_path: Path) -> None:
     assert differences({1: logs(tmp_path / "1", b"abc", b"de"), 2: logs(tmp_path / "2", b"ab", b"cd")}) == []
+
+
+def test_what_a_remote_tier_has_instead_of_one_of_them_is_not_compared(tmp_path: Path) -> None:
+    whole = logs(tmp_path / "1", b"abc", b"de", b"fg")
+    assert differences({1: whole, 2: logs(tmp_path / "2", b"de", b"f", first=1)}) == []
+    assert differences({1: whole, 2: logs(tmp_path / "3", b"dX", first=1)}) == [
+        "t-0 of brokers 1 and 2 differs from byte 1 on, of 4 and 2 bytes"
+    ]
+    assert differences({1: whole, 2: logs(tmp_path / "4", b"de", first=7)}) == [
+        "t-0: no segment of brokers [1, 2] begins where one of each of the others does"
+    ]
 
 
 def test_a_byte_that_differs_is_found(tmp_path: Path) -> None:

@@ -13,16 +13,21 @@ from engine.tests.ledger import note_for_ledger
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS = float(os.environ.get("KAFKAWIRE_CHAOS_REPLICATION_S", "25"))  # of blows
+WANTED = replication_campaign.Wanted(
+    seconds=float(os.environ.get("KAFKAWIRE_CHAOS_REPLICATION_S", "25")),
+    blows=frozenset(filter(None, os.environ.get("KAFKAWIRE_CHAOS_BLOWS", "").split(","))),
+    has_tier=os.environ.get("KAFKAWIRE_CHAOS_TIER") == "1",
+)
 
 
 def test_what_was_acknowledged_outlives_what_happens_to_brokers_and_their_disks(tmp_path: Path) -> None:
     need_kafka_jars()
     need_zookeeper_jars()
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
-    outcome = replication_campaign.run(tmp_path, SEED, SECONDS)
+    outcome = replication_campaign.run(tmp_path, SEED, WANTED)
     summary = f"seed {SEED}, {outcome}"
     print(summary)
     note_for_ledger(summary)
     assert not outcome.anomalies, f"seed {SEED}, {tmp_path}: {outcome.anomalies}"
-    assert outcome.acked > 10 * SECONDS, "too few acknowledgements for blows to mean anything"
+    assert outcome.acked > 10 * WANTED.seconds, "too few acknowledgements for blows to mean anything"
+    assert bool(outcome.tiered) == WANTED.has_tier

@@ -34,6 +34,9 @@ _THEIRS = {
 }
 
 
+COPIED = "*/*/*/*-*-*-*"  # segments in a store that is a directory
+
+
 class Tiered(Broker):
     """A broker whose tier can be looked into."""
 
