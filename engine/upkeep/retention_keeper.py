@@ -162,7 +162,8 @@ class RetentionKeeper:
         residents = [
             one
             for one in log_dir.partitions.values()
-            if one.is_sound and one.is_led and may_make_room(one.config) and one not in self._stuck
+            if one.is_sound and one not in self._stuck and may_make_room(one.config)
+            if one.is_led or one.log.is_tier_confirmed  # then no records go, but files
         ]
         finished = []
         for number, one in enumerate(residents):

@@ -472,11 +472,14 @@ async def test_retention_by_time_and_size_sees_both_tiers() -> None:
         assert broker.files()[0] == log.log.local_start_offset
 
 
-async def test_a_full_disk_costs_files_and_no_records_of_a_log_in_the_tier() -> None:
+@pytest.mark.parametrize("is_led", [True, False])
+async def test_a_full_disk_costs_files_and_no_records_of_a_log_in_the_tier(*, is_led: bool) -> None:
     broker, full = await lived()
     async with broker.life() as log:
         broker.tier.upload(broker.filesystem, log)
         note_tiered(log.log_dir, log, log.log.segments[2].base_offset)
+        if not is_led:
+            log.follow(broker.config, broker.epoch)
         broker.filesystem.capacity_bytes = broker.filesystem.usage("/data").used_bytes
         keeper = RetentionKeeper(log.log_dir, RetentionOptions(disk_max_used_ratio=0.1), lambda: NOW_MS)
         async with trio.open_nursery() as nursery:
@@ -484,6 +487,7 @@ async def test_a_full_disk_costs_files_and_no_records_of_a_log_in_the_tier() -> 
             await trio.sleep(1)
             nursery.cancel_scope.cancel()
         assert log.log.local_start_offset == log.log.tiered_to
+        log.lead(broker.config, broker.epoch + 1)
         assert await everything_of(log) == full
 
 

@@ -53,6 +53,19 @@ async def test_what_the_tier_has_not_stays() -> None:
         assert log.log.local_start_offset == log.log.tiered_to
 
 
+async def test_a_follower_drops_files_and_ends_no_segment() -> None:
+    """Its segments end where its leader's do."""
+    config = replace(TIERED, local_retention_ms=1000)
+    broker = Broker(config)
+    async with broker.life() as log:
+        await broker.fill()
+        broker.tier.upload(broker.filesystem, log)
+        log.follow(config, broker.epoch)
+        await check(log, NOW_MS + 10**9)
+        assert (log.log.start_offset, log.log.segments) == (0, [log.log.active])
+        assert log.log.active.size_bytes > 0
+
+
 async def test_an_active_segment_that_was_here_long_enough_is_finished_and_copied() -> None:
     broker = Broker(replace(TIERED, local_retention_ms=1000))
     async with broker.life() as log:
