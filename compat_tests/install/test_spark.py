@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 JOB = Path(__file__).with_name("spark_job.py")
 EXECUTOR_MIB = 600
+ENDS_WITHIN_S = 360  # a minute on two slow cores, and three when those have other tests, too
 NEEDED = ("pyspark", "py4j", "pyarrow", "numpy", "crc32c")
 MASTER = f"local-cluster[2,1,{EXECUTOR_MIB}]"  # as many executors, with a core each
 
@@ -76,7 +77,7 @@ class Environment:
         }  # fmt: skip
         done = subprocess.run(
             [str(home / "bin" / "spark-submit"), *settings, *options, *job],
-            cwd=self._directory, env=environment, capture_output=True, text=True, timeout=120, check=False,
+            cwd=self._directory, env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         found: dict[str, Any] = json.loads((self._directory / "found.json").read_text())
