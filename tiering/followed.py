@@ -15,11 +15,10 @@ from tiering.errors import TierError
 from tiering.object_store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from engine.api import TopicPartition
     from engine.tier import TierableLog
-    from tiering.manifest import Entry, Manifest
     from tiering.manifest_log import ManifestLog
 
 LEADERS_LOOKS: Final = 10  # that lie between two here: nothing waits for this, and each asks the store
@@ -71,10 +70,10 @@ class FollowedLogs:
         first, end = manifest.first_offset, manifest.end
         if first is None or end is None or first > log.log_start_offset or end < covered:
             return
-        entries = await _entries_behind(manifests, manifest, covered)
+        entries = {one.base: one for one in await manifests.entries(manifest, behind=covered)}
         for base, segment_end in log.to_copy():
             entry = entries.get(base)
-            if entry is None or entry.end != segment_end or not await _is_same(log, entry):
+            if entry is None or not entry.is_of(base, segment_end, (await log.facts_of(base)).digest):
                 break
             covered = segment_end
         if log.leader_epoch == epoch and covered >= (log.tiered_to or 0):
@@ -86,14 +85,3 @@ async def _leave(log: TierableLog) -> None:
     if log.tiered_to is not None:
         await log.give_up_cold()
         log.note_untiered()
-
-
-async def _entries_behind(manifests: ManifestLog, manifest: Manifest, offset: int) -> Mapping[int, Entry]:
-    """By where they begin; of pages only those that have any."""
-    pages = [page for page in manifest.pages if page.end > offset]
-    found = [*[one for page in pages for one in await manifests.page(page)], *manifest.entries]
-    return {one.base: one for one in found}
-
-
-async def _is_same(log: TierableLog, entry: Entry) -> bool:
-    return (await log.facts_of(entry.base)).digest.hex() == entry.records_digest

@@ -62,6 +62,10 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def intent(self) -> Intent:
         return Intent(self.base, self.end, self.generation, self.digest)
 
+    def is_of(self, base: int, end: int, digest: bytes) -> bool:
+        """Whether it is of a segment between these offsets whose batches have that digest."""
+        return (self.base, self.end, self.records_digest) == (base, end, digest.hex())
+
 
 class Page(Struct, frozen=True):
     """Entries that lie in an object of their own."""

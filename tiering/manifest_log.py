@@ -90,9 +90,11 @@ class ManifestLog:
         key = self._place.page(page)
         return decode_page(await self._store.get(key), page, key)
 
-    async def entries(self, manifest: Manifest) -> list[Entry]:
-        """All of them, in order. Raises as `page` does."""
-        return [*[one for page in manifest.pages for one in await self.page(page)], *manifest.entries]
+    async def entries(self, manifest: Manifest, behind: int = 0) -> list[Entry]:
+        """Those that end behind that offset, in order; pages without any are not read. Raises as `page` does."""
+        pages = [page for page in manifest.pages if page.end > behind]
+        found = [*[one for page in pages for one in await self.page(page)], *manifest.entries]
+        return [one for one in found if one.end > behind]
 
     async def collect(self) -> int:
         """Delete what is old; returns how many versions. Raises what a store does."""

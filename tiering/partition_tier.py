@@ -190,11 +190,11 @@ class PartitionTier:
 
     async def _compare(self, base: int, end: int) -> None:
         """What is copied already was copied from this log; or the log has parted from what is there."""
-        digest = (await self.log.facts_of(base)).digest.hex()
+        digest = (await self.log.facts_of(base)).digest
 
         async def part(one: Manifest) -> Change | None:
             entries = await self.manifests.entries(one)
-            if any((each.base, each.end, each.records_digest) == (base, end, digest) for each in entries):
+            if any(each.is_of(base, end, digest) for each in entries):
                 return None
             if entries and base <= entries[0].base:
                 there = f"offsets {entries[0].base} to {entries[-1].end}"

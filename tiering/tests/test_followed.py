@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -13,18 +12,19 @@ from msgspec.structs import replace
 from engine.errors import CorruptMessage, EngineError
 from engine.log_config import LogConfig
 from engine.tests.helpers import ORDERS
+from engine.tier import SegmentFacts
 from tiering.errors import OtherVersion
 from tiering.followed import LEADERS_LOOKS, FollowedLogs
 from tiering.manifest import Entry, Manifest, Page
+from tiering.manifest_log import ManifestLog
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.tests.test_manifest import entry as an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from engine.tier import SegmentFacts, TierableLog
+    from engine.tier import TierableLog
     from tiering.errors import TierError
-    from tiering.manifest_log import ManifestLog
 
 SIZE = 10  # of each segment
 
@@ -33,8 +33,8 @@ def entry(base: int, size: int = SIZE) -> Entry:
     return replace(an_entry(base, base + size), records_digest="aa")
 
 
-@dataclass
-class Catalogue:
+@dataclass(eq=False)
+class Catalogue(ManifestLog):
     """What is in the tier, and what it costs to know."""
 
     manifest: Manifest = field(default_factory=Manifest)
@@ -79,7 +79,8 @@ class FakeLog:
         if self.error is not None:
             raise self.error
         self.leader_epoch += self.becomes_another
-        return cast("SegmentFacts", SimpleNamespace(digest=bytes.fromhex(self.digests.get(base_offset, "aa"))))
+        digest = bytes.fromhex(self.digests.get(base_offset, "aa"))
+        return SegmentFacts(base_offset, base_offset + SIZE, 1, SIZE, 0, 0, 0, digest, has_aborted=False)
 
     def note_tiered(self, offset: int) -> None:
         self.tiered_to, self.is_tier_confirmed = offset, True
@@ -98,9 +99,7 @@ def copied(*bases: int) -> Manifest:
 
 
 async def looked(log: FakeLog, catalogue: Catalogue) -> FakeLog:
-    logs = FollowedLogs(
-        lambda: [cast("TierableLog", log)], lambda _partition: cast("ManifestLog", catalogue), interval_ms=1000
-    )
+    logs = FollowedLogs(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
     await logs.look()
     return log
 
@@ -148,9 +147,7 @@ async def test_only_pages_with_something_new_are_read() -> None:
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OtherVersion("newer")])
 async def test_a_tier_that_says_nothing_is_asked_again(error: StoreError | TierError) -> None:
     log, catalogue = FakeLog(end=20), Catalogue(copied(0, 10), error=error)
-    logs = FollowedLogs(
-        lambda: [cast("TierableLog", log)], lambda _partition: cast("ManifestLog", catalogue), interval_ms=1000
-    )
+    logs = FollowedLogs(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(logs.serve)
         await trio.sleep(1.5 * LEADERS_LOOKS)
