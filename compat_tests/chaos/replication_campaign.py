@@ -37,7 +37,7 @@ from compat_tests.harness.network import Network, inside
 from compat_tests.harness.requirements import need_pyspark
 from compat_tests.harness.sources import go_program
 from compat_tests.harness.zookeeper import zookeeper_ensemble
-from compat_tests.tiering.brokers import COPIED, QUICK
+from compat_tests.tiering.brokers import IN_TIER, QUICK, SEGMENT_OBJECTS
 from kafkawire.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ CONFIG: Final = {
     "journal.slot.bytes": "1048576",
 }
 REPLICATED: Final = {**TOPIC_CONFIG, "min.insync.replicas": "2"}
-IN_TIER: Final = {"remote.storage.enable": "true", "local.retention.bytes": "1"}  # no more files than there have to be
 CALM_MAX_S: Final = 3.0
 SETTLED_WITHIN_S: Final = 90.0
 SHOWN: Final = 3
@@ -273,5 +272,5 @@ def run(directory: Path, seed: int, wanted: Wanted) -> Outcome:
         load = Load(cluster, directory, **takes_part)
         stack.callback(load.kill)
         outcome = Campaign(directory, cluster, blows, load, random).run(wanted)
-        outcome.tiered = sum(1 for _ in tier.glob(COPIED))
+        outcome.tiered = sum(1 for _ in tier.glob(f"*/*/*/{SEGMENT_OBJECTS}"))
         return outcome

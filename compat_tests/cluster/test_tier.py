@@ -12,7 +12,7 @@ from compat_tests.cluster.test_operating import leaders
 from compat_tests.cluster.versions import TODAY, Replaceable, cluster
 from compat_tests.cluster.writer import numbers_in
 from compat_tests.confluent.clients import Admin, Delivery, flush, producer, wait_until
-from compat_tests.tiering.brokers import QUICK
+from compat_tests.tiering.brokers import IN_TIER, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +23,7 @@ SEGMENT_BYTES: Final = 1 << 20  # the least there may be
 VALUE_CHARACTERS: Final = 20_000
 RECORDS: Final = 300  # six segments
 DROPS_WITHIN_S: Final = 60.0
-CONFIG: Final = {
-    "remote.storage.enable": "true",
-    "segment.bytes": str(SEGMENT_BYTES),
-    "local.retention.bytes": "1",
-    "min.insync.replicas": "2",
-}
+CONFIG: Final = {**IN_TIER, "segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": "2"}
 
 
 @pytest.fixture
@@ -61,27 +56,30 @@ def check_read(broker: Replaceable, count: int) -> None:
     assert numbers_in(broker, TOPIC, count, 1) == dict.fromkeys(range(count), 1)
 
 
+def kill_leader(brokers: list[Replaceable]) -> tuple[Replaceable, Replaceable]:
+    """And one of the others, once somebody else leads."""
+    [leader] = leaders(brokers[0], TOPIC)
+    killed = next(broker for broker in brokers if broker.broker_id == leader)
+    other = next(broker for broker in brokers if broker is not killed)
+    killed.kill()
+    wait_until(lambda: leaders(other, TOPIC) not in ([leader], [-1]), "nobody leads")
+    return killed, other
+
+
 def test_whoever_leads_has_what_no_broker_has_on_its_disk(three: list[Replaceable]) -> None:
-    by_id = {broker.broker_id: broker for broker in three}
     Admin(three[0]).create(NewTopic(TOPIC, 1, 3, config=CONFIG))
     wait_until(lambda: isr_sizes(three[0]) == {3}, "not all are in sync")
     write(three[0], 0)
     wait_until_dropped(three)
     check_read(three[0], RECORDS)
 
-    [first] = leaders(three[0], TOPIC)
-    by_id[first].kill()
-    other = next(broker for broker in three if broker.broker_id != first)
-    wait_until(lambda: leaders(other, TOPIC) not in ([first], [-1]), "nobody leads")
+    killed, other = kill_leader(three)
     check_read(other, RECORDS)
     write(other, RECORDS)
 
-    lose(by_id[first])
-    by_id[first].start()
+    lose(killed)
+    killed.start()
     wait_until(lambda: isr_sizes(other) == {3}, "it is not in sync again")
     wait_until_dropped(three)
-    [second] = leaders(other, TOPIC)
-    by_id[second].kill()
-    third = next(broker for broker in three if broker.broker_id != second)
-    wait_until(lambda: leaders(third, TOPIC) not in ([second], [-1]), "nobody leads")
+    _, third = kill_leader(three)
     check_read(third, 2 * RECORDS)

@@ -25,6 +25,9 @@ QUICK = {
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
 }
+# And as little as may be stays on disks.
+IN_TIER = {"remote.storage.enable": "true", "local.retention.bytes": "1"}
+SEGMENT_OBJECTS = "*-*-*-*"  # of a partition, in a store that is a directory
 _THEIRS = {
     "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
     "remote.log.metadata.manager.listener.name": "PLAINTEXT",
@@ -32,9 +35,6 @@ _THEIRS = {
     "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
     "rlmm.config.remote.log.metadata.initialization.retry.interval.ms": "100",
 }
-
-
-COPIED = "*/*/*/*-*-*-*"  # segments in a store that is a directory
 
 
 class Tiered(Broker):
@@ -68,7 +68,7 @@ class TieredKafkawire(Kafkawire, Tiered):
         super().__init__(directory, {**QUICK, "tier.store": f"file://{directory}/tier", **(overrides or {})})
 
     def copied(self, topic: str, topic_id: bytes) -> list[int]:
-        found = (self.directory / "tier").glob(f"*/{topic_id.hex()}/0/*-*-*-*")
+        found = (self.directory / "tier").glob(f"*/{topic_id.hex()}/0/{SEGMENT_OBJECTS}")
         return sorted(int(each.name.partition("-")[0]) for each in found)
 
 
