@@ -78,7 +78,7 @@ class CopyLag(NamedTuple):
 
 
 class TierableLog(Protocol):
-    """One partition as a tier sees it: of its leader, unless a line says otherwise."""
+    """One partition, led by this broker or followed, as a tier sees it."""
 
     @property
     def partition(self) -> TopicPartition: ...

@@ -374,7 +374,7 @@ class Shard(Generic[TableT]):
         self._filling, self._in_flight = Round(), None
         self._unsaved = {}
         for asker in held:
-            asker.settle(NotCoordinator(f"{self._topic}-{self.partition} is not led any more"))
+            asker.settle(NotCoordinator(f"{self._name} is not led any more"))
 
     # Now and then
 

@@ -70,7 +70,8 @@ class RetentionKeeper:
                 await trio.lowlevel.checkpoint()
             if resident.is_sound:
                 with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
-                    moves += await self._due(resident) if resident.is_led else []
+                    if resident.is_led:
+                        moves += await self._due(resident)
                     drops += await self._copied(resident)
             if len(moves) >= MOVED_TOGETHER_MAX:
                 await self._move(moves)

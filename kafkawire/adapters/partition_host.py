@@ -93,7 +93,7 @@ class EngineHost:
         assert self._store is not None, "the coordinator has not started"
         return self._store
 
-    def tierable(self, *, is_led: bool = True) -> Iterable[TierableLog]:
+    def tierable(self, *, is_led: bool) -> Iterable[TierableLog]:
         """The partitions as a remote tier sees them: none, as long as there is no store."""
         return () if self._store is None else self._store.tierable(is_led=is_led)
 
