@@ -88,6 +88,7 @@ def fill(broker: Broker, topic: str, transactions: int = 12, records: int = 40, 
         last.produce(topic, b"never", partition=partition)
     flush(last)
     last.abort_transaction(TIMEOUT_S)
+    wait_until(lambda: edges(broker, topic) == edges(broker, topic, "read_uncommitted"), f"{topic} has no last marker")
 
 
 def _send(client: Any, topic: str, number: int, value: bytes) -> None:
@@ -125,9 +126,9 @@ def fill_compacted(broker: Broker, topic: str) -> None:
     wait_until(lambda: len(committed(broker, topic)) < sent // 2, f"{topic} is not compacted", COMPACTED_WITHIN_S)
 
 
-def edges(broker: Broker, topic: str) -> list[Edges]:
-    """Of the partitions, for a reader of what is committed."""
-    consumer = new_consumer(broker, isolation_level="read_committed")
+def edges(broker: Broker, topic: str, isolation_level: str = "read_committed") -> list[Edges]:
+    """Of the partitions, as such a reader sees them."""
+    consumer = new_consumer(broker, isolation_level=isolation_level)
     try:
         found = [consumer.get_watermark_offsets(TopicPartition(topic, at), TIMEOUT_S) for at in range(PARTITIONS)]
         return [Edges(*one) for one in found]
