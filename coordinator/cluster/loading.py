@@ -32,23 +32,34 @@ async def load(store: MetadataStore, cluster_id: str) -> Loaded:
     while True:
         first = (await _numbers(store))[-1]
         nodes = {node.path: node for node in await _read_all(store)}
-        numbers = await _numbers(store)
-        kept = await read_changes(store, numbers)
+        kept = await _read_kept(store)
+        newest = max(kept, default=first)
         newer = [number for number in kept if number > first]
-        if len(newer) < numbers[-1] - first:
+        if len(newer) < newest - first:
             continue
         for number in newer:
             change = decode_change(paths.change(number), kept[number])
             for path in change.deleted:
                 nodes.pop(path, None)
             nodes.update((node.path, node) for node in change.nodes)
-        image = folded(empty(cluster_id), numbers[-1], nodes.values())
+        image = folded(empty(cluster_id), newest, nodes.values())
         return Loaded(image, [len(value) for value in kept.values()])
 
 
 async def _numbers(store: MetadataStore) -> list[int]:
     """Of the changes that are kept; that before the first one of all when there are none."""
     return [int(name) for name in await store.children(paths.CHANGES)] or [paths.FIRST_CHANGE - 1]
+
+
+async def _read_kept(store: MetadataStore) -> dict[int, bytes]:
+    """The changes that are kept, all at one moment: what a writer takes away meanwhile is none of them, and what it
+    writes is. Who knew of others than there are would not know what its own next change has to take away."""
+    found: dict[int, bytes] = {}
+    while True:
+        numbers = [number for number in await _numbers(store) if number >= paths.FIRST_CHANGE]
+        found |= await read_changes(store, [number for number in numbers if number not in found])
+        if all(number in found for number in numbers):
+            return {number: found[number] for number in numbers}
 
 
 async def _read_all(store: MetadataStore) -> list[LoggedNode]:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.cluster.change_log import ChangeLog
 from coordinator.cluster.kept_changes import DROPPED_AT_ONCE_MAX, KEPT_MAX, KEPT_SIZE_MAX_BYTES, KeptChanges
+from coordinator.cluster.layout import cluster_id
+from coordinator.cluster.nodes import encode_broker_configs
+from coordinator.cluster.plans import write_single
+from coordinator.metadata import paths
+from coordinator.testing import FakeEnsemble
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
 
 LARGEST_BYTES = 512 * 1024
 
@@ -50,3 +60,47 @@ def test_who_loads_knows_what_who_followed_knows(seed: int) -> None:
         followed.add(size_bytes)
         sizes_bytes[number], oldest = size_bytes, oldest + len(dropped)
         assert number - oldest >= min(number - 1, KEPT_SIZE_MAX_BYTES // LARGEST_BYTES - 2)
+
+
+class Racing:
+    """The store of a broker that loads: once, something happens between two of its reads."""
+
+    def __init__(self, store: Any, between: Callable[[], Awaitable[None]]) -> None:
+        self._store = store
+        self._between: Callable[[], Awaitable[None]] | None = between
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def read_many(self, asked: Sequence[str]) -> Any:
+        if self._between is not None and asked and asked[0].startswith(paths.CHANGES):
+            between, self._between = self._between, None
+            await between()
+        return await self._store.read_many(asked)
+
+
+async def write(log: ChangeLog, size_bytes: int) -> None:
+    value = encode_broker_configs({"1": {"k": "x" * size_bytes}})
+    await log.commit(log.image, [], [write_single(log.image, paths.BROKER_CONFIGS, value)])
+
+
+async def test_who_loads_while_others_write_and_take_away_knows_what_there_is_then() -> None:
+    """With more to take away than one multi has room for, as after many large changes behind many small ones."""
+    ensemble, random = FakeEnsemble(), Random(0)
+    store = ensemble.connect()
+    one = ChangeLog(store, 1, random)
+    await one.load(await cluster_id(store, random))
+    for size_bytes in (*[100] * 160, *[240_000] * 36):
+        await write(one, size_bytes)
+
+    async def between() -> None:
+        await write(one, 240_000)
+
+    two_store: Any = Racing(ensemble.connect(), between)
+    two = ChangeLog(two_store, 2, random)
+    await two.load(one.image.cluster_id)
+    assert two.image.version == one.image.version
+    for writer in (two, one, two, one):
+        await one.catch_up()
+        await two.catch_up()
+        await write(writer, 100)
