@@ -60,7 +60,8 @@ def settled(state: PartitionState, electorate: Electorate) -> PartitionState:
     """What the state becomes as the brokers are now: who is down or leaving is out of the ISR as far as somebody is
     left in it, a reassignment is over if it can be, and there is a leader if there can be one. The same object when
     nothing changes."""
-    shrunk = reassignments.ended(with_isr(state, _standing(state, electorate), electorate.min_isr))
+    shrunk = with_isr(state, _standing(state, electorate), electorate.min_isr)
+    shrunk = reassignments.ended(shrunk, {*electorate.among(shrunk.isr, SERVING)} - _marked(shrunk))
     leader = _leader(shrunk, electorate)
     if leader != NO_LEADER and leader not in shrunk.isr:
         shrunk = with_isr(shrunk, [leader], electorate.min_isr)
@@ -99,10 +100,12 @@ def forced(state: PartitionState, electorate: Electorate) -> PartitionState | No
 
 
 def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """Of a topic that is not synced: once all its replicas are back, and all say that they may lack something, the one
-    that has most leads. None of them may have lost its whole log: then somebody has to order it."""
-    logs = {broker_id for broker_id, *end in state.marks if tuple(end) != NO_LOG}
-    is_complete = logs == set(state.replicas) - set(state.adding) and len(electorate.among(logs, SERVING)) == len(logs)
+    """Of a topic that is not synced: once all its replicas are back, and whoever was in sync says that it may lack
+    something, the one of those that has most leads. None may have lost its whole log: then somebody has to order it."""
+    before = set(state.replicas) - set(state.adding)
+    lost = {broker_id for broker_id, *end in state.marks if tuple(end) == NO_LOG}
+    is_told = set(state.isr) <= _marked(state) and before.isdisjoint(lost)
+    is_complete = is_told and len(electorate.among(before, SERVING)) == len(before)
     return unclean(state, electorate) if state.leader == NO_LEADER and is_complete else state
 
 

@@ -47,9 +47,10 @@ def begun(state: PartitionState, replicas: Sequence[int]) -> PartitionState:
     return replace(_on(state, together, state.isr), adding=tuple(adding), removing=tuple(removing))
 
 
-def ended(state: PartitionState) -> PartitionState:
-    """With nobody else than is wanted, once those are all in sync; the same object until then."""
-    if not is_under_way(state) or not {*wanted(state)} <= {*state.isr}:
+def ended(state: PartitionState, in_sync: Collection[int]) -> PartitionState:
+    """With nobody else than is wanted, once those are all `in_sync`: in the ISR, and not only for want of another; the
+    same object until then."""
+    if not is_under_way(state) or not {*wanted(state)} <= {*in_sync}:
         return state
     return _settled_on(state, wanted(state), _less(state.isr, state.removing))
 

@@ -20,6 +20,7 @@ from coordinator.cluster.elections import (
     with_isr,
     without_elr,
 )
+from coordinator.cluster.reassignments import begun
 from coordinator.tests import election_model
 from coordinator.tests.election_model import Limits, explore
 
@@ -169,6 +170,28 @@ def test_when_all_are_back_with_a_mark_the_one_that_has_most_leads() -> None:
     assert (found.leader, found.isr, found.unclean_since) == (2, (2,), found.leader_epoch)
     assert found.marks == ((1, 5, 3), (3, 4, 9))
     assert reconciled(state, brokers(SERVING, SERVING, FENCED)) is state
+
+
+def test_whoever_was_not_in_sync_need_not_say_that_it_lacks_something() -> None:
+    """As one that had stopped in order before the others died: it never has a doubt."""
+    state = settled(replace(STATE, isr=(1, 2)), brokers(FENCED, FENCED, FENCED))
+    for number, end in ((1, (5, 3)), (2, (5, 4))):
+        assert reconciled(state, ALL) is state
+        state = repudiated(state, number, end, min_isr=1)
+    assert reconciled(state, brokers(SERVING, SERVING, FENCED)) is state
+    assert reconciled(state, ALL).leader == 2
+    empty = repudiated(state, 3, NO_LOG, min_isr=1)
+    assert reconciled(empty, ALL) is empty
+
+
+def test_one_that_a_reassignment_adds_may_say_so_too() -> None:
+    moving = begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3))
+    state = settled(moving, brokers(FENCED, FENCED, FENCED))
+    for number, end in ((1, (5, 3)), (2, (5, 4)), (3, (5, 9))):
+        state = repudiated(state, number, end, min_isr=1)
+    assert reconciled(state, brokers(SERVING, SERVING, FENCED)).leader == 2
+    assert reconciled(state, ALL).leader == 2
+    assert reconciled(state, brokers(SERVING, FENCED, SERVING)) is state
 
 
 @pytest.mark.parametrize("synced", [True, False])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.api import BrokerInfo, BrokerState, Extent, PartitionState
-from coordinator.cluster.elections import Electorate, forced, settled, unclean, with_isr
+from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, Extent, PartitionState
+from coordinator.cluster.elections import NO_LOG, Electorate, forced, repudiated, settled, unclean, with_isr
 from coordinator.cluster.nodes import decode_partition, encode_partition
 from coordinator.cluster.reassignments import begun, ended, enough_in_sync, is_under_way, reverted, wanted
 
@@ -43,7 +43,8 @@ def test_all_that_are_to_be_there_are_replicas_at_once_and_in_the_order_that_is_
 
 def test_it_is_over_when_all_that_stay_are_in_sync_and_another_leads_if_the_leader_goes() -> None:
     moving = begun(state(1, 2, 3), (4, 2, 5))
-    assert ended(joined(moving, 4)) == joined(moving, 4)
+    half = joined(moving, 4)
+    assert ended(half, half.isr) is half
     done = settled(joined(moving, 4, 5), ALL)
     assert (done.replicas, done.isr, done.adding, done.removing) == ((4, 2, 5), (4, 2, 5), (), ())
     assert (done.leader, done.incarnation) == (4, BROKERS[4].incarnation)
@@ -60,6 +61,28 @@ def test_who_stays_has_to_be_in_sync_and_not_only_who_comes() -> None:
     moving = begun(state(1, 2, 3, isr=(1, 3)), (1, 2, 4))
     assert is_under_way(settled(joined(moving, 4), ALL))
     assert not is_under_way(settled(joined(moving, 4, 2), ALL))
+
+
+def test_an_isr_that_stays_for_want_of_another_ends_nothing() -> None:
+    """Whoever goes may then be the only one that has what was acknowledged."""
+    moving = joined(begun(state(1, 2), (4,)), 4)
+    away = settled(moving, without(1, 2, 4))
+    assert (is_under_way(away), away.leader, set(away.isr)) == (True, NO_LEADER, {1, 2, 4})
+    empty = settled(repudiated(away, 4, NO_LOG, 2), without(1, 2))
+    assert (is_under_way(empty), empty.leader) == (True, NO_LEADER)
+    back = settled(empty, without(1))
+    assert (is_under_way(back), back.leader) == (True, 2)
+    assert settled(joined(back, 4), ALL).replicas == (4,)
+
+
+def test_a_marked_replica_that_is_listed_alone_is_not_enough() -> None:
+    """Who had all that was acknowledged is in the ELR, and away."""
+    alone = replace(state(4, 1, 2, isr=(4,)), leader=NO_LEADER, elr=(1, 2), marks=((4, -1, -1),))
+    moving = settled(begun(alone, (4,)), without(1, 2))
+    assert (set(moving.replicas), moving.elr, moving.leader) == ({1, 2, 4}, (1, 2), NO_LEADER)
+    back = settled(moving, without(2))
+    assert (back.leader, back.isr) == (1, (1,))
+    assert settled(joined(back, 4), without(2)).replicas == (4,)
 
 
 def test_another_order_and_fewer_replicas_need_nobody_to_be_waited_for() -> None:
