@@ -24,6 +24,7 @@ from coordinator.errors import (
 from coordinator.shards.pending import settled
 from coordinator.shards.shard import Shard, ShardWorld, TableT, ignore
 from coordinator.shards.writer import RoundWriter, ViewMode
+from coordinator.state_log import StateLogMoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -90,6 +91,7 @@ class LedShards(Generic[TableT]):
         self._options = options
         self._shards: dict[int, Shard[TableT]] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
+        self._forgotten: set[int] = set()  # what others lead, and there is no view of
         self._is_stopping = False
         self._unsaved = trio.Event()
         self._loaded = trio.Event()
@@ -117,6 +119,7 @@ class LedShards(Generic[TableT]):
             while True:
                 image = self._cluster.image
                 self._follow(image, nursery)
+                await self._forget(image)
                 await self._cluster.wait_for_image_after(image.version)
 
     def stop(self) -> None:
@@ -135,6 +138,7 @@ class LedShards(Generic[TableT]):
         led = _led(image.topics.get(name), self._options.broker_id)
         for partition, shard in list(self._shards.items()):
             if led.get(partition) != (shard.topic_id, shard.leader_epoch):
+                shard.fail(StateLogMoved(f"{name}-{partition} is not led any more"))
                 self._scopes.pop(partition).cancel()
                 del self._shards[partition]
         for partition, (topic_id, leader_epoch) in led.items():
@@ -143,6 +147,14 @@ class LedShards(Generic[TableT]):
                 scope = trio.CancelScope()
                 self._shards[partition], self._scopes[partition] = shard, scope
                 nursery.start_soon(_run_in, scope, shard)
+
+    async def _forget(self, image: ClusterImage) -> None:
+        """Of what others lead there is no view: a key that is deleted there may be gone from the log, and so may what
+        deleted it, before the partition is led here again (RULES C2)."""
+        led_elsewhere = _led_by_others(image.topics.get(self._options.topic.name), self._options.broker_id)
+        for partition in led_elsewhere - self._forgotten:
+            await self._view.discard(partition)
+        self._forgotten = led_elsewhere
 
     async def _send_late_away(self) -> None:
         timeout_s = self._options.write_timeout_ms / 1000
@@ -271,6 +283,12 @@ def _led(topic: TopicInfo | None, broker_id: int) -> dict[int, tuple[bytes, int]
         for partition, state in enumerate(topic.partitions)
         if state.leader == broker_id
     }
+
+
+def _led_by_others(topic: TopicInfo | None, broker_id: int) -> set[int]:
+    if topic is None:
+        return set()
+    return {number for number, state in enumerate(topic.partitions) if state.leader not in (NO_LEADER, broker_id)}
 
 
 def partition_of(name: str, partition_count: int) -> int:

@@ -36,7 +36,14 @@ from coordinator.groups.tests.answers import result_of
 from coordinator.groups.turn import GroupSettings
 from coordinator.shards.led import partition_of
 from coordinator.shards.pending import Answer, settled
-from coordinator.state_log import FIRST_PROTOCOL, SECOND_PROTOCOL, StateMarker, StateProducer
+from coordinator.state_log import (
+    FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    StateBatch,
+    StateMarker,
+    StateProducer,
+    StateRecord,
+)
 from coordinator.testing import FakeStateLog, FakeViews
 
 if TYPE_CHECKING:
@@ -242,6 +249,26 @@ async def test_groups_are_served_while_their_partition_is_led() -> None:
             await result_of(commit(world))
         await wait_all_tasks_blocked()
         assert await offset(world) == 5
+
+
+async def test_of_what_others_lead_there_is_no_view() -> None:
+    """When it is led here again the cleaner may have taken what was deleted meanwhile, and that it was."""
+    async with coordinating() as world:
+        led, at = topic(OFFSETS_TOPIC), partition_of("g", 4)
+        world.cluster.publish(led)
+        await wait_all_tasks_blocked()
+        assert await result_of(commit(world)) == [None]
+        await trio.sleep(1)
+        for leader, has_view in ((-1, True), (2, False)):
+            world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader=leader),) * 4))
+            await wait_all_tasks_blocked()
+            assert (await world.view.load(at) is not None) == has_view
+        (written,) = world.logs.logs[at].batches
+        assert isinstance(written.what, StateBatch)
+        written.what = StateBatch([StateRecord(one.key, None) for one in written.what.records])
+        world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4))
+        await wait_all_tasks_blocked()
+        assert await offset(world) is None
 
 
 async def test_groups_that_may_be_missing_are_not_listed() -> None:
