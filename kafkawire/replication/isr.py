@@ -60,8 +60,8 @@ class IsrKeeper:
         """This broker does not lead it any more."""
         self._led.pop(partition, None)
 
-    def members_changed(self) -> None:
-        """Other brokers live, or in other lives."""
+    def learn_anew(self) -> None:
+        """Other brokers live, or in other lives; or min.insync.replicas is another one by default."""
         for partition in [*self._led]:
             self.lead(partition)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from coordinator.api import NO_LEADER
+from coordinator.api import CLUSTER_DEFAULT, NO_LEADER
 from coordinator.cluster.hosting import may_append
 from engine.api import TopicPartition
 from engine.errors import EngineError
@@ -57,7 +57,7 @@ class Replication:
             links, store, self._me, self._until_news, cluster.note_away, settings.limits, counters, throttle
         )
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
-        self._members: object = None
+        self._around: object = None  # the members, and what is configured for all brokers
         self._sources: dict[TopicPartition, Source] = {}
         self._fetchers: dict[Source, Fetcher] = {}
         self._log_dirs: dict[str, int] = {}
@@ -91,9 +91,10 @@ class Replication:
             if known.get(topic.topic_id) is not topic:
                 for number, state in enumerate(topic.partitions):
                     self._place(TopicPartition(topic.topic_id, topic.name, number), state, image, nursery)
-        if self._members != image.members:
-            self._members = image.members
-            self._isr.members_changed()
+        around = image.members, image.broker_configs.get(CLUSTER_DEFAULT)
+        if self._around != around:
+            self._around = around
+            self._isr.learn_anew()
 
     def _forget(self, topic: TopicInfo) -> None:
         for number in range(len(topic.partitions)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.cluster.probes import INTERVAL_S
 from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
@@ -293,6 +294,20 @@ async def test_what_the_first_broker_asks_for_the_cluster_goes_by() -> None:
         await nursery.start(cluster.serve, others[0], {"min_insync_replicas": "1"})
         assert cluster.brokers[others[0]].broker.coordinator.image.broker_configs[""] == {"min.insync.replicas": "2"}
         await acknowledged(cluster, b"y")
+
+
+@enforces("min.insync.replicas")
+async def test_what_all_brokers_are_configured_for_counts_for_their_leaders_at_once() -> None:
+    async with open_cluster() as (cluster, _):
+        await create(cluster)
+        leader = state(cluster).leader
+        await kill(cluster, *[one for one in BROKERS if one != leader])
+        await in_sync(cluster, leader)
+        for wanted, error in (("2", ErrorCode.NOT_ENOUGH_REPLICAS), ("1", ErrorCode.NONE)):
+            change = ConfigChange(ConfigOperation.SET, "min.insync.replicas", wanted)
+            await cluster.brokers[leader].broker.coordinator.alter_broker_configs(CLUSTER_DEFAULT, [change])
+            await trio.sleep(0.1)
+            assert (await produce(cluster, b"x")).error_code == error
 
 
 async def test_a_consumer_sees_nothing_that_not_all_in_sync_have() -> None:
