@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coordinator.ports import ConfigValidator
 
 CONFIGS_SIZE_MAX_BYTES = 64 * 1024  # of one topic or broker: what lists grow to, and a node and a multi hold
-BROKERS_SIZE_MAX_BYTES = 384 * 1024  # as they are written, in one node
+BROKERS_SIZE_MAX_BYTES = 240 * 1024  # as they are written: in their node, and in that of the change
 
 
 def check_size(configs: Mapping[str, str]) -> None:

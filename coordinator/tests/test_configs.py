@@ -11,7 +11,7 @@ from coordinator.cluster import configs
 from coordinator.cluster.nodes import decode_broker_configs, decode_topic
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Put
+from coordinator.metadata.store import Create, Put, check_size
 from coordinator.testing import FakeValidator
 from coordinator.testing_image import with_broker_configs, with_topics
 
@@ -145,6 +145,9 @@ def test_the_node_of_all_brokers_is_created_and_then_replaced() -> None:
         assert type(write) is kind
         assert decode_broker_configs(write.path, write.value) == wanted
         assert (getattr(write, "version", None), b"later" in write.value) in ((None, False), (4, True))
-    many = {str(number): {"k": "v" * 60_000} for number in range(7)}
+    large = {str(number): {"k": "v" * 48_000} for number in range(5)}
+    [write] = operations = configs.broker_alteration(image_of(), large).operations
+    check_size([*operations, Create(paths.change(1), write.value)])  # a change tells what it writes
+    many = {str(number): {"k": "v" * 60_000} for number in range(5)}
     with pytest.raises(InvalidConfig, match="of all brokers together"):
         configs.broker_alteration(image_of(), many)
