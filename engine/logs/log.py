@@ -216,7 +216,7 @@ class Log:
         self.start_offset = self.end.offset
         self.cold = ColdSegments()
         self.aborted = AbortedIndexes()
-        self.tiered_to = None
+        self.tiered_to, self.is_tier_confirmed = None, False
         self.epochs = EpochHistory()
         self.unindexed = []
         self._flushed = self.end

@@ -181,7 +181,7 @@ class RetentionKeeper:
             for one, segments, count in zip(residents, finished, given, strict=True)
             if count
         ]
-        lost = [one for one in moves if one.resident.log.tiered_to is None]
+        lost = [one for one in moves if one.resident.log.tiered_to is None and one.resident.is_led]
         local = await self._drop_files([one for one in moves if one.resident.log.tiered_to is not None])
         for start in range(0, len(lost), MOVED_TOGETHER_MAX):
             await move_log_starts(log_dir, lost[start : start + MOVED_TOGETHER_MAX])

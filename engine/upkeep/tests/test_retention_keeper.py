@@ -17,9 +17,11 @@ from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs import log_starts
+from engine.log_dirs.local_starts import note_tiered
 from engine.log_dirs.log_dir import LogDir
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import following, stamped
 from engine.stats import Reason
 from engine.store import SegmentStore
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
@@ -281,6 +283,30 @@ async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> Non
         filesystem.capacity_bytes = 100
         await trio.sleep(SPACE_CHECK_INTERVAL_S + 1)
         assert (first.log_start_offset, second.log_start_offset) == (4, 4), "active segments stay"
+
+
+async def test_d2_a_follower_that_begins_anew_removes_nothing_by_itself() -> None:
+    """What the tier had of the log from before says nothing of the new one; and records go where they are led."""
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    config = LogConfig(segment_size_bytes=6000, retention_ms=-1, remote_storage=True)
+    async with running(filesystem, checking(disk_max_used_ratio=0.9), problems=problems) as store:
+        log = await following(store, config, epoch=1)
+
+        async def take(*offsets: int) -> None:
+            for offset in offsets:
+                records = memoryview(bytearray(stamped(offset, 1, bytes(5000))))
+                await log.replicate(records, begins_segment=True).wait()
+                log.note_leader(offset + 1)
+
+        await take(0, 1, 2)
+        note_tiered(log.log_dir, log, 2)
+        await store.reset_partition(ORDERS, 10, follows_in=1)
+        assert (log.log.tiered_to, log.log.is_tier_confirmed) == (None, False)
+        await take(10, 11, 12, 13)
+        filesystem.capacity_bytes = int((filesystem.usage("/data").used_bytes - 11_000) / 0.9)
+        await trio.sleep(3 * SPACE_CHECK_INTERVAL_S)
+        assert (log.log.start_offset, len(log.log.segments)) == (10, 4)
+        assert not any("removed" in one for one in problems)
 
 
 async def test_d2_is_off_by_default() -> None:
