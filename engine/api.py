@@ -104,7 +104,6 @@ class AbortedTransaction(NamedTuple):
 class ReadResult(NamedTuple):
     """One partition's part of a fetch.
     As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.
-    `aborted` are those that may touch these records; None for READ_UNCOMMITTED.
     """
 
     records: list[FileRange]
@@ -112,7 +111,8 @@ class ReadResult(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    aborted: list[AbortedTransaction] | None = None
+    aborted: list[AbortedTransaction] | None = None  # that may touch these records; None: for READ_UNCOMMITTED
+    begins_segment: bool = False  # whether the first of these records is the first of a segment
     diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 

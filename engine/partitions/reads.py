@@ -81,6 +81,7 @@ class Reads:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=log.start_offset,
             aborted=aborted,
+            begins_segment=found is not None and not found.position,
         )
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:

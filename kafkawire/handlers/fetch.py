@@ -101,7 +101,7 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
         row = _row(context, target, outcome, response)
         if not isinstance(outcome, ErrorCode):
             _count_copied(context.broker, target, outcome.size_bytes)
-            row.begins_segment = any(not one.position for one in outcome.records)
+            row.begins_segment = outcome.begins_segment
         rows.append((target, row))
     _group(rows, response)
     context.broker.followers.responded(context.connection)

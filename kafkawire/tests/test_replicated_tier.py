@@ -38,7 +38,7 @@ async def tiered_cluster() -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
 async def create_tiered(cluster: MemoryCluster, *replicas: int, **more: str) -> None:
     """Its leader keeps as little on its disk as it may."""
     configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
-    await create(cluster, *replicas, retention_ms="-1", **configs, **more)
+    await create(cluster, *replicas, retention_ms="-1", **{**configs, **more})
 
 
 async def fill(cluster: MemoryCluster) -> None:
@@ -98,6 +98,28 @@ async def test_a_new_replica_has_what_only_the_tier_had_and_leads_with_it() -> N
         await cold_on(cluster, 2)
         for offset in range(RECORDS):
             await has_records(cluster, 2, offset)
+
+
+async def test_segments_are_the_same_on_all_replicas_however_the_tier_gives_them() -> None:
+    """It comes in chunks of a MiB, each a file of its own: a segment begins in the first of them alone."""
+    async with tiered_cluster() as (cluster, _):
+        await create_tiered(cluster, 1, segment_bytes=str(3 << 20))
+        for number in range(4 * RECORDS - 3):
+            await acknowledged(cluster, value_of(number))
+        await trio.sleep(LOOKS_S)
+        copied = segments(cluster)
+        bounds = [(one.base_offset, one.end_offset) for one in replica(cluster, 1).log.all_segments]
+        assert bounds == [(0, 4), (4, 8), (8, 12), (12, 13)]
+        assert replica(cluster, 1).log.local_start_offset == 12
+        assert (await move(cluster, (1, 2))).error_code == 0
+        await moved(cluster, 1, 2)
+        assert [(one.base_offset, one.end_offset) for one in replica(cluster, 2).log.all_segments] == bounds
+        await trio.sleep(FOLLOWER_LOOKS_S)
+        assert replica(cluster, 2).log.local_start_offset == 12
+        assert (await move(cluster, (2,))).error_code == 0
+        await moved(cluster, 2)
+        await trio.sleep(LOOKS_S)
+        assert segments(cluster) == copied
 
 
 async def test_a_follower_keeps_no_more_files_than_its_leader_and_leads_with_what_the_tier_has() -> None:
