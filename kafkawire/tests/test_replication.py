@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 import trio
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 TOPIC = "t"
 NOBODY = -1, -1, -1
+What: TypeAlias = "bytes | Sequence[Record]"  # the value of one record, or the records of a batch
 enforces = pytest.mark.enforces
 
 
@@ -64,20 +65,20 @@ def state(cluster: MemoryCluster, topic: str = TOPIC) -> PartitionState:
 
 
 async def produce(
-    cluster: MemoryCluster, value: bytes, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
+    cluster: MemoryCluster, what: What, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
 ) -> Any:
     """The row of the reply of the leader, or of that broker."""
-    reply = await call(cluster, to or state(cluster).leader, request_of(value, acks=acks, producer=producer), 9)
+    reply = await call(cluster, to or state(cluster).leader, request_of(what, acks=acks, producer=producer), 9)
     return reply.responses[0].partition_responses[0]
 
 
-def request_of(value: bytes, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY) -> ProduceRequest:
-    batch = build_batch([Record(None, value)], producer=producer)
+def request_of(what: What, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY) -> ProduceRequest:
+    batch = build_batch([Record(None, what)] if isinstance(what, bytes) else what, producer=producer)
     data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])
     return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
 
 
-async def acknowledged(cluster: MemoryCluster, value: bytes, producer: tuple[int, int, int] = NOBODY) -> int:
+async def acknowledged(cluster: MemoryCluster, what: What, producer: tuple[int, int, int] = NOBODY) -> int:
     """Its offset, once somebody who leads has acknowledged it; as clients do, until then again."""
     found: list[int] = []
 
@@ -86,7 +87,7 @@ async def acknowledged(cluster: MemoryCluster, value: bytes, producer: tuple[int
         if leader not in cluster.brokers:
             return False
         try:
-            row = await produce(cluster, value, producer=producer, to=leader)
+            row = await produce(cluster, what, producer=producer, to=leader)
         except (EOFError, trio.BrokenResourceError):
             return False
         if row.error_code == 0:
