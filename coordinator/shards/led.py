@@ -138,7 +138,7 @@ class LedShards(Generic[TableT]):
         led = _led(image.topics.get(name), self._options.broker_id)
         for partition, shard in list(self._shards.items()):
             if led.get(partition) != (shard.topic_id, shard.leader_epoch):
-                shard.fail(StateLogMoved(f"{name}-{partition} is not led any more"))
+                shard.fail(StateLogMoved(f"{name}-{partition} is not led any more"))  # nothing more goes to its view
                 self._scopes.pop(partition).cancel()
                 del self._shards[partition]
         for partition, (topic_id, leader_epoch) in led.items():
