@@ -102,9 +102,8 @@ class AbortedTransaction(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """One partition's part of a fetch.
-    As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the first never is.
-    """
+    """One partition's part of a fetch. As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the
+    first never is."""
 
     records: list[FileRange]
     size_bytes: int
@@ -113,6 +112,7 @@ class ReadResult(NamedTuple):
     log_start_offset: int
     aborted: list[AbortedTransaction] | None = None  # that may touch these records; None: for READ_UNCOMMITTED
     begins_segment: bool = False  # whether the first of these records is the first of a segment
+    epoch_starts: Sequence[tuple[int, int]] = ()  # for a replica: which epochs began where, if compaction may hide it
     diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 

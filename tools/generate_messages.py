@@ -81,7 +81,16 @@ class MessagePlan:
     structs: dict[str, StructPlan]
 
 
-OURS = {("fetch", "PartitionData"): [Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18)]}
+OURS = {
+    ("fetch", "EpochStart"): [
+        Row("epoch", "int32", None, False, False, None, 0, 12, 18),
+        Row("start_offset", "int64", None, False, False, None, 0, 12, 18),
+    ],
+    ("fetch", "PartitionData"): [
+        Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18),
+        Row("epoch_starts", "struct", "EpochStart", True, True, OURS_FROM_TAG + 1, None, 12, 18),
+    ],
+}
 
 
 # Reading kio
@@ -184,8 +193,8 @@ def read_message(api: str, kind: Side) -> MessagePlan:
             merge(plan.structs.setdefault(name, StructPlan(name)), rows, version)
     root = kio_class(schema_name_map[api][versions[-1]][kind]).__name__
     for (ours_in, name), rows in OURS.items():
-        if ours_in == api and name in plan.structs:
-            plan.structs[name].rows += rows
+        if ours_in == api:
+            plan.structs.setdefault(name, StructPlan(name)).rows += rows
     plan.structs = {name: plan.structs[name] for name in innermost_first(root, plan.structs)}
     return plan
 

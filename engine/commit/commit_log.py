@@ -21,6 +21,7 @@ from engine.commit.writer import Writer
 from engine.errors import CorruptMessage, StorageError
 from engine.files.disk import Disk
 from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown
 from engine.logs.sparse_index import Stored
@@ -209,11 +210,16 @@ class CommitLog:
             self._written = after
         self.journal.release(retired)
 
-    async def expect_gaps(self, key: PartitionKey, below_offset: int) -> None:
-        """Have it durable that offsets below that one may have gaps. Raises StorageError."""
+    async def expect_gaps(
+        self, key: PartitionKey, end_offset: int, below_offset: int, epochs: Sequence[EpochStart]
+    ) -> None:
+        """Have it durable that offsets below `below_offset` may have gaps, and which epochs began in those behind
+        `end_offset`, where the log ends. Raises StorageError."""
         async with self._checkpointing:
             point = self.points.get(key, PartitionCheckpoint())
-            self.points[key] = point._replace(compacted_to=max(point.compacted_to, below_offset))
+            before = tuple(one for one in point.epochs if one.start_offset < end_offset)
+            compacted_to = max(point.compacted_to, below_offset)
+            self.points[key] = point._replace(compacted_to=compacted_to, epochs=before + tuple(epochs))
             await self.checkpoint_alone()
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
@@ -234,14 +240,14 @@ class CommitLog:
             before = self.points.get(key, PartitionCheckpoint())
             if log.damaged_from is None:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
-                epochs = log.epochs.below(recovery_point)
+                expected = tuple(one for one in before.epochs if one.start_offset >= recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
                 producers_from = min([producers_from, *(one.first_offset for one in log.aborted.active)])
                 self.points[key] = before._replace(
                     recovery_point=recovery_point,
                     log_start_offset=log.start_offset,
                     producers_from=producers_from,
-                    epochs=epochs,
+                    epochs=log.epochs.below(recovery_point) + expected,
                     epochs_to=recovery_point,
                     compacted_to=max(before.compacted_to, log.compacted_to),
                     clean_to=log.clean_to,

@@ -33,9 +33,10 @@ def key_of(partition: TopicPartition) -> PartitionKey:
 class PartitionCheckpoint(NamedTuple):
     """One partition. Below `recovery_point` everything is durable in its segment files; no record below
     `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
-    began where, as far as `epochs_to`. Below `compacted_to` offsets may have gaps; below `clean_to` every record
-    is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between the log start
-    and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier."""
+    began where, as far as `epochs_to`; those behind are the leader's word on gaps of what may be there by now. Below
+    `compacted_to` offsets may have gaps; below `clean_to` every record is the newest of its key there. What lies below
+    `high_watermark` was on all replicas in sync. Between the log start and `local_start_offset` there are no segment
+    files; below `tiered_to` all is in a remote tier."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -52,6 +53,14 @@ class PartitionCheckpoint(NamedTuple):
     def first_local_offset(self) -> int:
         """Which the first segment file has to hold."""
         return max(self.log_start_offset, self.local_start_offset)
+
+    @property
+    def known_epochs(self) -> tuple[EpochStart, ...]:
+        return tuple(one for one in self.epochs if one.start_offset < self.epochs_to)
+
+    @property
+    def expected_epochs(self) -> tuple[EpochStart, ...]:
+        return tuple(one for one in self.epochs if one.start_offset >= self.epochs_to)
 
 
 _OTHERS_OF_VERSION_3 = 2

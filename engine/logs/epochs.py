@@ -1,7 +1,8 @@
 """The leader epochs of a log: which epoch began at which offset (KIP-101; Kafka's LeaderEpochFileCache).
 
 Pure. Rebuilt from the batch headers when a log is opened: an epoch in which nothing was appended is known only while
-the process lives.
+the process lives. What compaction has left does not tell where an epoch began, nor each of them: there a log goes by
+what it knew before, and whoever copies one by what the leader says (`expect`).
 """
 
 from bisect import bisect_right
@@ -26,10 +27,27 @@ class EpochStart(NamedTuple):
 class EpochHistory:
     """Epochs in rising order with the offsets they began at."""
 
-    __slots__ = ("_starts",)
+    __slots__ = ("_expected", "_starts")
 
-    def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
+    def __init__(self, starts: Iterable[EpochStart] = (), expected: Iterable[EpochStart] = ()) -> None:
         self._starts = list(starts)
+        self._expected = tuple(expected)
+
+    def expect(self, starts: Iterable[EpochStart]) -> None:
+        """That is where epochs began of what is about to be appended, with gaps, and is all there is to know of it."""
+        self._expected = tuple(starts)
+
+    def expects(self, starts: Iterable[EpochStart]) -> bool:
+        return self._expected == tuple(starts)
+
+    def follow(self, epoch: int, base_offset: int, end_offset: int) -> None:
+        """A batch of `epoch` begins at `base_offset`, behind what ends at `end_offset`. If there is a gap between, what
+        was expected in it counts: nothing else can tell of an epoch of which nothing, or not the first, is left."""
+        if end_offset < base_offset:
+            for one in self._expected:
+                if end_offset <= one.start_offset <= base_offset and one.epoch <= epoch:
+                    self.note(*one)
+        self.note(epoch, base_offset)
 
     def note(self, epoch: int, start_offset: int) -> None:
         """An append, or a leader, of `epoch` begins at `start_offset`. Only the first note of an epoch counts."""
@@ -41,6 +59,7 @@ class EpochHistory:
 
     def drop_from(self, offset: int) -> None:
         """Nothing was appended at or above `offset`: whoever does may do so in an older epoch (KAFKA-10706)."""
+        self._expected = ()
         while self._starts and self._starts[-1].start_offset >= offset:
             self._starts.pop()
 
@@ -59,7 +78,7 @@ class EpochHistory:
         holding = self.epoch_of(start_offset)
         if holding != NO_EPOCH:
             kept.insert(0, EpochStart(holding, start_offset))
-        return EpochHistory(kept)
+        return EpochHistory(kept, self._expected)
 
     def end_of(self, epoch: int, log_end_offset: int, log_start_offset: int = 0) -> EpochEnd:
         """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows.

@@ -305,7 +305,7 @@ class Log:
             for header in chunk.headers:
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
-                    self.epochs.note(epoch, header.base_offset)
+                    self.epochs.follow(epoch, header.base_offset, active.end_offset)
                 follows = header.base_offset == active.end_offset
                 assert follows or may_follow(header.base_offset, active.end_offset, self.compacted_to)
                 entry = active.add(header)

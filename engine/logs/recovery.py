@@ -92,9 +92,10 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
     log.compacted_to, log.clean_to = checkpoint.compacted_to, checkpoint.clean_to
     if local_start_offset or checkpoint.tiered_to:
         log.tiered_to = checkpoint.tiered_to
-    for one in checkpoint.epochs:
+    for one in checkpoint.known_epochs:
         if one.start_offset < max(log.compacted_to, local_start_offset):  # their first batches may be gone
             log.epochs.note(*one)
+    log.epochs.expect(checkpoint.expected_epochs)
     log.know_cold(last_known.stored.summaries, are_stored=True)
     return log
 
@@ -194,7 +195,7 @@ def _believe(log: Log, segment: Segment, size_bytes: int, next_base: int | None,
         is_sound = last_known.is_clean and summary.end_offset >= checkpoint.recovery_point
     else:
         is_sound = summary.end_offset == next_base and (last_known.is_clean or next_base <= checkpoint.recovery_point)
-    epochs = [one for one in checkpoint.epochs if one.start_offset < summary.end_offset]
+    epochs = [one for one in checkpoint.known_epochs if one.start_offset < summary.end_offset]
     knows_epochs = not summary.size_bytes or (epochs and epochs[-1].epoch == summary.leader_epoch)
     if not is_sound or not knows_epochs:
         return False
@@ -214,7 +215,7 @@ def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, veri
                 stored = file.read_at(at.position, at.header.size_bytes)
                 if len(stored) < at.header.size_bytes or not has_right_crc(memoryview(stored), at.header):
                     return False
-            log.epochs.note(at.header.leader_epoch, at.header.base_offset)
+            log.epochs.follow(at.header.leader_epoch, at.header.base_offset, segment.end_offset)
             entry = segment.add(at.header)
             if entry is not None and entry.offset >= last_known.stored.indexed_to:
                 log.unindexed.append((segment.base_offset, entry))

@@ -3,7 +3,7 @@
 Bytes are not changed, so that the logs of replicas are equal. Where a segment begins is the leader's to say, so that
 segments are equal, too, but for one that began with records that were cut off again. A batch that does not continue the
 log is refused: the two logs part before it, and whoever fetches has to find out where. Where compaction may have left
-gaps they are expected, below an offset that the checkpoint has by then.
+gaps they are expected, below an offset that the checkpoint has by then, with the epochs that began there (RULES K19).
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from engine.commit.appends import Append, Owner, PartitionRound
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
+from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import may_follow
@@ -23,13 +24,23 @@ from engine.replication.fetch_state import FetchState
 
 
 class Replicated(Append):
-    """Batches of a leader, one behind the other; `begins_segment`: the first of them does."""
+    """Batches of a leader, one behind the other; `begins_segment`: the first of them does. `epoch_starts`: what the
+    leader says of epochs there, if it has compacted them."""
 
-    __slots__ = ("batches", "begins_segment", "headers", "markers")
+    __slots__ = ("batches", "begins_segment", "epoch_starts", "headers", "markers")
 
-    def __init__(self, owner: Owner, records: memoryview, role: object, *, begins_segment: bool) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        records: memoryview,
+        role: object,
+        epoch_starts: Sequence[tuple[int, int]],
+        *,
+        begins_segment: bool,
+    ) -> None:
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
+        self.epoch_starts = begun_below(epoch_starts, self.headers[-1].next_offset)
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
@@ -54,9 +65,11 @@ class Follower:
         """Go by this from now on."""
         self.config = config
 
-    def admit(self, owner: Owner, records: memoryview, *, begins_segment: bool) -> Replicated:
+    def admit(
+        self, owner: Owner, records: memoryview, epoch_starts: Sequence[tuple[int, int]], *, begins_segment: bool
+    ) -> Replicated:
         """Whole batches; raises CorruptMessage."""
-        return Replicated(owner, records, self, begins_segment=begins_segment)
+        return Replicated(owner, records, self, epoch_starts, begins_segment=begins_segment)
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """What continues the log goes behind its end; the rest is refused."""
@@ -67,7 +80,7 @@ class Follower:
                 log.producers.turn_away(append.header)
                 append.settle(NotLeaderOrFollower("it was queued under another leader epoch"))
                 continue
-            error = self._why_not(append, end_offset, epoch, log.compacted_to)
+            error = self._why_not(append, end_offset, epoch, log)
             if error is not None:
                 append.settle(error)
                 continue
@@ -85,11 +98,14 @@ class Follower:
         part.must_sync = part.has_marker or self.config.flush_policy is FlushPolicy.SYNC
         return part
 
-    def _why_not(self, append: Replicated, end_offset: int, epoch: int, compacted_to: int) -> EngineError | None:
+    def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
+        expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:
-            if not may_follow(header.base_offset, end_offset, compacted_to):
+            if header.base_offset != end_offset and not (
+                expects_gaps and may_follow(header.base_offset, end_offset, log.compacted_to)
+            ):
                 return OffsetOutOfRange(f"a batch begins at {header.base_offset}, the log ends at {end_offset}")
             if not epoch <= header.leader_epoch <= self.epoch:
                 return CorruptMessage(
@@ -105,6 +121,11 @@ class Follower:
             chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
         for batch, header in zip(append.batches, append.headers, strict=True):
             chunks[-1].add(batch, header)
+
+
+def begun_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:
+    """Those that began below it."""
+    return tuple(EpochStart(*one) for one in epoch_starts if one[1] < offset)
 
 
 def _markers(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> dict[int, Marker]:

@@ -33,12 +33,13 @@ from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
 from engine.logs.checkpoints import key_of
+from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
 from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
-from engine.partitions.follower import Follower, checked
+from engine.partitions.follower import Follower, begun_below, checked
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
@@ -216,25 +217,31 @@ class Partition(Replica):
         """One that the leader has admitted. Raises as `append`."""
         return self._intake.queue(append)
 
-    def replicate(self, records: memoryview, *, begins_segment: bool = False) -> PendingAppend:
+    def replicate(
+        self, records: memoryview, *, begins_segment: bool = False, epoch_starts: Sequence[tuple[int, int]] = ()
+    ) -> PendingAppend:
         """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
 
-        It is settled when it is durable. Raises CorruptMessage; OffsetOutOfRange when it does not continue this log.
+        It is settled when it is durable. Raises CorruptMessage; OffsetOutOfRange when it does not continue this log, or
+        has gaps that were not expected with those epochs.
         """
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
             raise self._why_closed()
-        return self._intake.queue(role.admit(self, records, begins_segment=begins_segment))
+        return self._intake.queue(role.admit(self, records, epoch_starts, begins_segment=begins_segment))
 
-    async def expect_gaps(self, below_offset: int) -> None:
+    async def expect_gaps(self, below_offset: int, epochs: Sequence[EpochStart] = ()) -> None:
         """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError."""
-        await self.log_dir.commit_log.expect_gaps(key_of(self.partition), below_offset)
+        await self.log_dir.commit_log.expect_gaps(key_of(self.partition), self.log.end.offset, below_offset, epochs)
+        self.log.epochs.expect(epochs)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
 
-    async def expect_gaps_in(self, records: memoryview) -> None:
-        """What is to be replicated has gaps, as far as it goes. Raises CorruptMessage, StorageError."""
+    async def expect_gaps_in(self, records: memoryview, epochs: Sequence[tuple[int, int]] = ()) -> None:
+        """The same for those that are in what is to be replicated, if any. Raises CorruptMessage, StorageError."""
         _, headers = checked(records)
-        await self.expect_gaps(headers[-1].next_offset)
+        below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
+        if below_offset - end_offset != sum(one.next_offset - one.base_offset for one in headers):
+            await self.expect_gaps(below_offset, begun_below(epochs, below_offset))
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)

@@ -222,8 +222,25 @@ class AbortedTransaction(MessageStruct):
         self.first_offset = first_offset
 
 
+class EpochStart(MessageStruct):
+    __slots__ = ('epoch', 'start_offset')
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field('epoch', 'int32', 12, 18, default=0),
+        Field('start_offset', 'int64', 12, 18, default=0),
+    )
+
+    def __init__(
+        self,
+        *,
+        epoch: int = 0,
+        start_offset: int = 0,
+    ) -> None:
+        self.epoch = epoch
+        self.start_offset = start_offset
+
+
 class PartitionData(MessageStruct):
-    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment')
+    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment', 'epoch_starts')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('partition_index', 'int32', 4, 18, default=0),
         Field('error_code', 'int16', 4, 18, default=0),
@@ -237,6 +254,7 @@ class PartitionData(MessageStruct):
         Field('preferred_read_replica', 'int32', 11, 18, default=-1),
         Field('records', 'records', 4, 18, nullable=True),
         Field('begins_segment', 'bool', 12, 18, tag=10000, default=False),
+        Field('epoch_starts', 'struct', 12, 18, struct=EpochStart, array=True, nullable=True, tag=10001),
     )
 
     def __init__(
@@ -254,6 +272,7 @@ class PartitionData(MessageStruct):
         preferred_read_replica: int = -1,
         records: Sized | None = None,
         begins_segment: bool = False,
+        epoch_starts: list[EpochStart] | None = None,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -267,6 +286,7 @@ class PartitionData(MessageStruct):
         self.preferred_read_replica = preferred_read_replica
         self.records = records
         self.begins_segment = begins_segment
+        self.epoch_starts = epoch_starts
 
 
 class FetchableTopicResponse(MessageStruct):

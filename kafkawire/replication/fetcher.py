@@ -15,6 +15,7 @@ import trio
 
 from coordinator.errors import CoordinatorError
 from engine.api import OffsetSpec
+from engine.batches.batch import parse_header
 from engine.errors import EngineError, OffsetOutOfRange, StorageError
 from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
 from kafkawire.fetching.sessions import INITIAL_EPOCH
@@ -241,8 +242,11 @@ class Fetcher:
         return []
 
     def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
-        self._count(log, len(answer.records))
-        return log.replicate(answer.records, begins_segment=answer.begins_segment) if answer.records else None
+        records = answer.records
+        self._count(log, len(records))
+        if not records:
+            return None
+        return log.replicate(records, begins_segment=answer.begins_segment, epoch_starts=answer.epoch_starts)
 
     def _count(self, log: Partition, size_bytes: int) -> None:
         self._world.counters.bytes_in += size_bytes
@@ -256,7 +260,7 @@ class Fetcher:
                 if pending is not None:
                     await pending.wait()
             except OffsetOutOfRange:
-                await self._take_with_gaps(log, state, answer)
+                await self._take_otherwise(log, state, answer)
             if log.fetching is state:
                 log.note_leader(action.high_watermark)
                 await log.note_log_start(action.log_start_offset)
@@ -265,9 +269,16 @@ class Fetcher:
         else:
             state.done()
 
-    async def _take_with_gaps(self, log: Partition, state: FetchState, answer: Told) -> None:
-        """The leader has compacted it (RULES K19)."""
-        await log.expect_gaps_in(answer.records)
+    async def _take_otherwise(self, log: Partition, state: FetchState, answer: Told) -> None:
+        """It does not continue this log. The leader's may begin within a batch: so has this one, if it has nothing yet
+        (ReplicaFetcherThread's UnexpectedAppendOffsetException), until it takes over the log start. Or the leader has
+        compacted it (RULES K19)."""
+        first_offset = parse_header(answer.records, 0).base_offset
+        if first_offset < log.log_end_offset:
+            await self._world.store.reset_partition(
+                log.partition, first_offset, expects_unused=True, follows_in=state.epoch
+            )
+        await log.expect_gaps_in(answer.records, answer.epoch_starts)
         if log.fetching is state and (pending := self._replicated(log, answer)) is not None:
             await pending.wait()
 

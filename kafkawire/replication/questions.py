@@ -14,7 +14,7 @@ from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from engine.api import TopicPartition
     from kafkawire.messages.fetch import FetchResponse, PartitionData
@@ -37,11 +37,13 @@ class FetchLimits(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins."""
+    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins.
+    `epoch_starts`: where the leader has compacted, which epochs began where, in the order of both."""
 
     answer: Answer
     records: memoryview
     begins_segment: bool
+    epoch_starts: Sequence[tuple[int, int]] = ()
 
 
 def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
@@ -90,7 +92,8 @@ def _told_of(row: PartitionData) -> Told:
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
     answer = Answer(row.high_watermark, row.log_start_offset, diverging)
-    return Told(answer, whole_batches(memoryview(records)), row.begins_segment)
+    epoch_starts = [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
+    return Told(answer, whole_batches(memoryview(records)), row.begins_segment, epoch_starts)
 
 
 def whole_batches(records: memoryview) -> memoryview:

@@ -1,7 +1,4 @@
-"""Replicas whose logs differ in what the cleaner took, or begin within a batch.
-
-What is marked as not right yet is known to be wrong, step by step: whoever mends it finds the case here.
-"""
+"""Replicas whose logs differ in what the cleaner took, or begin within a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS
 from kafkawire.tests.test_replicated_tier import delete_below
-from kafkawire.tests.test_replication import acknowledged, create, in_sync, kill, log_bytes, produce, state
+from kafkawire.tests.test_replication import acknowledged, create, in_sync, kill, log_bytes, produce, replica, state
 from kafkawire.tests.test_repudiation import led
 
 SETTINGS = {"log_cleaner_backoff_ms": "1000"}
@@ -54,21 +51,22 @@ async def filled_without_the_third(cluster: MemoryCluster) -> None:
     await in_sync(cluster, 1, 2)
 
 
-async def copied_by_the_third(cluster: MemoryCluster, nursery: trio.Nursery) -> None:
+async def copied_by_the_third(cluster: MemoryCluster, nursery: trio.Nursery, *, restarts: bool = False) -> None:
     """What the cleaner leaves on the second; then that is away, and the first comes back."""
     await trio.sleep(CLEANED_AFTER_S)
     await nursery.start(cluster.serve, 3, SETTINGS)
     await in_sync(cluster, 2, 3)
+    if restarts:
+        await kill(cluster, 3)
+        await nursery.start(cluster.serve, 3, SETTINGS)
+        await in_sync(cluster, 2, 3)
     await kill(cluster, 2)
     assert await led(cluster) == 3
     await nursery.start(cluster.serve, 1, SETTINGS)
 
 
-NOT_TOLD = "a replica that copies a compacted log takes the first batch that is left of an epoch for its begin"
-
-
-@pytest.mark.xfail(reason=NOT_TOLD, strict=True)
-async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap(*, restarts: bool) -> None:
     """Of a key it is newer than what was acknowledged, and must not take its place."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await filled_without_the_third(cluster)
@@ -78,12 +76,11 @@ async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap()
         await nursery.start(cluster.serve, 2, SETTINGS)
         assert await led(cluster) == 2
         await put(cluster, b"b", *[0, 1] * 7)
-        await copied_by_the_third(cluster, nursery)
+        await copied_by_the_third(cluster, nursery, restarts=restarts)
         await in_sync(cluster, 1, 3)
         assert values_of(cluster, 1, 2) == values_of(cluster, 3, 2) == [b"a"]
 
 
-@pytest.mark.xfail(reason=NOT_TOLD, strict=True)
 async def test_an_epoch_of_which_nothing_is_left_closes_nobodys_log() -> None:
     """All that the replica has was acknowledged, and the cleaner has taken what is newer than that since."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
@@ -104,7 +101,6 @@ async def test_an_epoch_of_which_nothing_is_left_closes_nobodys_log() -> None:
         assert sorted(state(cluster).isr) == [1, 3]
 
 
-@pytest.mark.xfail(reason="a log cannot begin with a batch whose first records were deleted", strict=True)
 async def test_a_new_replica_of_a_log_that_begins_within_a_batch_is_in_sync_soon() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, BROKERS, retention_ms="-1")
@@ -117,3 +113,24 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_is_in_sync_soon
         await trio.sleep(IN_SYNC_WITHIN_S)
         await acknowledged(cluster, b"more")
         assert sorted(state(cluster).isr) == [*BROKERS]
+        for _ in range(2):
+            assert replica(cluster, 3).log_start_offset == 5
+            assert log_bytes(cluster, 3) == log_bytes(cluster, 1)
+            await kill(cluster, 3)
+            await nursery.start(cluster.serve, 3, {})
+            await in_sync(cluster, *BROKERS)
+
+
+async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacted_is_in_sync_soon() -> None:
+    """Some of what is behind that batch is gone."""
+    async with open_cluster(3, **SETTINGS) as (cluster, nursery):
+        await filled_without_the_third(cluster)
+        await acknowledged(cluster, [*keyed(b"d", 4), *keyed(b"d", 5)])
+        await put(cluster, b"b", *[0, 1] * 7)
+        await trio.sleep(CLEANED_AFTER_S)
+        await delete_below(cluster, 4)
+        await nursery.start(cluster.serve, 3, SETTINGS)
+        await in_sync(cluster, *BROKERS)
+        assert replica(cluster, 3).log_start_offset == 4
+        assert replica(cluster, 3).log.compacted_to
+        assert values_of(cluster, 3, 5) == [b"d"]

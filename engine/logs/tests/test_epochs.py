@@ -69,3 +69,35 @@ def test_what_nothing_was_appended_in_is_dropped() -> None:
     assert known.latest == 2
     known.drop_from(0)
     assert known.latest == -1
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "base_offset", "epoch", "found"),
+    [
+        (10, 10, 3, ((1, 0), (3, 10))),  # no gap
+        (10, 11, 1, ((1, 0),)),
+        (10, 12, 3, ((1, 0), (2, 11), (3, 12))),
+        (10, 16, 5, ((1, 0), (2, 11), (4, 13), (5, 16))),
+        (10, 13, 4, ((1, 0), (2, 11), (4, 13))),
+        (10, 14, 3, ((1, 0), (2, 11), (3, 14))),  # whoever told of the fourth was wrong
+        (11, 20, 9, ((1, 0), (2, 11), (4, 13), (9, 20))),
+        (12, 20, 9, ((1, 0), (4, 13), (9, 20))),
+    ],
+)
+def test_what_was_expected_counts_where_there_is_a_gap(
+    end_offset: int, base_offset: int, epoch: int, found: tuple[tuple[int, int], ...]
+) -> None:
+    known = history((1, 0))
+    known.expect([EpochStart(1, 10), EpochStart(2, 11), EpochStart(4, 13)])
+    known.follow(epoch, base_offset, end_offset)
+    assert known.below(100) == found
+
+
+def test_what_is_expected_ends_with_what_is_dropped_and_not_with_a_moved_start() -> None:
+    told = [EpochStart(2, 11)]
+    known = history((1, 0))
+    known.expect(told)
+    assert known.since(5).expects(told)
+    assert not known.since(5).expects(())
+    known.drop_from(10)
+    assert known.expects(())

@@ -14,6 +14,7 @@ from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
+from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.recovery import LastKnown
 from engine.partitions.opening import Opening, opening_of
 from engine.partitions.partition import Partition
@@ -308,14 +309,57 @@ async def test_a_gap_is_refused_where_none_is_expected() -> None:
         assert follower.log_end_offset == 10
 
 
+async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -> None:
+    """Another leader may have told something else, that was never appended."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, epoch=7)
+        await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
+        await follower.expect_gaps(10, [EpochStart(3, 2)])
+        told, sent = [(2, 1), (4, 3), (5, 8), (6, 9)], memoryview(bytearray(stamped(8, 5, b"b")))
+        with pytest.raises(OffsetOutOfRange):
+            await follower.replicate(sent, epoch_starts=told).wait()
+        await follower.expect_gaps_in(sent, told)
+        checkpoint = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+        assert checkpoint.known_epochs == ((2, 0),)
+        assert checkpoint.expected_epochs == ((2, 1), (4, 3), (5, 8))
+        assert follower.log.epochs.latest == 2, "nothing of it is there yet"
+        await follower.replicate(sent, epoch_starts=told).wait()
+        assert follower.log.epochs.below(100) == ((2, 0), (4, 3), (5, 8))
+
+
+async def test_what_another_leader_told_and_was_never_appended_is_forgotten() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, epoch=7)
+        await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
+        await follower.expect_gaps(10, [EpochStart(3, 2), EpochStart(4, 8)])
+    filesystem.crash()
+    async with running(filesystem) as store:
+        follower = await following(store, epoch=8)
+        assert follower.log.epochs.expects(())
+        sent = stamped(1, 2, b"a") + stamped(2, 5, b"b")
+        await follower.replicate(memoryview(bytearray(sent))).wait()
+    filesystem.crash()
+    async with running(filesystem) as store:
+        follower = await following(store, epoch=9)
+        assert follower.log.epochs.below(100) == ((2, 0), (5, 2)), "there is no gap in which any of it could be right"
+
+
 @pytest.mark.parametrize("seed", range(30))
 async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None:
-    """Several epochs and gaps in one fetch, journaled or not; a gap where a segment begins."""
+    """Several epochs and gaps in one fetch, journaled or not; a gap where a segment begins. Of some epochs the first
+    batches are gone, or all."""
     rng = random.Random(seed)
     filesystem, sent, offset, leader_epoch = MemoryFileSystem(), list[bytes](), 0, 0
+    epochs = EpochHistory()
     for _ in range(30):
-        offset += rng.choice((0, 0, 1, 5))
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            leader_epoch += rng.choice((0, 0, 1, 3))
+            epochs.note(leader_epoch, offset)
+            offset += rng.choice((1, 1, 5))
         leader_epoch += rng.choice((0, 0, 0, 1, 3))
+        epochs.note(leader_epoch, offset)
         sent.append(stamped(offset, leader_epoch, *[rng.randbytes(30)] * rng.randint(1, 3)))
         offset = parse_header(sent[-1]).next_offset
     done = 0
@@ -325,12 +369,17 @@ async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None
             follower = await following(store, config, leader_epoch + life)
             found = await read_all_of(follower)
             assert found == b"".join(sent[:done]), "what was answered is there, and nothing was made up"
-            await follower.expect_gaps(offset)
-            await trio.sleep(rng.choice((0, 5)))
+            assert follower.log.epochs.below(offset) == epochs.below(follower.log_end_offset)
             while done < 7 * (life + 1):
                 some = sent[done : done + rng.randint(1, 5)]
+                records = memoryview(bytearray(b"".join(some)))
+                told = epochs.since(follower.log_end_offset).below(offset)
+                await follower.expect_gaps_in(records, told)
+                await trio.sleep(rng.choice((0, 0, 5, 70)))
+                if rng.random() < 0.1:
+                    break  # crash in between
                 begins_segment = rng.random() < 0.3
-                await follower.replicate(memoryview(bytearray(b"".join(some))), begins_segment=begins_segment).wait()
+                await follower.replicate(records, begins_segment=begins_segment, epoch_starts=told).wait()
                 done += len(some)
             if rng.random() < 0.3:
                 await store.close()

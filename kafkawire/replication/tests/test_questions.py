@@ -7,7 +7,14 @@ from engine.batches.batch import Record, build_batch
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked
 from kafkawire.fetching.link_session import LINK_SESSION_ID
-from kafkawire.messages.fetch import EpochEndOffset, FetchableTopicResponse, FetchResponse, PartitionData, ReplicaState
+from kafkawire.messages.fetch import (
+    EpochEndOffset,
+    EpochStart,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -42,9 +49,17 @@ def test_partitions_of_one_topic_are_asked_for_together() -> None:
     assert (request.session_id, request.session_epoch, request.max_wait_ms) == (LINK_SESSION_ID, 7, 500)
 
 
-def test_where_a_segment_begins_comes_over_the_wire() -> None:
+def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
+    epochs = [EpochStart(epoch=2, start_offset=5), EpochStart(epoch=4, start_offset=9)]
     rows = [
-        PartitionData(partition_index=0, high_watermark=4, log_start_offset=1, records=BATCH, begins_segment=True),
+        PartitionData(
+            partition_index=0,
+            high_watermark=4,
+            log_start_offset=1,
+            records=BATCH,
+            begins_segment=True,
+            epoch_starts=epochs,
+        ),
         PartitionData(partition_index=1, diverging_epoch=EpochEndOffset(epoch=2, end_offset=7)),
         PartitionData(partition_index=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
     ]
@@ -52,7 +67,8 @@ def test_where_a_segment_begins_comes_over_the_wire() -> None:
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
     first, second, third = (one for _, one in told(sent))
     assert (first.answer, bytes(first.records), first.begins_segment) == (Answer(4, 1), BATCH, True)
-    assert (second.answer.diverging, second.begins_segment) == (EpochEnd(2, 7), False)
+    assert first.epoch_starts == [(2, 5), (4, 9)]
+    assert (second.answer.diverging, second.begins_segment, second.epoch_starts) == (EpochEnd(2, 7), False, [])
     assert isinstance(third.answer.error, OffsetOutOfRange)
 
 
