@@ -50,6 +50,12 @@ class ReplicaReader(FetchReader):
         return self._link.as_of_ms == NEVER_MS or super().enough
 
     @property
+    def awaits_tier(self) -> bool:
+        """It asks again, and finds what has come by then: all that its link fetches would wait as well, and leases that
+        it confirms would end."""
+        return False
+
+    @property
     def looks_at_all(self) -> bool:
         """What it says of each counts."""
         return True

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.api import ConfigChange, ConfigOperation
+from engine.api import TopicPartition
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.cold_world import SETTINGS, VALUE_BYTES, is_segment
-from kafkawire.tests.test_cluster import BROKERS, call, until
+from kafkawire.tests.test_cluster import BROKERS, call, leaders, settled, until
+from kafkawire.tests.test_cluster import create as create_of_all
 from kafkawire.tests.test_cluster_admin import create, move, moved
 from kafkawire.tests.test_replication import TOPIC, acknowledged, fetch, in_sync, kill, log_bytes, replica
 from kafkawire.tests.test_repudiation import led
-from tiering.stores.memory import Fault
+from tiering.stores.memory import Fault, Operation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,12 +28,12 @@ LOOKS_S = 10.0  # in which the tier and retention look at each partition several
 
 
 @asynccontextmanager
-async def tiered_cluster() -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
+async def tiered_cluster(**more: str) -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
     cluster = MemoryCluster()
     bucket = cluster.world(1).objects
     for one in BROKERS:
         cluster.world(one).objects = bucket
-    async with open_cluster(3, cluster, **SETTINGS) as opened:
+    async with open_cluster(3, cluster, **SETTINGS, **more) as opened:
         yield opened
 
 
@@ -208,3 +210,26 @@ async def test_a_new_replica_waits_for_a_tier_that_cannot_be_reached() -> None:
         await moved(cluster, 1, 2)
         assert replica(cluster, 2).log.start_offset == 0
         assert log_bytes(cluster, 2).count(value_of(2)) == 1
+
+
+async def test_whoever_copies_what_a_slow_tier_has_goes_on_confirming_leases() -> None:
+    """Its Fetch asks for all that it follows: it is not kept waiting for the tier, however long consumers are."""
+    async with tiered_cluster(remote_fetch_max_wait_ms="20000") as (cluster, _):
+        await create_tiered(cluster, 1)
+        await fill(cluster)
+        assert not await create_of_all(cluster, 1, "warm", 3, 3)
+        await settled(cluster)
+        number = (await leaders(cluster, 1, "warm")).index(1)
+        broker = cluster.brokers[1].broker
+        topic_id = broker.coordinator.image.topics["warm"].topic_id
+        warm = broker.store.replica(TopicPartition(topic_id, "warm", number))
+        bucket = cluster.world(1).objects
+        bucket.fault = lambda operation, key: Fault(wait_s=4.0 if operation is Operation.GET and is_segment(key) else 0)
+        assert (await move(cluster, (1, 2))).error_code == 0
+        confirmed = []
+        for _ in range(100):
+            await trio.sleep(0.1)
+            confirmed.append(warm.is_confirmed)
+        assert all(confirmed[20:])
+        await moved(cluster, 1, 2)
+        assert replica(cluster, 2).log.start_offset == 0
