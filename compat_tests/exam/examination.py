@@ -109,7 +109,7 @@ EXAMINERS = (
     ),
     Examiner(  # what one broker alone cannot bring about, or seldom does
         "named cases",
-        ("pytest", "-q", "-rf", *NAMED_CASES),
+        ("pytest", "-q", "-rf", "-x", *NAMED_CASES),
         FAILED_CASE,
         "python -m pytest {}",
     ),
@@ -119,7 +119,7 @@ EXAMINERS = (
         FAILED_CASE,
         "python -m pytest {}",
     ),
-    Examiner("cases of the connectors", ("pytest", "-q", "-rf", *CONNECTORS), FAILED_CASE, "python -m pytest {}"),
+    Examiner("cases of the connectors", ("pytest", "-q", "-rf", "-x", *CONNECTORS), FAILED_CASE, "python -m pytest {}"),
 )
 
 
