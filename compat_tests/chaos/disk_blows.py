@@ -14,6 +14,7 @@ IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
 LEFT_BYTES: Final = 200_000
 LEAVES_WITHIN_S: Final = 30.0
+TELLS_WITHIN_S: Final = 2.0  # of what happened to its log dir while the disk was full
 LIVES_ON: Final = "a broker lives on without its last log dir"
 OFFLINE: Final = "is offline: [Errno 28]"  # what a broker tells of its log dir then
 
@@ -64,8 +65,8 @@ class DiskBlows(Blows):
         told_before = broker.log_path.read_text()
         self.disks[number].fill(left_bytes)
         self._while_it_lasts()
-        has_left = broker.leaves_within(0.1)
         self.disks[number].empty()
+        has_left = broker.leaves_within(TELLS_WITHIN_S)
         if not has_left and OFFLINE in broker.log_path.read_text()[len(told_before) :]:
             assert broker.leaves_within(LEAVES_WITHIN_S), LIVES_ON
         self.heal()
