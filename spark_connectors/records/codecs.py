@@ -126,8 +126,8 @@ class _Zstandard:
             return None
         try:
             size_bytes = self._package.frame_content_size(data)  # negative: it does not say
-            if (size_bytes if size_bytes >= 0 else _GUESSED_RATIO * len(data)) > _READ_MIN_BYTES:
-                return None
+            if not size_bytes or (size_bytes if size_bytes > 0 else _GUESSED_RATIO * len(data)) > _READ_MIN_BYTES:
+                return None  # of one that says it is empty the package reads no more than that
             if _zstd_frame_end(data, self._package.frame_header_size(data)) != len(data):
                 return None  # of what follows the package tells nothing
             decompressor = self._take()

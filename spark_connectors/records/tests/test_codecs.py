@@ -105,6 +105,14 @@ WRITERS = [
 ]
 
 
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_frame_that_is_empty_may_be_cut_too(writer: zstandard.ZstdCompressor) -> None:
+    whole = writer.compress(b"")
+    assert outcome(WITH, whole, 0) == b""
+    for size_bytes in range(1, len(whole)):
+        assert isinstance(outcome(WITH, whole[:size_bytes], 0), str)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(WRITERS), datas), min_size=1, max_size=2),
     st.integers(0, 1000) | st.integers(0, 300_000),
