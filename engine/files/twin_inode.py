@@ -55,6 +55,8 @@ class Inode:
         self.content = self.durable[: len(self.content)].ljust(len(self.content), b"\0")
 
     def crash(self, loss: Loss) -> None:
+        """The power is cut: what the system was yet to tell of a loss is gone with it."""
+        self.is_loss_told = True
         for operation in loss.survivors(self.unsynced):
             operation.apply_to(self.durable)
         self._taken_off(self.changes)

@@ -5,6 +5,7 @@ import os
 import random
 import resource
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 
@@ -317,6 +318,21 @@ def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> N
     assert twin.content("/a") == b"lost"
     twin.crash()
     assert twin.content("/a") == b""
+
+
+@pytest.mark.parametrize(("has_power", "is_told"), [(True, True), (False, False)])
+def test_what_nobody_was_told_the_next_process_learns_unless_the_power_was_cut(
+    *, has_power: bool, is_told: bool
+) -> None:
+    twin = MemoryFileSystem()
+    file = twin.open("/a", create=True)
+    twin.sync_dir("/")
+    file.write_at([b"lost"], 0)
+    twin.faults.append(Fault("fdatasync", errno.EIO, "/a"))
+    file.begin_sync()
+    twin.end_process() if has_power else twin.crash()
+    with pytest.raises(OSError, match="injected") if is_told else nullcontext():
+        twin.open("/a").fdatasync()
 
 
 def test_a_sync_makes_durable_what_was_written_before_it_began() -> None:

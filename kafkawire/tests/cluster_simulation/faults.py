@@ -220,6 +220,8 @@ class Faults:
             one.lives.rests_s = self._rest_s(rng)
             ends = rng.randrange(3)
             await (one.lives.restart_cleanly() if ends == 0 else one.lives.crash(power_cut=ends == 1))
+            while _has_lost_a_dir(one):  # by an error that the system had not told the life before
+                await one.lives.restart_cleanly()
         return disk.hits > before
 
     # Whom and how long
@@ -241,6 +243,11 @@ class Faults:
         """How long a broker is down: until it is started again at once, or for longer than its session lasts."""
         long_s = self.plan.session_timeout_s
         return rng.choice(((0.01, 0.3), (0.5, 3.0), (long_s, long_s * 1.5)))
+
+
+def _has_lost_a_dir(machine: Machine) -> bool:
+    broker = machine.broker
+    return broker is not None and any(one.offline_reason is not None for one in broker.store.statistics())
 
 
 def _directions(kind: FaultKind, rng: Random) -> list[Direction]:
