@@ -77,7 +77,7 @@ class KeptBatches:
                 gaps_to = header.next_offset
             one.follows, end_offset = end_offset, header.next_offset
         if gaps_to > log.log.compacted_to:
-            await log.expect_gaps(gaps_to)
+            await log.expect_gaps(gaps_to, log.log.epochs.since(log.log_end_offset).below(gaps_to))
 
 
 def _check_ascend(headers: Sequence[BatchHeader]) -> None:

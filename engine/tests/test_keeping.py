@@ -9,7 +9,7 @@ import trio.lowlevel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import Isolation
+from engine.api import EpochEnd, Isolation
 from engine.batches.batch import (
     CONTROL_BIT,
     DELETE_HORIZON_BIT,
@@ -459,3 +459,19 @@ def test_each_offset_has_the_record_that_was_sent(
             assert log.log_end_offset == offset
 
     trio.run(run)
+
+
+async def test_the_epoch_of_a_leader_began_where_it_took_over_though_its_first_batch_left_a_gap() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=1)
+        for _ in range(3):
+            await append(log, b"a")
+        await trio.sleep(70)
+        await open_orders(store, leader_epoch=2)
+        await keep(store, kept(8, b"b"))
+    filesystem.crash()
+    async with running(filesystem) as store:
+        log = await open_orders(store, leader_epoch=3)
+        assert log.end_offset_for_epoch(1) == EpochEnd(1, 3)
+        assert log.end_offset_for_epoch(2) == EpochEnd(2, 9)
