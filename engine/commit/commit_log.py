@@ -7,6 +7,7 @@ the points down; barriers say in the journal what a replay must not undo (RULES 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -29,6 +30,14 @@ from engine.stats import CommitStatistics
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
 CHECKPOINT_PAUSE_S = 1
+
+
+class Gaps(NamedTuple):
+    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends."""
+
+    end_offset: int
+    below_offset: int
+    epochs: tuple[EpochStart, ...] = ()
 
 
 class CommitLog:
@@ -210,17 +219,18 @@ class CommitLog:
             self._written = after
         self.journal.release(retired)
 
-    async def expect_gaps(
-        self, key: PartitionKey, end_offset: int, below_offset: int, epochs: Sequence[EpochStart]
-    ) -> None:
-        """Have it durable that offsets below `below_offset` may have gaps, and which epochs began in those behind
-        `end_offset`, where the log ends. Raises StorageError."""
+    async def expect_gaps(self, key: PartitionKey, gaps: Gaps, is_wanted: Callable[[], bool]) -> bool:
+        """Have it durable that they may be there, if that is wanted still when it is its turn; whether it was. Raises
+        StorageError."""
         async with self._checkpointing:
+            if not is_wanted():
+                return False
             point = self.points.get(key, PartitionCheckpoint())
-            before = tuple(one for one in point.epochs if one.start_offset < end_offset)
-            compacted_to = max(point.compacted_to, below_offset)
-            self.points[key] = point._replace(compacted_to=compacted_to, epochs=before + tuple(epochs))
+            before = tuple(one for one in point.epochs if one.start_offset < gaps.end_offset)
+            compacted_to = max(point.compacted_to, gaps.below_offset)
+            self.points[key] = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs)
             await self.checkpoint_alone()
+            return True
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""

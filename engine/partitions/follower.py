@@ -103,10 +103,13 @@ class Follower:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
         expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:
-            if header.base_offset != end_offset and not (
-                expects_gaps and may_follow(header.base_offset, end_offset, log.compacted_to)
-            ):
-                return OffsetOutOfRange(f"a batch begins at {header.base_offset}, the log ends at {end_offset}")
+            is_whole = header.base_offset == end_offset and header.record_count == header.last_offset_delta + 1
+            may_be_thin = expects_gaps and header.next_offset <= log.compacted_to
+            if not is_whole and not (may_be_thin and may_follow(header.base_offset, end_offset, log.compacted_to)):
+                return OffsetOutOfRange(
+                    f"a batch of {header.record_count} records from {header.base_offset} to {header.next_offset} does "
+                    f"not continue a log that ends at {end_offset}, and may have gaps below {log.compacted_to}"
+                )
             if not epoch <= header.leader_epoch <= self.epoch:
                 return CorruptMessage(
                     f"leader epoch {header.leader_epoch} of a batch is not from {epoch} to {self.epoch}"

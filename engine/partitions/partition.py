@@ -27,6 +27,7 @@ from engine.api import (
     TopicPartition,
 )
 from engine.commit.appends import Append, PartitionRound
+from engine.commit.commit_log import Gaps
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
 from engine.errors import EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
@@ -231,16 +232,21 @@ class Partition(Replica):
         return self._intake.queue(role.admit(self, records, epoch_starts, begins_segment=begins_segment))
 
     async def expect_gaps(self, below_offset: int, epochs: Sequence[EpochStart] = ()) -> None:
-        """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError."""
-        await self.log_dir.commit_log.expect_gaps(key_of(self.partition), self.log.end.offset, below_offset, epochs)
+        """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError, and
+        NotLeaderOrFollower for what another role was told."""
+        role, key, gaps = self._role, key_of(self.partition), Gaps(self.log.end.offset, below_offset, tuple(epochs))
+        is_noted = await self.log_dir.commit_log.expect_gaps(key, gaps, lambda: self._role is role)
+        if not is_noted or self._role is not role:
+            raise NotLeaderOrFollower("another leader epoch began before its gaps were noted")
         self.log.epochs.expect(epochs)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
 
     async def expect_gaps_in(self, records: memoryview, epochs: Sequence[tuple[int, int]] = ()) -> None:
-        """The same for those that are in what is to be replicated, if any. Raises CorruptMessage, StorageError."""
+        """The same for those that are in what is to be replicated, between batches or within them, if any. Raises
+        CorruptMessage, and as `expect_gaps` does."""
         _, headers = checked(records)
         below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
-        if below_offset - end_offset != sum(one.next_offset - one.base_offset for one in headers):
+        if below_offset - end_offset != sum(one.record_count for one in headers):
             await self.expect_gaps(below_offset, begun_below(epochs, below_offset))
 
     def ended(self, marker: Marker) -> None:
@@ -283,9 +289,13 @@ class Partition(Replica):
         return self.log.start_offset
 
     async def note_log_start(self, offset: int) -> None:
-        """The leader's: retention is its to decide (RULES K20). As far as the high watermark; raises StorageError."""
-        before_offset = min(offset, self.progress.high_watermark.offset)
+        """The leader's: retention is its to decide (RULES K20). As far as all of it is here, and the leader has told
+        that it counts, though that is within a batch. Raises StorageError."""
+        role, progress = self._role, self.progress
+        told = role.leader_high_watermark if isinstance(role, Follower) else 0
+        before_offset = min(offset, max(told, progress.high_watermark.offset), progress.durable.offset)
         if before_offset > self.log.start_offset:
+            progress.reach(before_offset)
             await move_log_starts(self.log_dir, [Move(self, before_offset)])
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:

@@ -84,6 +84,16 @@ class Reads:
             begins_segment=found is not None and not found.position,
         )
 
+    def with_epochs(self, offset: int, found: ReadResult) -> ReadResult:
+        """With the leader epochs that began in what was found from `offset` on; perhaps some more."""
+        if not found.size_bytes:
+            return found
+        segment, behind = self._log.segment_of(offset), None
+        if segment.index is not None and not segment.is_cold:
+            behind = segment.index.offset_behind(found.records[0].position + found.size_bytes)
+        below_offset = segment.end_offset if behind is None else behind
+        return found._replace(epoch_starts=self._log.epochs.since(offset).below(below_offset))
+
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
         """What a socket can be given: of a cold segment, the files in which its parts are."""
         if offset >= self._log.local_start_offset:

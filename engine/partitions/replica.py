@@ -144,9 +144,7 @@ class Replica(Availability):
         self.check_led()
         limit, isolation = self.progress.written, Isolation.READ_UNCOMMITTED
         found = self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
-        if not found.size_bytes or offset >= (log := self.log).compacted_to:
-            return found
-        return found._replace(epoch_starts=log.epochs.since(offset).below(log.segment_of(offset).end_offset))
+        return found if offset >= self.log.compacted_to else self._reads.with_epochs(offset, found)
 
     async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
         self.check_led()

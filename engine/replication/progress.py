@@ -125,6 +125,10 @@ class Progress:
         """What the leader says, as far as this replica has it (UnifiedLog.updateHighWatermark). Whether it moved."""
         return self._move(self._position_at(min(leader_high_watermark, self.durable.offset)))
 
+    def reach(self, offset: int) -> bool:
+        """All below it counts, even if it lies within a batch. Whether that is more than was known."""
+        return self._move(self._position_at(offset)._replace(offset=offset))
+
     # The high watermark
 
     def _advance(self) -> bool:

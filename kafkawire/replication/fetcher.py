@@ -254,33 +254,45 @@ class Fetcher:
 
     async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:
         """Once it is durable the leader's word counts, and the next question may be asked."""
-        log, state, action, answer, pending = taken
         try:
-            try:
-                if pending is not None:
-                    await pending.wait()
-            except OffsetOutOfRange:
-                await self._take_otherwise(log, state, answer)
-            if log.fetching is state:
-                log.note_leader(action.high_watermark)
-                await log.note_log_start(action.log_start_offset)
+            await self._taken_over(taken)
+        except OffsetOutOfRange:
+            nursery.start_soon(self._take_otherwise, taken)
         except EngineError as error:
-            nursery.start_soon(self._refused, log, state, error)
+            nursery.start_soon(self._refused, taken.log, taken.state, error)
+        else:
+            taken.state.done()
+
+    async def _taken_over(self, taken: _Taken) -> None:
+        log, action = taken.log, taken.action
+        if taken.pending is not None:
+            await taken.pending.wait()
+        if log.fetching is taken.state:
+            log.note_leader(action.high_watermark)
+            await log.note_log_start(action.log_start_offset)
+
+    async def _take_otherwise(self, taken: _Taken) -> None:
+        """It does not continue the log as it is."""
+        log, state = taken.log, taken.state
+        try:
+            if log.fetching is state:
+                await self._make_way(log, state, taken.told)
+            if log.fetching is state:
+                await self._taken_over(taken._replace(pending=self._replicated(log, taken.told)))
+        except EngineError as error:
+            await self._refused(log, state, error)
         else:
             state.done()
+            self._has_news.set()
 
-    async def _take_otherwise(self, log: Partition, state: FetchState, answer: Told) -> None:
-        """It does not continue this log. The leader's may begin within a batch: so has this one, if it has nothing yet
-        (ReplicaFetcherThread's UnexpectedAppendOffsetException), until it takes over the log start. Or the leader has
-        compacted it (RULES K19)."""
-        first_offset = parse_header(answer.records, 0).base_offset
+    async def _make_way(self, log: Partition, state: FetchState, answer: Told) -> None:
+        """The leader's log may begin within a batch: so has this one, if it has nothing yet (ReplicaFetcherThread's
+        UnexpectedAppendOffsetException), until it takes over the log start. Or it is compacted (RULES K19)."""
+        first_offset, store = parse_header(answer.records, 0).base_offset, self._world.store
         if first_offset < log.log_end_offset:
-            await self._world.store.reset_partition(
-                log.partition, first_offset, expects_unused=True, follows_in=state.epoch
-            )
-        await log.expect_gaps_in(answer.records, answer.epoch_starts)
-        if log.fetching is state and (pending := self._replicated(log, answer)) is not None:
-            await pending.wait()
+            await store.reset_partition(log.partition, first_offset, expects_unused=True, follows_in=state.epoch)
+        if log.fetching is state:
+            await log.expect_gaps_in(answer.records, answer.epoch_starts)
 
     async def _refused(self, log: Partition, state: FetchState, error: EngineError) -> None:
         """By this broker: it is asked for again in a while."""

@@ -134,3 +134,23 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacte
         assert replica(cluster, 3).log_start_offset == 4
         assert replica(cluster, 3).log.compacted_to
         assert values_of(cluster, 3, 5) == [b"d"]
+
+
+async def test_what_a_replica_has_copied_of_batches_that_lack_records_is_sound_when_it_starts_again() -> None:
+    """Between them there are no gaps."""
+    async with open_cluster(3, **SETTINGS) as (cluster, nursery):
+        await create(cluster, BROKERS, **COMPACTED)
+        await in_sync(cluster, *BROKERS)
+        await kill(cluster, 3)
+        for key in range(9):
+            await acknowledged(cluster, [Record(b"of all", b"v", 1), *keyed(b"v", key)])
+        await in_sync(cluster, 1, 2)
+        await trio.sleep(CLEANED_AFTER_S)
+        await nursery.start(cluster.serve, 3, SETTINGS)
+        await in_sync(cluster, *BROKERS)
+        end_offset = replica(cluster, 3).log_end_offset
+        await kill(cluster, 3)
+        cluster.world(3).filesystem.crash()
+        await nursery.start(cluster.serve, 3, SETTINGS)
+        await in_sync(cluster, *BROKERS)
+        assert (replica(cluster, 3).log_end_offset, replica(cluster, 3).log.damaged_from) == (end_offset, None)

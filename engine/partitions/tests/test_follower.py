@@ -10,6 +10,7 @@ import trio.testing
 from engine.api import AbortedTransaction, Following, Isolation, Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
 from engine.batches.markers import build_marker
+from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
@@ -33,6 +34,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
+from engine.tests.test_keeping import kept
 
 SMALL = LogConfig(segment_size_bytes=400)
 NOBODY = -1, -1, -1
@@ -326,6 +328,69 @@ async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -
         assert follower.log.epochs.latest == 2, "nothing of it is there yet"
         await follower.replicate(sent, epoch_starts=told).wait()
         assert follower.log.epochs.below(100) == ((2, 0), (4, 3), (5, 8))
+
+
+@pytest.mark.parametrize("record_count", [0, 1, 2])
+async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_some_may(record_count: int) -> None:
+    """As compaction leaves it: there is no gap before or behind it."""
+    filesystem, thin = MemoryFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
+    stamp(memoryview(thin), 1, 1)
+    sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), [(1, 0)]
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig(), 7)
+        with pytest.raises(OffsetOutOfRange):
+            await follower.replicate(memoryview(bytearray(sent)), epoch_starts=told).wait()
+        await follower.expect_gaps_in(memoryview(sent), told)
+        await follower.replicate(memoryview(bytearray(sent)), epoch_starts=told).wait()
+    filesystem.crash()
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig(), 8)
+        assert (follower.log_end_offset, follower.log.damaged_from) == (5, None)
+
+
+async def test_gaps_that_an_earlier_leader_told_of_are_not_noted_any_more() -> None:
+    async with running(MemoryFileSystem()) as store, trio.open_nursery() as nursery:
+        follower = await following(store, epoch=7)
+        commit_log, refused = follower.log_dir.commit_log, trio.Event()
+
+        async def expect() -> None:
+            with pytest.raises(NotLeaderOrFollower):
+                await follower.expect_gaps(10, [EpochStart(3, 2)])
+            refused.set()
+
+        async with commit_log.between_checkpoints():
+            nursery.start_soon(expect)
+            await trio.testing.wait_all_tasks_blocked()
+            await following(store, epoch=8)
+            await follower_expects(commit_log, follower)
+        await refused.wait()
+        await follower_expects(commit_log, follower)
+
+
+async def follower_expects(commit_log: CommitLog, follower: Partition) -> None:
+    """Nothing."""
+    point = commit_log.points.get(key_of(ORDERS), PartitionCheckpoint())
+    assert (point.compacted_to, point.expected_epochs) == (0, ())
+    assert follower.log.epochs.expects(())
+
+
+async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_counts() -> None:
+    """Else it would be in sync without, and lead."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store)
+        await follower.replicate(memoryview(bytearray(stamped(0, 0, *[b"v"] * 10)))).wait()
+        follower.note_leader(5)
+        for told in (7, 3):
+            await follower.note_log_start(told)
+            assert (follower.log_start_offset, follower.high_watermark) == (5, 5)
+    filesystem.crash()
+    async with running(filesystem) as store:
+        [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, others(1, 2))])
+        assert isinstance(leader, Partition)
+        assert (leader.log_start_offset, leader.high_watermark, leader.log_end_offset) == (5, 5, 10)
+        leader.progress.note_replica(2, 10)
+        assert leader.high_watermark == 10
 
 
 async def test_what_another_leader_told_and_was_never_appended_is_forgotten() -> None:
