@@ -37,7 +37,7 @@ class Gaps(NamedTuple):
 
     end_offset: int
     below_offset: int
-    epochs: tuple[EpochStart, ...] = ()
+    epochs: tuple[EpochStart, ...]
 
 
 class CommitLog:

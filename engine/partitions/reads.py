@@ -19,6 +19,7 @@ from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfR
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
+from engine.logs.segment import Segment
 from engine.reading.reader import NOT_FOUND, LogReader
 from engine.reading.search import find_records
 from engine.replication.epoch_checks import diverging_end
@@ -88,10 +89,8 @@ class Reads:
         """With the leader epochs that began in what was found from `offset` on; perhaps some more."""
         if not found.size_bytes:
             return found
-        segment, behind = self._log.segment_of(offset), None
-        if segment.index is not None and not segment.is_cold:
-            behind = segment.index.offset_behind(found.records[0].position + found.size_bytes)
-        below_offset = segment.end_offset if behind is None else behind
+        segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
+        below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
         return found._replace(epoch_starts=self._log.epochs.since(offset).below(below_offset))
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
@@ -104,8 +103,7 @@ class Reads:
         """Those that touch what was found from `offset` on; perhaps more, as far as the next entry of the index of its
         segment (LogSegment.fetchUpperBoundOffset). Raises NotLoaded."""
         segment = self._log.segment_of(offset)
-        behind = None if segment.index is None else segment.index.offset_behind(found.position + found.size_bytes)
-        to_offset = min(limit.offset, segment.end_offset if behind is None else behind)
+        to_offset = min(limit.offset, _offset_behind(segment, found.position + found.size_bytes))
         return self._log.aborted.overlapping(segment.base_offset, offset, to_offset)
 
     def _check_readable(self, offset: int) -> None:
@@ -175,3 +173,9 @@ class Reads:
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         limit = self._limit(Isolation.READ_COMMITTED)
         return await find_records(self._log_dir.index, self._reader, wanted, offset, count_max, limit)
+
+
+def _offset_behind(segment: Segment, position: int) -> int:
+    """The first offset known to lie behind that position; where the segment ends, if none is."""
+    behind = None if segment.index is None else segment.index.offset_behind(position)
+    return segment.end_offset if behind is None else behind

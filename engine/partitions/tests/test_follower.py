@@ -362,13 +362,13 @@ async def test_gaps_that_an_earlier_leader_told_of_are_not_noted_any_more() -> N
             nursery.start_soon(expect)
             await trio.testing.wait_all_tasks_blocked()
             await following(store, epoch=8)
-            await follower_expects(commit_log, follower)
+            await expects_nothing(commit_log, follower)
         await refused.wait()
-        await follower_expects(commit_log, follower)
+        await expects_nothing(commit_log, follower)
 
 
-async def follower_expects(commit_log: CommitLog, follower: Partition) -> None:
-    """Nothing."""
+async def expects_nothing(commit_log: CommitLog, follower: Partition) -> None:
+    """Neither a start nor the process as it is."""
     point = commit_log.points.get(key_of(ORDERS), PartitionCheckpoint())
     assert (point.compacted_to, point.expected_epochs) == (0, ())
     assert follower.log.epochs.expects(())
