@@ -52,6 +52,7 @@ NAMED_CASES = (
     "engine/commit/tests/test_group_committer.py",
     "engine/partitions/tests/test_follower.py",
     "engine/partitions/tests/test_joining.py",
+    "engine/partitions/tests/test_lease.py",
     "engine/partitions/tests/test_replica.py",
     "engine/replication/tests/test_standing.py",
     "kafkawire/replication/tests/test_fetcher.py",

@@ -148,8 +148,11 @@ class Leader:
     def _check_in_sync(self, replicas: Replicas) -> None:
         """min.insync.replicas counts up to the number of replicas (KIP-966)."""
         if not replicas.is_enough:
-            partition = f"{self._partition.topic}-{self._partition.partition}"
-            raise NotEnoughReplicas(f"{partition} has fewer replicas in sync than min.insync.replicas")
+            raise NotEnoughReplicas(f"{self._name} has fewer replicas in sync than min.insync.replicas")
+
+    @property
+    def _name(self) -> str:
+        return f"{self._partition.topic}-{self._partition.partition}"
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """Those that go to the log, behind its end; the others are refused, or wait for their originals."""
@@ -196,12 +199,20 @@ class Leader:
                 append.check(log.producers)
             original = log.producers.check(append.header)
         except EngineError as error:
-            append.settle(error)
+            self._refuse(append, error, log.producers)
             return False
         if original is None:
             return True
         self._is_there(append, _result_of_duplicate(original, log.start_offset))
         return False
+
+    def _refuse(self, append: Append, error: EngineError, producers: ProducerTable) -> None:
+        """By what this log says, which is asked after that was looked up: in the log of a successor its transaction may
+        be another one, and what seems to be missing be there (RULES K24). Clients give up what they are told here."""
+        if self.lease is not None and not self.lease.is_confirmed:
+            producers.turn_away(append.header)
+            error = NotLeaderOrFollower(f"another broker may lead {self._name} by now; here {error}")
+        append.settle(error)
 
     def _is_there(self, append: Append, result: AppendResult) -> None:
         """It is answered as the one that is in the log."""

@@ -1,17 +1,30 @@
 """What a leader may answer, and take alone, by what its followers have shown."""
 
-import pytest
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-from engine.api import Leadership
-from engine.errors import NotLeaderOrFollower
+import pytest
+import trio.testing
+
+from engine.api import FIRST_PROTOCOL, Leadership, Marker, Outcome, PendingAppend
+from engine.batches.batch import Record, build_batch
+from engine.errors import (
+    EngineError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotLeaderOrFollower,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
+from engine.partitions.tests.test_joining import Asked, outcome_of, send
 from engine.replication.confirmations import LEASE_MS
 from engine.roles import Confirming, Others
 from engine.store import SegmentStore
-from engine.tests.helpers import ORDERS, batch, running
+from engine.tests.helpers import NOW_MS, ORDERS, batch, running
 
 
 class Clock:
@@ -86,3 +99,115 @@ async def test_acks_of_a_leader_alone_need_a_successor_that_was_heard_of(*, acce
         end_offset = log.log_end_offset
         log.fetched_by(2, 0, leader_epoch=1, offset=end_offset, last_epoch=1, as_of_ms=clock.now_ms)
         await log.append(memoryview(batch(b"x")), acks=1).wait()
+
+
+class Followed:
+    """A leader in epoch 1 and its one follower, which has all there is and shows that it knows of no other leader, as
+    often as the test says."""
+
+    def __init__(self, log: Partition, clock: Clock) -> None:
+        self.log = log
+        self._clock = clock
+
+    async def fetch(self) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        offset, now_ms = self.log.log_end_offset, self._clock.now_ms
+        self.log.fetched_by(2, 0, leader_epoch=1, offset=offset, last_epoch=1 if offset else -1, as_of_ms=now_ms)
+
+    def stand_still(self) -> None:
+        self._clock.now_ms += LEASE_MS
+
+    async def taken(self, pending: PendingAppend) -> int:
+        await self.fetch()
+        return (await pending.wait()).base_offset
+
+    def plain(self, epoch: int, sequence: int) -> PendingAppend:
+        records = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, epoch, sequence))
+        return self.log.append(memoryview(records), acks=-1)
+
+    def end(self, epoch: int = 0, coordinator_epoch: int = 0) -> PendingAppend:
+        return self.log.end_transaction(Marker(7, epoch, coordinator_epoch, Outcome.ABORT, FIRST_PROTOCOL))
+
+    async def begin(self) -> Asked:
+        """A transaction of producer 7, with sequence 0."""
+        asked = Asked(FIRST_PROTOCOL)
+        pending = send(self.log, asked, (7, 0, 0))
+        asked.permits[0].settle()
+        await self.taken(pending)
+        return asked
+
+
+@asynccontextmanager
+async def followed() -> AsyncIterator[Followed]:
+    clock = Clock()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        clock.now_ms += LEASE_MS
+        yield Followed(log, clock)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_the_end_that_a_successor_wrote_before_refuses_nothing_of_the_next_transaction(*, is_over: bool) -> None:
+    """The marker was on its way when the leader was stopped. Its successor was asked again and ended the transaction,
+    the producer began the next one, and did not know either who leads: its batch comes to a log in which the old one is
+    open, so that it asks for no permission, and the old marker comes, too."""
+    async with followed() as leader:
+        asked = await leader.begin()
+        if is_over:
+            leader.stand_still()
+        ending, following = leader.end(), send(leader.log, asked, (7, 0, 1))
+        assert isinstance(await outcome_of(following), NotLeaderOrFollower if is_over else InvalidTxnState)
+        assert len(asked.permits) == 1
+        await leader.taken(ending)
+        again = send(leader.log, asked, (7, 0, 1))
+        asked.permits[1].settle()
+        assert await leader.taken(again) == 2, "nobody has succeeded it"
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        (lambda leader: leader.plain(1, 5), OutOfOrderSequence),
+        (lambda leader: leader.plain(0, 0), InvalidProducerEpoch),
+        (lambda leader: leader.end(1, coordinator_epoch=2), TransactionCoordinatorFenced),
+    ],
+)
+async def test_who_may_have_been_succeeded_refuses_nothing_by_what_is_known_of_producers_here(
+    refused: Callable[[Followed], PendingAppend], error: type[EngineError], *, is_over: bool
+) -> None:
+    async with followed() as leader:
+        await leader.taken(leader.end(1, coordinator_epoch=3))
+        await leader.taken(leader.plain(1, 0))
+        if is_over:
+            leader.stand_still()
+        outcome = await outcome_of(refused(leader))
+        assert isinstance(outcome, NotLeaderOrFollower if is_over else error)
+        await leader.fetch()
+        assert isinstance(await outcome_of(refused(leader)), error)
+
+
+async def test_what_is_refused_for_now_is_waited_for_by_what_is_behind_it() -> None:
+    """Or that would pass for the beginning of its producer (KAFKA-14359)."""
+    async with followed() as leader:
+        asked = Asked(FIRST_PROTOCOL)
+        first = send(leader.log, asked, (7, 0, 0))
+        ending = leader.end()
+        await trio.testing.wait_all_tasks_blocked()
+        leader.log.log.producers.expire(2**62)
+        asked.permits[0].settle()
+        assert isinstance(await outcome_of(first), NotLeaderOrFollower)
+        await leader.taken(ending)
+        second = send(leader.log, asked, (7, 0, 1))
+        asked.permits[1].settle()
+        assert isinstance(await outcome_of(second), OutOfOrderSequence)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_a_duplicate_needs_no_lease(*, is_over: bool) -> None:
+    """What all in sync have, a successor has."""
+    async with followed() as leader:
+        await leader.taken(leader.plain(0, 0))
+        if is_over:
+            leader.stand_still()
+        assert await outcome_of(leader.plain(0, 0)) == 0
