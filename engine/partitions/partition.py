@@ -252,15 +252,6 @@ class Partition(Replica):
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)
 
-    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
-        if self._closed is not None:
-            raise self._closed()
-        return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
-
-    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
-        self.check_open()
-        return await self._reads.load(offset, max_size_bytes, isolation)
-
     def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
         self.check_open()
         if spec == OffsetSpec.LATEST:

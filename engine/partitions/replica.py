@@ -7,7 +7,7 @@ for those that read.
 from collections.abc import Callable
 
 from engine.api import NO_OFFSET, Isolation, ReadResult
-from engine.errors import NotLeaderOrFollower, OffsetNotAvailable
+from engine.errors import EngineError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
@@ -139,6 +139,30 @@ class Replica(Availability):
         """By broker id; none if this is the only replica. Raises why it is not led here."""
         replicas = self.replicas
         return {} if replicas is None else replicas.lags(self._lag_clock_ms())
+
+    def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
+        """See `engine.api.PartitionLog`, as `load`."""
+        if self._closed is not None:
+            raise self._closed()
+        try:
+            return self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one)
+        except OffsetOutOfRange as error:
+            raise self._not_there(offset, error) from None
+
+    async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
+        self.check_open()
+        try:
+            return await self._reads.load(offset, max_size_bytes, isolation)
+        except OffsetOutOfRange as error:
+            raise self._not_there(offset, error) from None
+
+    def _not_there(self, offset: int, error: OffsetOutOfRange) -> EngineError:
+        """Readers begin anew when they are told that. What lies behind the end of the log a successor may have; what is
+        gone from its start has gone wherever it is led (RULES K24)."""
+        if offset <= self.log.end.offset or self.is_confirmed:
+            return error
+        name = f"{self.partition.topic}-{self.partition.partition}"
+        return NotLeaderOrFollower(f"another broker may lead {name} by now; here {error}")
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         self.check_led()

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 import pytest
 import trio.testing
 
-from engine.api import FIRST_PROTOCOL, Leadership, Marker, Outcome, PendingAppend
+from engine.api import FIRST_PROTOCOL, Isolation, Leadership, Marker, Outcome, PendingAppend
 from engine.batches.batch import Record, build_batch
 from engine.errors import (
     EngineError,
     InvalidProducerEpoch,
     InvalidTxnState,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
@@ -211,3 +212,23 @@ async def test_a_duplicate_needs_no_lease(*, is_over: bool) -> None:
         if is_over:
             leader.stand_still()
         assert await outcome_of(leader.plain(0, 0)) == 0
+
+
+async def test_who_may_have_been_succeeded_tells_no_reader_that_there_is_nothing_so_far_on() -> None:
+    """Who has read on in the log of a successor would begin anew."""
+    async with followed() as leader:
+        await leader.taken(leader.plain(0, 0))
+        log = leader.log
+
+        async def is_told(error: type[EngineError], offset: int) -> None:
+            with pytest.raises(error):
+                log.read(offset, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+            with pytest.raises(error):
+                await log.load(offset, 1000)
+
+        await is_told(OffsetOutOfRange, 2)
+        leader.stand_still()
+        await is_told(NotLeaderOrFollower, 2)
+        await is_told(OffsetOutOfRange, -1)
+        await leader.fetch()
+        await is_told(OffsetOutOfRange, 2)
