@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from compat_tests.spark.churn import KEPT, SHED, TIERED, Churn, broker_of
-from compat_tests.spark.queries import OURS, STOCK, await_end, sealed_files
+from compat_tests.spark.queries import OURS, STOCK, run_to_end, sealed_files
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Campaign:
         stream = self._spark.readStream.format(OURS).options(**options)
         frame = stream.options(subscribe=TIERED, maxOffsetsPerTrigger="5000").load().selectExpr(*_ROW)
         sink = frame.writeStream.format("parquet").option("path", self._output)
-        await_end(sink.option("checkpointLocation", self._checkpoint).trigger(availableNow=True).start(), ENDS_WITHIN_S)
+        run_to_end(sink.option("checkpointLocation", self._checkpoint), ENDS_WITHIN_S)
 
     def _stock(self, options: Mapping[str, str]) -> DataFrame:
         return self._spark.read.format(STOCK).options(**self._to(), **options).load()

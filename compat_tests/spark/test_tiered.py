@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.harness.target import TARGET
-from compat_tests.spark.queries import OURS, STOCK, Connector, await_end
+from compat_tests.spark.queries import OURS, STOCK, Connector, patiently, run_to_end
 from compat_tests.tiering.brokers import tiered_target
 from compat_tests.tiering.traffic import SEED, THREADS, WITHIN_S, Record, Seen, Traffic
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
 CHOICE = random.Random(SEED)
@@ -73,6 +73,10 @@ def killed(traffic: Traffic) -> Iterator[None]:
         killing.result()
 
 
+def loaded(source: DataFrameReader, traffic: Traffic) -> Seen:
+    return seen_in(source.load(), traffic)
+
+
 def seen_in(frame: DataFrame, traffic: Traffic) -> Seen:
     """Its rows in the order of their offsets: of tasks none is first."""
     seen = Seen(traffic.history)
@@ -96,7 +100,7 @@ def test_batches(connectors: list[Connector], traffic: Traffic) -> None:
     for source in sources * QUERIES:
         least = traffic.stable_ends()
         with killed(traffic):
-            batches.append((least, seen_in(source.load(), traffic)))
+            batches.append((least, patiently(loaded, source, traffic)))
     traffic.complete()
     for source in sources:
         seen_in(source.load(), traffic).check()
@@ -114,15 +118,15 @@ def test_available_now(spark: SparkSession, connectors: list[Connector], traffic
     sinks = [copies(frame, output) for frame, output in zip(frames, outputs, strict=True)]
     for sink in sinks * QUERIES:
         with killed(traffic):
-            await_end(sink.start(), WITHIN_S)
+            run_to_end(sink, WITHIN_S)
     traffic.complete()
     seen_in(connectors[0].reader(traffic.broker, subscribe=traffic.topic, **OPTIONS).load(), traffic).check()
     for sink, frame, output in zip(sinks, frames, outputs, strict=True):
-        await_end(sink.start(), WITHIN_S)
+        run_to_end(sink, WITHIN_S)
         seen_in(spark.read.schema(frame.schema).parquet(str(output)), traffic).check()
 
 
 def copies(frame: DataFrame, output: Path) -> DataStreamWriter:
     """What there is, whenever it is started."""
     sink = frame.writeStream.format("parquet").option("path", str(output))
-    return sink.option("checkpointLocation", f"{output}-checkpoint").trigger(availableNow=True)
+    return sink.option("checkpointLocation", f"{output}-checkpoint")
