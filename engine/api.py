@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
+from engine.compacted import NOT_COMPACTED as NOT_COMPACTED
+from engine.compacted import Compacted as Compacted
 from engine.errors import EngineError
 from engine.roles import Following as Following
 from engine.roles import Leadership as Leadership
 from engine.roles import Role as Role
 from engine.roles import TopicPartition as TopicPartition
 
-NO_TIMESTAMP_MS = -1
+NO_TIMESTAMP_MS = NO_OFFSET = NO_EPOCH = -1
 HEADER_OVERHEAD_BYTES = 32
-NO_OFFSET = -1
-NO_EPOCH = -1
 FIRST_PROTOCOL, SECOND_PROTOCOL = 0, 2  # of transactions, as Kafka's transaction.version numbers them
 
 
@@ -112,7 +112,7 @@ class ReadResult(NamedTuple):
     log_start_offset: int
     aborted: list[AbortedTransaction] | None = None  # that may touch these records; None: for READ_UNCOMMITTED
     begins_segment: bool = False  # whether the first of these records is the first of a segment
-    epoch_starts: Sequence[tuple[int, int]] = ()  # for a replica: which epochs began where, if compaction may hide it
+    compacted: Compacted = NOT_COMPACTED  # for a replica, which could not know it by these records
     diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 

@@ -57,7 +57,8 @@ class ReplicaLog(PartitionLog, Protocol):
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment. Where there
-        may be gaps it tells which epochs began there, or at `offset` had begun before (RULES K19)."""
+        may be gaps it tells which epochs began there, or at `offset` had begun before, and where what decides about
+        others may be missing behind it, up to where (RULES K19)."""
 
     async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
         """What `read_for_replica` needs. Raises as it does."""

@@ -89,6 +89,7 @@ OURS = {
     ("fetch", "PartitionData"): [
         Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18),
         Row("epoch_starts", "struct", "EpochStart", True, True, OURS_FROM_TAG + 1, None, 12, 18),
+        Row("dropped_to", "int64", None, False, False, OURS_FROM_TAG + 2, 0, 12, 18),
     ],
 }
 

@@ -50,6 +50,7 @@ NAMED_CASES = (
     "engine/log_dirs/tests/test_local_starts.py",
     "engine/log_dirs/tests/test_truncation.py::test_j2_every_crash_state_of_a_truncation_of_several_logs",
     "engine/commit/tests/test_group_committer.py",
+    "engine/compaction/tests/test_copies.py",
     "engine/partitions/tests/test_follower.py",
     "engine/partitions/tests/test_joining.py",
     "engine/partitions/tests/test_lease.py",

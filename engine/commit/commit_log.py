@@ -33,11 +33,13 @@ CHECKPOINT_PAUSE_S = 1
 
 
 class Gaps(NamedTuple):
-    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends."""
+    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends, and below
+    `dropped_to` tombstones and markers may be."""
 
     end_offset: int
     below_offset: int
     epochs: tuple[EpochStart, ...]
+    dropped_to: int
 
 
 class CommitLog:
@@ -223,12 +225,14 @@ class CommitLog:
         """Have it durable that they may be there, if that is wanted still when it is its turn; whether it was. Raises
         StorageError."""
         async with self._checkpointing:
-            if not is_wanted():
+            log = self.logs.get(key)
+            if log is None or not is_wanted():
                 return False
             point = self.points.get(key, PartitionCheckpoint())
             before = tuple(one for one in point.epochs if one.start_offset < gaps.end_offset)
             compacted_to = max(point.compacted_to, gaps.below_offset)
-            self.points[key] = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs)
+            after = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs, dropped_to=gaps.dropped_to)
+            self.points[key], log.dropped_to = after, gaps.dropped_to  # nothing is appended before it is durable
             await self.checkpoint_alone()
             return True
 
@@ -263,6 +267,7 @@ class CommitLog:
                     clean_to=log.clean_to,
                     high_watermark=self._high_watermarks[key](),
                     tiered_to=log.tiered_to or 0,
+                    dropped_to=log.dropped_to,
                 )
             else:
                 self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))

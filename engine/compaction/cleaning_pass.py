@@ -11,7 +11,6 @@ from functools import partial
 
 import trio
 
-from engine.api import AbortedTransaction
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
@@ -107,7 +106,7 @@ class Pass:
                 await self._copy(segment, rules, target)
             if target.is_changed or len(group) > 1:
                 await self._log_dir.disk.sync([target.file])
-                await self._swap(group, target, rules.kept)
+                await self._swap(group, target, rules)
         finally:
             with suppress(Disturbed, StorageError):
                 await self._drop(base_offset)
@@ -138,7 +137,7 @@ class Pass:
             raise Disturbed
         return file
 
-    async def _swap(self, group: Sequence[Segment], target: Target, aborted: Sequence[AbortedTransaction]) -> None:
+    async def _swap(self, group: Sequence[Segment], target: Target, rules: Rules) -> None:
         one, log, log_dir, key = self._one, self._log, self._log_dir, index_key(self._one.partition)
         base_offsets = [segment.base_offset for segment in group]
         async with log_dir.commit_log.replacing():
@@ -149,12 +148,13 @@ class Pass:
                 raise Disturbed  # what was before has no files any more, since this pass began
             if log.tiered_to is not None:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
-            log.compacted_to = max(log.compacted_to, target.end_offset)
+            log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
+            log.dropped_to = max(log.dropped_to, rules.dropped_to)
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
-            job = partial(swap_in, self._filesystem, log.directory, base_offsets, aborted)
+            job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)
             paths = await log_dir.disk.run(job)
-            log.replace(group, target.segment, has_aborted=bool(aborted))
+            log.replace(group, target.segment, has_aborted=bool(rules.kept))
             log_dir.caches.forget(group)
             sizes_bytes = [segment.size_bytes for segment in group]
             log_dir.deleter.add(zip(paths, sizes_bytes, strict=True), one.config.file_delete_delay_ms)

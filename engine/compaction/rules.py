@@ -70,10 +70,11 @@ class NewestOffsets:
         self.end_offset = header.next_offset
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rules:
     """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
-    last marker is. `kept`: what is left of aborted indexes since it was taken."""
+    last marker is. `kept`: what is left of aborted indexes since it was taken. `dropped_to`: of the tombstones and
+    markers that went, the end of the last."""
 
     newest: NewestOffsets
     now_ms: int
@@ -81,6 +82,7 @@ class Rules:
     last_offsets: Mapping[int, int]
     transactions: PassedTransactions = field(default_factory=PassedTransactions)
     kept: list[AbortedTransaction] = field(default_factory=list)
+    dropped_to: int = 0
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
         """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
@@ -121,6 +123,7 @@ class Rules:
             return _rewritten(body, header, records, self.now_ms + self.delete_retention_ms)
         if horizon_ms > self.now_ms or self._is_last_of_producer(header):
             return batch
+        self.dropped_to = header.next_offset
         return _emptied(header) if self._must_stay(header, end_offset) else None
 
     def _kept(self, records: Sequence[Keyed], header: BatchHeader) -> list[Keyed]:
@@ -136,6 +139,7 @@ class Rules:
                 if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
                     continue
                 if has_no_tombstones and not has_value:
+                    self.dropped_to = offset + 1
                     continue
             kept.append(record)
         return kept

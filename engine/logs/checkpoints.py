@@ -19,6 +19,7 @@ _VERSION_1 = "version=1"
 _VERSION_2 = "version=2"
 _VERSION_3 = "version=3"
 _VERSION_4 = "version=4"
+_VERSION_5 = "version=5"
 _LOST = " damaged"
 
 PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
@@ -36,7 +37,8 @@ class PartitionCheckpoint(NamedTuple):
     began where, as far as `epochs_to`; those behind are the leader's word on gaps of what may be there by now. Below
     `compacted_to` offsets may have gaps; below `clean_to` every record is the newest of its key there. What lies below
     `high_watermark` was on all replicas in sync. Between the log start and `local_start_offset` there are no segment
-    files; below `tiered_to` all is in a remote tier."""
+    files; below `tiered_to` all is in a remote tier. Below `dropped_to` tombstones and markers may be gone, and all
+    that they decided about is (RULES K19)."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -48,6 +50,7 @@ class PartitionCheckpoint(NamedTuple):
     high_watermark: int = 0
     local_start_offset: int = 0
     tiered_to: int = 0
+    dropped_to: int = 0
 
     @property
     def first_local_offset(self) -> int:
@@ -64,6 +67,7 @@ class PartitionCheckpoint(NamedTuple):
 
 
 _OTHERS_OF_VERSION_3 = 2
+_OTHERS_OF_VERSION_4 = 6
 _EPOCHS_AT = PartitionCheckpoint._fields.index("epochs")
 
 
@@ -79,7 +83,7 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    lines = [_VERSION_4, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
+    lines = [_VERSION_5, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
         epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
         offsets = " ".join(map(str, (*one[:_EPOCHS_AT], *one[_EPOCHS_AT + 1 :])))
@@ -96,20 +100,22 @@ def decode(content: bytes, path: str) -> Checkpoint:
     lines = body.decode().splitlines()
     if lines[:1] == [_VERSION_1]:
         return Checkpoint(0, dict(_partition_of_version_1(line) for line in lines[1:]))
-    if lines[:1] not in ([_VERSION_2], [_VERSION_3], [_VERSION_4]):
+    if lines[:1] not in ([_VERSION_2], [_VERSION_3], [_VERSION_4], [_VERSION_5]):
         raise StoreRefused(f"{path} was written by another version")
     sequence = lines[1].removeprefix("journal ").removesuffix(_LOST)
     return Checkpoint(int(sequence), dict(_partition(line) for line in lines[2:]), lines[1].endswith(_LOST))
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    """Of version 2, or 3, which has two offsets more, or 4, which has four more again."""
+    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with another."""
     topic_id, number, recovery_point, log_start, producers_from, *others, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
     point = PartitionCheckpoint(int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, others))
     if len(others) <= _OTHERS_OF_VERSION_3:
         point = point._replace(epochs_to=point.recovery_point)
+    if len(others) <= _OTHERS_OF_VERSION_4:  # whatever its cleaner dropped lay below
+        point = point._replace(dropped_to=min(point.compacted_to, point.recovery_point))
     return (bytes.fromhex(topic_id), int(number)), point
 
 

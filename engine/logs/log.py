@@ -48,6 +48,7 @@ class Log:
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
+        self.dropped_to = 0  # below it tombstones and markers may be gone, and all that they decided about is
         self.replacements = 0  # of segments, so far
         self.cuts = 0  # at its end, so far
         self.journaled_offset = 0  # the journal has appends up to here, durably
@@ -220,7 +221,7 @@ class Log:
         self.epochs = EpochHistory()
         self.unindexed = []
         self._flushed = self.end
-        self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0
+        self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = self.dropped_to = 0
         return gone
 
     def _end_with(self, first: int, segment: Segment, producers: ProducerTable) -> list[Segment]:

@@ -90,6 +90,7 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
     log = Log(filesystem, directory, [Segment(base) for base in bases], start_offset)
     log.cold.local_start_offset = local_start_offset
     log.compacted_to, log.clean_to = checkpoint.compacted_to, checkpoint.clean_to
+    log.dropped_to = checkpoint.dropped_to
     if local_start_offset or checkpoint.tiered_to:
         log.tiered_to = checkpoint.tiered_to
     for one in checkpoint.known_epochs:

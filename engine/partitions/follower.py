@@ -12,6 +12,7 @@ from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.batches.markers import parse_marker
 from engine.commit.appends import Append, Owner, PartitionRound
+from engine.compacted import Compacted
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
@@ -24,23 +25,24 @@ from engine.replication.fetch_state import FetchState
 
 
 class Replicated(Append):
-    """Batches of a leader, one behind the other; `begins_segment`: the first of them does. `epoch_starts`: what the
-    leader says of epochs there, if it has compacted them."""
+    """Batches of a leader, one behind the other; `begins_segment`: the first of them does. `compacted`: what the leader
+    says of its log there."""
 
-    __slots__ = ("batches", "begins_segment", "epoch_starts", "headers", "markers")
+    __slots__ = ("batches", "begins_segment", "dropped_to", "epoch_starts", "headers", "markers")
 
     def __init__(
         self,
         owner: Owner,
         records: memoryview,
         role: object,
-        epoch_starts: Sequence[tuple[int, int]],
+        compacted: Compacted,
         *,
         begins_segment: bool,
     ) -> None:
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
-        self.epoch_starts = begun_below(epoch_starts, self.headers[-1].next_offset)
+        self.epoch_starts = begun_below(compacted.epoch_starts, self.headers[-1].next_offset)
+        self.dropped_to = compacted.dropped_to
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
@@ -65,11 +67,9 @@ class Follower:
         """Go by this from now on."""
         self.config = config
 
-    def admit(
-        self, owner: Owner, records: memoryview, epoch_starts: Sequence[tuple[int, int]], *, begins_segment: bool
-    ) -> Replicated:
+    def admit(self, owner: Owner, records: memoryview, compacted: Compacted, *, begins_segment: bool) -> Replicated:
         """Whole batches; raises CorruptMessage."""
-        return Replicated(owner, records, self, epoch_starts, begins_segment=begins_segment)
+        return Replicated(owner, records, self, compacted, begins_segment=begins_segment)
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """What continues the log goes behind its end; the rest is refused."""
@@ -101,6 +101,8 @@ class Follower:
     def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
+        if (dropped_to := dropped_behind(end_offset, log.dropped_to, append.dropped_to)) != log.dropped_to:
+            return OffsetOutOfRange(f"it is to be noted that below {dropped_to} tombstones and markers may be missing")
         expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:
             is_whole = header.base_offset == end_offset and header.record_count == header.last_offset_delta + 1
@@ -124,6 +126,15 @@ class Follower:
             chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
         for batch, header in zip(append.batches, append.headers, strict=True):
             chunks[-1].add(batch, header)
+
+
+def dropped_behind(end_offset: int, dropped_to: int, told: int) -> int:
+    """Up to where tombstones and markers may be missing once it goes on at `end_offset` with what a leader sends.
+
+    What it has so far is without all that any below `dropped_to` decided about; what comes now is so only below what is
+    `told`, which is 0 unless it is above that end.
+    """
+    return told or min(dropped_to, end_offset)
 
 
 def begun_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:

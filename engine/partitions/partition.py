@@ -29,6 +29,7 @@ from engine.api import (
 from engine.commit.appends import Append, PartitionRound
 from engine.commit.commit_log import Gaps
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
+from engine.compacted import NOT_COMPACTED, Compacted
 from engine.errors import EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
@@ -40,7 +41,7 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
-from engine.partitions.follower import Follower, begun_below, checked
+from engine.partitions.follower import Follower, begun_below, checked, dropped_behind
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
@@ -219,35 +220,39 @@ class Partition(Replica):
         return self._intake.queue(append)
 
     def replicate(
-        self, records: memoryview, *, begins_segment: bool = False, epoch_starts: Sequence[tuple[int, int]] = ()
+        self, records: memoryview, *, begins_segment: bool = False, compacted: Compacted = NOT_COMPACTED
     ) -> PendingAppend:
         """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
 
         It is settled when it is durable. Raises CorruptMessage; OffsetOutOfRange when it does not continue this log, or
-        has gaps that were not expected with those epochs.
+        when what the leader has compacted was not expected.
         """
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
             raise self._why_closed()
-        return self._intake.queue(role.admit(self, records, epoch_starts, begins_segment=begins_segment))
+        return self._intake.queue(role.admit(self, records, compacted, begins_segment=begins_segment))
 
-    async def expect_gaps(self, below_offset: int, epochs: Sequence[EpochStart] = ()) -> None:
+    async def expect_gaps(self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped_to: int = 0) -> None:
         """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError, and
         NotLeaderOrFollower for what another role was told."""
-        role, key, gaps = self._role, key_of(self.partition), Gaps(self.log.end.offset, below_offset, tuple(epochs))
+        role, key, end_offset = self._role, key_of(self.partition), self.log.end.offset
+        dropped_to = dropped_behind(end_offset, self.log.dropped_to, dropped_to)
+        gaps = Gaps(end_offset, below_offset, tuple(epochs), dropped_to)
         is_noted = await self.log_dir.commit_log.expect_gaps(key, gaps, lambda: self._role is role)
         if not is_noted or self._role is not role:
             raise NotLeaderOrFollower("another leader epoch began before its gaps were noted")
         self.log.epochs.expect(epochs)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
 
-    async def expect_gaps_in(self, records: memoryview, epochs: Sequence[tuple[int, int]] = ()) -> None:
-        """The same for those that are in what is to be replicated, between batches or within them, if any. Raises
-        CorruptMessage, and as `expect_gaps` does."""
+    async def expect_compacted(self, records: memoryview, told: Compacted) -> None:
+        """The same for what is to be replicated, if it lacks something, between batches or within them, or what comes
+        behind does. Raises CorruptMessage, and as `expect_gaps` does."""
         _, headers = checked(records)
         below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
-        if below_offset - end_offset != sum(one.record_count for one in headers):
-            await self.expect_gaps(below_offset, begun_below(epochs, below_offset))
+        has_gaps = below_offset - end_offset != sum(one.record_count for one in headers)
+        if has_gaps or dropped_behind(end_offset, self.log.dropped_to, told.dropped_to) != self.log.dropped_to:
+            epochs = begun_below(told.epoch_starts, below_offset)
+            await self.expect_gaps(below_offset if has_gaps else 0, epochs, told.dropped_to)
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)

@@ -15,6 +15,7 @@ from engine.api import (
     ReadResult,
     RecordFilter,
 )
+from engine.compacted import Compacted
 from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
@@ -85,13 +86,15 @@ class Reads:
             begins_segment=found is not None and not found.position,
         )
 
-    def with_epochs(self, offset: int, found: ReadResult) -> ReadResult:
-        """With the leader epochs that began in what was found from `offset` on; perhaps some more."""
+    def with_compacted(self, offset: int, found: ReadResult) -> ReadResult:
+        """With the leader epochs that began in what was found from `offset` on, and perhaps some more, and up to where
+        the cleaner has dropped what decides about others."""
         if not found.size_bytes:
             return found
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
         below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
-        return found._replace(epoch_starts=self._log.epochs.since(offset).below(below_offset))
+        dropped_to = self._log.dropped_to if self._log.dropped_to > offset else 0
+        return found._replace(compacted=Compacted(self._log.epochs.since(offset).below(below_offset), dropped_to))
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
         """What a socket can be given: of a cold segment, the files in which its parts are."""

@@ -10,6 +10,7 @@ from engine.api import NO_OFFSET, Isolation, ReadResult
 from engine.errors import EngineError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
+from engine.log_dirs.truncation import is_unused
 from engine.logs.log import Log
 from engine.logs.position import LogPosition
 from engine.partitions.availability import Availability
@@ -57,6 +58,9 @@ class Replica(Availability):
             progress.high_watermark.offset,
             sealed_to,
             log.local_start_offset,
+            log.compacted_to,
+            log.dropped_to,
+            is_unused=is_unused(log),
         )
 
     # As their leader
@@ -168,7 +172,8 @@ class Replica(Availability):
         self.check_led()
         limit, isolation = self.progress.written, Isolation.READ_UNCOMMITTED
         found = self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
-        return found if offset >= self.log.compacted_to else self._reads.with_epochs(offset, found)
+        is_whole = offset >= max(self.log.compacted_to, self.log.dropped_to)
+        return found if is_whole else self._reads.with_compacted(offset, found)
 
     async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
         self.check_led()

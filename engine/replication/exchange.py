@@ -13,7 +13,8 @@ from engine.logs.epochs import EpochHistory
 
 class LogState(NamedTuple):
     """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
-    what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files."""
+    what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files.
+    PartitionCheckpoint tells of `compacted_to` and `dropped_to`. `is_unused`: no records, and nobody who produced."""
 
     epochs: EpochHistory
     start_offset: int
@@ -22,6 +23,9 @@ class LogState(NamedTuple):
     high_watermark: int
     sealed_to: int = 0
     local_start_offset: int = 0
+    compacted_to: int = 0
+    dropped_to: int = 0
+    is_unused: bool = False
 
 
 class Asked(NamedTuple):
@@ -35,9 +39,11 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part."""
+    """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part;
+    `dropped_to`: below it, and behind what was asked for, it may lack what decides about records before."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
     diverging: EpochEnd | None = None
     error: EngineError | None = None
+    dropped_to: int = 0

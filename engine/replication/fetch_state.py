@@ -95,6 +95,8 @@ class FetchState:
             return _refused(answer.error)
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
+        if answer.dropped_to > max(log.end_offset, log.dropped_to) and not log.is_unused:
+            return Begin(answer.log_start_offset)  # what was deleted, or taken back, since would stay here (RULES K19)
         return Take(answer.high_watermark, answer.log_start_offset)
 
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
@@ -116,6 +118,8 @@ class FetchState:
         if offset < log.start_offset:
             return Begin(offset)
         if offset < log.local_start_offset:  # what only the tier has cannot be cut, and the leader has what is below
+            return Begin(leaders_start)
+        if offset < min(kept_to, log.compacted_to):  # it may have taken what counts again for what is to go
             return Begin(leaders_start)
         return Cut(offset, offset < log.sealed_to)
 

@@ -103,8 +103,9 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
         if not isinstance(outcome, ErrorCode):
             _count_copied(context.broker, target, outcome.size_bytes)
             row.begins_segment = outcome.begins_segment
-            if outcome.epoch_starts:
-                row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in outcome.epoch_starts]
+            epoch_starts, row.dropped_to = outcome.compacted
+            if epoch_starts:
+                row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in epoch_starts]
         rows.append((target, row))
     _group(rows, response)
     context.broker.followers.responded(context.connection)

@@ -240,7 +240,7 @@ class EpochStart(MessageStruct):
 
 
 class PartitionData(MessageStruct):
-    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment', 'epoch_starts')
+    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment', 'epoch_starts', 'dropped_to')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('partition_index', 'int32', 4, 18, default=0),
         Field('error_code', 'int16', 4, 18, default=0),
@@ -255,6 +255,7 @@ class PartitionData(MessageStruct):
         Field('records', 'records', 4, 18, nullable=True),
         Field('begins_segment', 'bool', 12, 18, tag=10000, default=False),
         Field('epoch_starts', 'struct', 12, 18, struct=EpochStart, array=True, nullable=True, tag=10001),
+        Field('dropped_to', 'int64', 12, 18, tag=10002, default=0),
     )
 
     def __init__(
@@ -273,6 +274,7 @@ class PartitionData(MessageStruct):
         records: Sized | None = None,
         begins_segment: bool = False,
         epoch_starts: list[EpochStart] | None = None,
+        dropped_to: int = 0,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -287,6 +289,7 @@ class PartitionData(MessageStruct):
         self.records = records
         self.begins_segment = begins_segment
         self.epoch_starts = epoch_starts
+        self.dropped_to = dropped_to
 
 
 class FetchableTopicResponse(MessageStruct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from engine.api import EpochEnd, OffsetSpec
+from engine.api import NOT_COMPACTED, Compacted, EpochEnd, OffsetSpec
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer
@@ -14,7 +14,7 @@ from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafkawire.requests.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from engine.api import TopicPartition
     from kafkawire.messages.fetch import FetchResponse, PartitionData
@@ -38,12 +38,12 @@ class FetchLimits(NamedTuple):
 
 class Told(NamedTuple):
     """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins.
-    `epoch_starts`: where the leader has compacted, which epochs began where, in the order of both."""
+    `compacted`: what the leader says of its log there."""
 
     answer: Answer
     records: memoryview
     begins_segment: bool
-    epoch_starts: Sequence[tuple[int, int]] = ()
+    compacted: Compacted = NOT_COMPACTED
 
 
 def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
@@ -91,9 +91,9 @@ def _told_of(row: PartitionData) -> Told:
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
-    answer = Answer(row.high_watermark, row.log_start_offset, diverging)
-    epoch_starts = [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
-    return Told(answer, whole_batches(memoryview(records)), row.begins_segment, epoch_starts)
+    answer = Answer(row.high_watermark, row.log_start_offset, diverging, dropped_to=row.dropped_to)
+    compacted = Compacted([(one.epoch, one.start_offset) for one in row.epoch_starts or ()], row.dropped_to)
+    return Told(answer, whole_batches(memoryview(records)), row.begins_segment, compacted)
 
 
 def whole_batches(records: memoryview) -> memoryview:

@@ -136,6 +136,26 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacte
         assert values_of(cluster, 3, 5) == [b"d"]
 
 
+async def test_a_key_that_was_deleted_does_not_come_back_with_a_replica_that_was_away() -> None:
+    """The cleaner has taken the tombstone meanwhile."""
+    async with open_cluster(3, **SETTINGS) as (cluster, nursery):
+        await create(cluster, BROKERS, **COMPACTED, delete_retention_ms="1000")
+        await in_sync(cluster, *BROKERS)
+        await put(cluster, b"a", 0, 1, 2)
+        await in_sync(cluster, *BROKERS)
+        await kill(cluster, 3)
+        await acknowledged(cluster, [Record(b"1", None, 1)])
+        for _ in range(3):
+            await put(cluster, b"b", *[0, 2] * 4)
+            await trio.sleep(CLEANED_AFTER_S)
+        await in_sync(cluster, 1, 2)
+        assert values_of(cluster, 1, 1) == []
+        await nursery.start(cluster.serve, 3, SETTINGS)
+        await in_sync(cluster, *BROKERS)
+        assert values_of(cluster, 3, 1) == []
+        assert replica(cluster, 3).log.dropped_to == replica(cluster, 1).log.dropped_to == 4
+
+
 async def test_what_a_replica_has_copied_of_batches_that_lack_records_is_sound_when_it_starts_again() -> None:
     """Between them there are no gaps."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):

@@ -11,6 +11,7 @@ from engine.api import AbortedTransaction, Following, Isolation, Leadership, Mar
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
 from engine.batches.markers import build_marker
 from engine.commit.commit_log import CommitLog
+from engine.compacted import Compacted
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
@@ -318,15 +319,15 @@ async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -
         follower = await following(store, epoch=7)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
         await follower.expect_gaps(10, [EpochStart(3, 2)])
-        told, sent = [(2, 1), (4, 3), (5, 8), (6, 9)], memoryview(bytearray(stamped(8, 5, b"b")))
+        told, sent = Compacted([(2, 1), (4, 3), (5, 8), (6, 9)]), memoryview(bytearray(stamped(8, 5, b"b")))
         with pytest.raises(OffsetOutOfRange):
-            await follower.replicate(sent, epoch_starts=told).wait()
-        await follower.expect_gaps_in(sent, told)
+            await follower.replicate(sent, compacted=told).wait()
+        await follower.expect_compacted(sent, told)
         checkpoint = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
         assert checkpoint.known_epochs == ((2, 0),)
         assert checkpoint.expected_epochs == ((2, 1), (4, 3), (5, 8))
         assert follower.log.epochs.latest == 2, "nothing of it is there yet"
-        await follower.replicate(sent, epoch_starts=told).wait()
+        await follower.replicate(sent, compacted=told).wait()
         assert follower.log.epochs.below(100) == ((2, 0), (4, 3), (5, 8))
 
 
@@ -335,13 +336,13 @@ async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_so
     """As compaction leaves it: there is no gap before or behind it."""
     filesystem, thin = MemoryFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
     stamp(memoryview(thin), 1, 1)
-    sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), [(1, 0)]
+    sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), Compacted([(1, 0)])
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), 7)
         with pytest.raises(OffsetOutOfRange):
-            await follower.replicate(memoryview(bytearray(sent)), epoch_starts=told).wait()
-        await follower.expect_gaps_in(memoryview(sent), told)
-        await follower.replicate(memoryview(bytearray(sent)), epoch_starts=told).wait()
+            await follower.replicate(memoryview(bytearray(sent)), compacted=told).wait()
+        await follower.expect_compacted(memoryview(sent), told)
+        await follower.replicate(memoryview(bytearray(sent)), compacted=told).wait()
     filesystem.crash()
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), 8)
@@ -438,13 +439,13 @@ async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None
             while done < 7 * (life + 1):
                 some = sent[done : done + rng.randint(1, 5)]
                 records = memoryview(bytearray(b"".join(some)))
-                told = epochs.since(follower.log_end_offset).below(offset)
-                await follower.expect_gaps_in(records, told)
+                told = Compacted(epochs.since(follower.log_end_offset).below(offset))
+                await follower.expect_compacted(records, told)
                 await trio.sleep(rng.choice((0, 0, 5, 70)))
                 if rng.random() < 0.1:
                     break  # crash in between
                 begins_segment = rng.random() < 0.3
-                await follower.replicate(records, begins_segment=begins_segment, epoch_starts=told).wait()
+                await follower.replicate(records, begins_segment=begins_segment, compacted=told).wait()
                 done += len(some)
             if rng.random() < 0.3:
                 await store.close()

@@ -59,6 +59,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
             records=BATCH,
             begins_segment=True,
             epoch_starts=epochs,
+            dropped_to=8,
         ),
         PartitionData(partition_index=1, diverging_epoch=EpochEndOffset(epoch=2, end_offset=7)),
         PartitionData(partition_index=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
@@ -66,9 +67,9 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
     first, second, third = (one for _, one in told(sent))
-    assert (first.answer, bytes(first.records), first.begins_segment) == (Answer(4, 1), BATCH, True)
-    assert first.epoch_starts == [(2, 5), (4, 9)]
-    assert (second.answer.diverging, second.begins_segment, second.epoch_starts) == (EpochEnd(2, 7), False, [])
+    assert (first.answer, bytes(first.records), first.begins_segment) == (Answer(4, 1, dropped_to=8), BATCH, True)
+    assert first.compacted == ([(2, 5), (4, 9)], 8)
+    assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, ([], 0))
     assert isinstance(third.answer.error, OffsetOutOfRange)
 
 

@@ -1,0 +1,268 @@
+"""Copies of logs that compaction has been through: what is gone from one replica decides nothing in another that was
+not without it before (RULES K18, K19)."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+import trio
+
+from engine.api import Following, Leadership, Marker, Outcome
+from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from engine.compaction.tests.test_cleaner import BACKOFF_S, COMPACT, fill, send, until_compacted, values_in
+from engine.errors import NotLoaded, OffsetOutOfRange
+from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
+from engine.logs.checkpoints import key_of, read_checkpoint
+from engine.partitions.partition import Partition
+from engine.replication.exchange import Answer
+from engine.replication.fetch_state import Begin, Take
+from engine.store import SegmentStore
+from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, running
+
+LAZY = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0)
+PRODUCER = 7
+
+
+def now_ms() -> int:
+    return NOW_MS + int(trio.current_time() * 1000)
+
+
+async def followed(store: SegmentStore, epoch: int) -> Partition:
+    [log] = await store.open_partitions([Following(ORDERS, LAZY, epoch)])
+    assert isinstance(log, Partition)
+    return log
+
+
+async def led(store: SegmentStore, epoch: int, config: LogConfig = COMPACT) -> Partition:
+    [log] = await store.open_partitions([Leadership(ORDERS, config, epoch)])
+    assert isinstance(log, Partition)
+    return log
+
+
+async def copy(store: SegmentStore, leader: Partition, to: int | None = None) -> int:
+    """As the fetcher does it, in small Fetches; returns how often the copy began anew."""
+    follower, times = store.replica(ORDERS), 0
+    while follower.log_end_offset < (leader.high_watermark if to is None else to):
+        times += await copy_some(store, leader)
+    return times
+
+
+async def copy_some(store: SegmentStore, leader: Partition) -> int:
+    follower = store.replica(ORDERS)
+    asked, state = follower.ask(), follower.fetching
+    assert asked is not None
+    assert state is not None
+    try:
+        found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
+    except NotLoaded:
+        await leader.load_for_replica(asked.offset, 1)
+        found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
+    dropped_to = found.compacted.dropped_to
+    action = follower.answered(asked, Answer(found.high_watermark, found.log_start_offset, dropped_to=dropped_to))
+    if isinstance(action, Begin):
+        await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
+        state.done()
+        return 1
+    assert isinstance(action, Take)
+    records, begins = memoryview(bytearray(bytes_of(found.records))), found.begins_segment
+    try:
+        await follower.replicate(records, begins_segment=begins, compacted=found.compacted).wait()
+    except OffsetOutOfRange:
+        await follower.expect_compacted(records, found.compacted)
+        await follower.replicate(records, begins_segment=begins, compacted=found.compacted).wait()
+    follower.note_leader(action.high_watermark)
+    state.done()
+    return 0
+
+
+async def compact(log: Partition, times: int = 4) -> None:
+    """Until what may go is gone."""
+    for _ in range(times):
+        await fill(log, count=20)
+        await until_compacted(log)
+        await trio.sleep(COMPACT.delete_retention_ms / 1000)
+
+
+async def latest(log: Partition) -> Mapping[bytes | None, bytes]:
+    values = dict(value for _, value in sorted((await values_in(log)).items()))
+    return {key: value for key, value in values.items() if value is not None}
+
+
+async def equal(log: Partition, leader: Partition) -> None:
+    assert await latest(log) == await latest(leader)
+    assert log.last_stable_offset == leader.last_stable_offset == leader.log_end_offset
+
+
+async def test_a_tombstone_that_is_gone_has_deleted_what_a_replica_had_that_was_away() -> None:
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await followed(b, 0)
+        await send(leader, (b"gone", b"value"))
+        await copy(b, leader)
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        assert leader.log.dropped_to == 2
+        assert await copy(b, leader) == 1
+        assert await copy(b, leader) == 0
+        await equal(await led(b, 1), leader)
+
+
+async def test_a_replica_that_has_the_tombstone_goes_on() -> None:
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await followed(b, 0)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await copy(b, leader)
+        await compact(leader)
+        assert await copy(b, leader) == 0
+        await equal(await led(b, 1), leader)
+
+
+def transactional(sequence: int, key: bytes) -> memoryview:
+    records = [Record(key, b"value", NOW_MS)]
+    return memoryview(build_batch(records, attributes=TRANSACTIONAL_BIT, producer=(PRODUCER, 0, sequence)))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(*, goes_on: bool) -> None:
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await followed(b, 0)
+        await leader.append(transactional(0, b"taken back"), acks=-1).wait()
+        await copy(b, leader)
+        await leader.end_transaction(Marker(PRODUCER, 0, 1, Outcome.ABORT)).wait()
+        if goes_on:
+            await leader.append(transactional(1, b"other"), acks=-1).wait()
+            await leader.end_transaction(Marker(PRODUCER, 0, 1, Outcome.COMMIT)).wait()
+        else:
+            leader.log.producers.expire(2**62)  # producer.id.expiration.ms has passed
+        await compact(leader)
+        assert leader.log.dropped_to == 2
+        assert await copy(b, leader) == 1
+        await equal(await led(b, 1), leader)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_copies(*, restarts: bool) -> None:
+    """From the first it has the value; the second, in sync all the time, has neither that nor the tombstone."""
+    world = MemoryFileSystem()
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        first = await led(a, 0, LAZY)
+        await b.open_partitions([Following(ORDERS, COMPACT, 0)])
+        await send(first, (b"gone", b"value"))
+        await send(first, (b"gone", None))
+        for _ in range(4):
+            await fill(first, count=20)
+            await copy(b, first)
+            await trio.sleep(BACKOFF_S + COMPACT.delete_retention_ms / 1000)
+        assert b.replica(ORDERS).log.dropped_to == 2
+        async with running(world, clock=now_ms) as c:
+            await followed(c, 0)
+            await copy(c, first, to=1)
+            second = await led(b, 1)
+            if not restarts:
+                await followed(c, 1)
+                assert await copy(c, second) == 1
+                await equal(await led(c, 2), second)
+                return
+        world.crash()
+        async with running(world, clock=now_ms) as c:
+            await followed(c, 1)
+            assert await copy(c, second) == 1
+            await equal(await led(c, 2), second)
+
+
+async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
+    """A copy that has begun with such a leader goes on with it, and with another that has dropped no more, also behind
+    a power cut."""
+    world = MemoryFileSystem()
+    async with running(MemoryFileSystem(), clock=now_ms) as a:
+        leader = await led(a, 0)
+        await fill(leader, count=9, keys=9)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        assert leader.log.dropped_to == 11
+        async with running(world, clock=now_ms) as b:
+            await followed(b, 0)
+            assert await copy_some(b, leader) == 0
+            assert b.replica(ORDERS).log_end_offset < 11
+            assert b.replica(ORDERS).log.dropped_to == 11
+        world.crash()
+        async with running(world, clock=now_ms) as b:
+            await followed(b, 0)
+            assert await copy(b, leader) == 0
+            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped_to == 11
+            await equal(await led(b, 1), leader)
+            assert b.replica(ORDERS).log.dropped_to == 11, "it tells who copies from it"
+
+
+async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_about_later() -> None:
+    """It began with a leader that had dropped the tombstone, took the value from one that had not, and is back."""
+    worlds = [MemoryFileSystem() for _ in range(3)]
+    async with (
+        running(worlds[0], clock=now_ms) as a,
+        running(worlds[1], clock=now_ms) as b,
+        running(worlds[2], clock=now_ms) as c,
+    ):
+        leader = await led(a, 0)
+        await b.open_partitions([Following(ORDERS, LAZY, 0)])
+        await fill(leader, count=9, keys=9)
+        await send(leader, (b"gone", b"value"))
+        for _ in range(3):
+            await fill(leader, count=9)
+        await send(leader, (b"gone", None))
+        await copy(b, leader)
+        tombstone_at = leader.log_end_offset - 1
+        await compact(leader)
+        await followed(c, 0)
+        await copy_some(c, leader)
+        copied = c.replica(ORDERS)
+        assert copied.log_end_offset < 9
+        assert copied.log.dropped_to == leader.log.dropped_to > tombstone_at
+        other = await led(b, 1)
+        await followed(c, 1)
+        await copy(c, other, to=20)
+        assert copied.log.dropped_to < 9
+        await a.open_partitions([Leadership(ORDERS, COMPACT, 2)])
+        await followed(c, 2)
+        assert await copy(c, leader) == 1
+        await equal(await led(c, 3), leader)
+
+
+async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up() -> None:
+    """The cleaner of a replica has taken the value that counts again."""
+    worlds = [MemoryFileSystem() for _ in range(3)]
+    async with (
+        running(worlds[0], clock=now_ms) as a,
+        running(worlds[1], clock=now_ms) as b,
+        running(worlds[2], clock=now_ms) as c,
+    ):
+        leader = await led(a, 0, LAZY)
+        late = await followed(b, 0)
+        await c.open_partitions([Following(ORDERS, COMPACT, 0)])
+        await send(leader, (b"k", b"acknowledged"))
+        await fill(leader, count=9)
+        await copy(b, leader)
+        await send(leader, (b"k", b"given up"))
+        await fill(leader, count=30)
+        await copy(c, leader)
+        await trio.sleep(BACKOFF_S + 1)
+        assert c.replica(ORDERS).log.clean_to > late.log_end_offset
+        elected = await led(b, 1)
+        await c.open_partitions([Following(ORDERS, COMPACT, 1, unclean_since=1)])
+        follower = c.replica(ORDERS)
+        asked, state = follower.ask(), follower.fetching
+        assert asked is not None
+        assert state is not None
+        end = elected.end_offset_for_epoch(asked.last_epoch)
+        action = follower.answered(asked, Answer(diverging=end, log_start_offset=0))
+        assert action == Begin(0)
+        await c.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
+        state.done()
+        await fill(elected, count=9)
+        await copy(c, elected)
+        assert (await latest(elected))[b"k"] == b"acknowledged"
+        await equal(await led(c, 2), elected)

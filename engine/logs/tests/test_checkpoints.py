@@ -1,0 +1,34 @@
+"""What a log dir knows over a stop, and what it makes of what earlier versions have written."""
+
+from binascii import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, decode, encode
+from engine.logs.epochs import EpochStart
+
+TOPIC_ID = bytes(range(16))
+offsets = st.integers(0, 2**63 - 1)
+epochs = st.lists(st.builds(EpochStart, st.integers(0, 2**31 - 1), offsets), max_size=3).map(tuple)
+points = st.builds(PartitionCheckpoint, offsets, offsets, offsets, epochs, *[offsets] * 7)
+
+
+@given(st.integers(0, 2**63 - 1), st.dictionaries(st.tuples(st.binary(min_size=16, max_size=16), offsets), points))
+def test_what_is_written_is_read(journal: int, partitions: dict[tuple[bytes, int], PartitionCheckpoint]) -> None:
+    checkpoint = Checkpoint(journal, partitions, has_lost=bool(journal % 2))
+    assert decode(encode(checkpoint), "/data/checkpoint") == checkpoint
+
+
+def test_of_version_4_all_that_was_compacted_may_lack_tombstones() -> None:
+    """As far as it was durable: what is about to be copied has not been decided about yet."""
+    for compacted_to, dropped_to in ((30, 30), (70, 50)):
+        line = f"{TOPIC_ID.hex()} 0 50 1 2 {compacted_to} 20 50 45 0 0 3:1,4:40"
+        point = decode(written("version=4", "journal 8", line), "/data/checkpoint").partitions[TOPIC_ID, 0]
+        starts = EpochStart(3, 1), EpochStart(4, 40)
+        assert point == PartitionCheckpoint(50, 1, 2, starts, compacted_to, 20, 50, 45, 0, 0, dropped_to)
+
+
+def written(*lines: str) -> bytes:
+    body = "\n".join(lines).encode() + b"\n"
+    return body + b"crc32=%08x\n" % crc32(body)
