@@ -41,7 +41,7 @@ class Cleaner:
         self._report = report
         self._stats = stats
         self._taken: set[TopicPartition] = set()
-        self._given_up: set[TopicPartition] = set()  # rot was found in them
+        self._given_up: dict[TopicPartition, int] = {}  # rot was found in them, when they had been cut so often
         self._told: set[TopicPartition] = set()  # that there is no room to compact them
         self._free_at_s = 0.0
         self._rounds_seen = 0
@@ -75,7 +75,7 @@ class Cleaner:
         for number, one in enumerate(list(self._partitions())):
             if number % LOGS_PER_TURN == LOGS_PER_TURN - 1:
                 await trio.lowlevel.checkpoint()
-            given_up[one.log_dir.disk.path] += one.partition in self._given_up
+            given_up[one.log_dir.disk.path] += self._is_given_up(one)
             work = self._work_on(one)
             if work is None:
                 continue
@@ -92,7 +92,7 @@ class Cleaner:
             return None  # the active one is not touched
         if log.has_cold:
             return None  # a tombstone must outlast what it deletes, also where no cleaner looks
-        if one.partition in self._taken or one.partition in self._given_up or not one.is_sound:
+        if one.partition in self._taken or self._is_given_up(one) or not one.is_sound:
             return None
         return work_on(
             log.segments,
@@ -103,14 +103,20 @@ class Cleaner:
             self._now_ms(),
         )
 
+    def _is_given_up(self, one: Partition) -> bool:
+        """Until it is cut, or begins anew: what was rotten may be gone."""
+        return self._given_up.get(one.partition) == one.log.cuts
+
     async def _clean(self, one: Partition, work: Work) -> bool:
         """False when it came to nothing."""
         self._taken.add(one.partition)
+        cuts = one.log.cuts
         try:
             self._stats.note(await Pass(one, work, self._options, self._now_ms(), self._paced).run())
         except CorruptMessage as error:
-            self._given_up.add(one.partition)
-            self._report(f"{one.log.directory} is not compacted any more: {error}")
+            if one.log.cuts == cuts:  # else it has read what was being cut
+                self._given_up[one.partition] = cuts
+                self._report(f"{one.log.directory} is not compacted any more: {error}")
             return False
         except StorageError as error:
             if one.log_dir.disk.offline_reason is None and one.partition not in self._told:

@@ -360,6 +360,21 @@ async def test_rot_ends_it_and_is_told() -> None:
         assert files(filesystem, ".cleaned") == []
 
 
+async def test_what_begins_anew_is_compacted_again() -> None:
+    filesystem, problems = MemoryFileSystem(), list[str]()
+    async with running(filesystem, problems=problems) as store:
+        log = await open_orders(store, COMPACT)
+        await fill(log)
+        filesystem.damage(f"{DIRECTORY}/{files(filesystem)[1]}", 65, b"\xff")
+        await trio.sleep(5 * BACKOFF_S)
+        assert store.stats.cleaner.given_up == {"/data": 1}
+        await store.reset_partition(ORDERS, 0)
+        await fill(log)
+        await until_compacted(log)
+        assert store.stats.cleaner.given_up == {"/data": 0}
+        assert len(problems) == 1
+
+
 async def test_without_room_it_waits() -> None:
     filesystem, problems = MemoryFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
