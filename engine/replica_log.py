@@ -13,6 +13,7 @@ class Heard(NamedTuple):
 
     diverging: EpochEnd | None = None
     has_moved: bool = False  # the high watermark
+    has_deleted: bool = False  # its log begins later than it did
     is_outside: bool = False  # of the ISR
 
 
@@ -43,14 +44,21 @@ class ReplicaLog(PartitionLog, Protocol):
         leader_epoch: int,
         offset: int,
         last_epoch: int,
+        log_start_offset: int,
         as_of_ms: int,
         standing: Standing | None = None,
     ) -> Heard:
-        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. It has
-        made its Fetch after `as_of_ms`, see `engine.replication.confirmations`. From now on, until `left_by`, it asks
-        for the same whenever `standing` says so.
+        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. What it
+        has begins at `log_start_offset`. It has made its Fetch after `as_of_ms`, see
+        `engine.replication.confirmations`. From now on, until `left_by`, it asks for the same whenever `standing` says
+        so.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica has anything whose broker serves, this one among them; -1: one has not said so. Raises
+        as `read` does."""
 
     def left_by(self, replica: int) -> None:
         """It asks for that no longer, or for something else. Of what is not led here nothing is known."""

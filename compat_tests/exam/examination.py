@@ -41,6 +41,7 @@ class Examiner:
 
 
 FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
+SEVERAL_BROKERS = "kafkawire/tests/test_deleted_records.py", "kafkawire/tests/test_coordinators_over_brokers.py"
 NAMED_CASES = (
     "engine/logs/tests/test_footer.py",
     "tiering/tests/test_cold_tier.py",
@@ -117,7 +118,7 @@ EXAMINERS = (
     ),
     Examiner(
         "cases of several brokers",
-        ("pytest", "-q", "-rf", "-x", "kafkawire/tests/test_coordinators_over_brokers.py"),
+        ("pytest", "-q", "-rf", "-x", *SEVERAL_BROKERS),
         FAILED_CASE,
         "python -m pytest {}",
     ),

@@ -93,11 +93,12 @@ class Replica(Availability):
         leader_epoch: int,
         offset: int,
         last_epoch: int,
+        log_start_offset: int,
         as_of_ms: int,
         standing: Standing | None = None,
     ) -> Heard:
         """See `engine.replica_log.ReplicaLog`, as of those that follow."""
-        asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, NO_OFFSET)
+        asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, log_start_offset)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
         heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), standing)
@@ -105,7 +106,15 @@ class Replica(Availability):
             lease.fetched(replica, as_of_ms, standing)
         if heard.has_moved:
             self._moved_on(before, stable)
+        elif heard.has_deleted:
+            self.announce_change()
         return heard
+
+    @property
+    def low_watermark(self) -> int:
+        """See `engine.replica_log.ReplicaLog`."""
+        replicas, start_offset = self.leading().replicas, self.log.start_offset
+        return start_offset if replicas is None else replicas.low_watermark(start_offset)
 
     def left_by(self, replica: int) -> None:
         """See `engine.replica_log.ReplicaLog`."""

@@ -29,9 +29,9 @@ class Proposal(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A follower as of its last Fetch, replaced as a whole: how far it is and in which life are one statement
-    (KAFKA-15221). `caught_up_at_ms`: when it had all that there was. `standing`: when it has asked the same again; for
-    as long as it is not heard anew, there is nothing else that it could have got."""
+    """A follower as of its last Fetch, replaced as a whole: how far it is, where its log starts, and in which life are
+    one statement (KAFKA-15221). `caught_up_at_ms`: when it had all that there was. `standing`: when it has asked the
+    same again; for as long as it is not heard anew, there is nothing else that it could have got."""
 
     end_offset: int
     broker_epoch: int
@@ -39,6 +39,7 @@ class Seen(NamedTuple):
     leader_end_offset: int
     caught_up_at_ms: int
     standing: Standing | None = None
+    start_offset: int = NO_OFFSET
 
     def so_far(self) -> "Seen":
         """Without what it will ask."""
@@ -107,6 +108,13 @@ class Replicas:
         """Of the metadata that it goes by."""
         return self._committed.version
 
+    def low_watermark(self, start_offset: int) -> int:
+        """The least log start of all whose brokers serve, where that is the leader's; -1: one has not told its own
+        (Partition.lowWatermarkIfLeader)."""
+        others = {*self._committed.replicas}.intersection(self._committed.serving) - {self._broker_id}
+        starts = (self._seen[one].start_offset if one in self._seen else NO_OFFSET for one in others)
+        return min((start_offset, *starts))
+
     def left(self, replica: int) -> None:
         """It asks for the same no longer."""
         if replica in self._seen:
@@ -135,9 +143,13 @@ class Replicas:
             caught_up_at_ms = now_ms
         elif before is not None and asked.offset >= before.leader_end_offset:
             caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
-        self._seen[replica] = Seen(asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing)
+        start_offset = asked.log_start_offset
+        has_deleted = before is not None and before.start_offset < start_offset
+        self._seen[replica] = Seen(
+            asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
+        )
         has_moved = self._progress.note_replica(replica, asked.offset)
-        return Heard(None, self._count(now_ms) or has_moved, replica not in self._committed.in_sync)
+        return Heard(None, self._count(now_ms) or has_moved, has_deleted, replica not in self._committed.in_sync)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have

@@ -97,6 +97,7 @@ class ReplicaReader(FetchReader):
             leader_epoch=target.leader_epoch,
             offset=target.fetch_offset,
             last_epoch=target.last_fetched_epoch,
+            log_start_offset=target.replica_start_offset,
             as_of_ms=self._link.as_of_ms,
             standing=self._standing,
         )

@@ -48,6 +48,7 @@ class FetchTarget:
         "log_start_offset",
         "max_size_bytes",
         "partition",
+        "replica_start_offset",
         "topic",
         "topic_id",
         "weight",
@@ -80,6 +81,7 @@ class FetchTarget:
         self.last_fetched_epoch = last_fetched_epoch
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset
+        self.replica_start_offset = log_start_offset  # its own, whatever it was told since
         self.log: PartitionLog | None = None  # where it was last read; None after an error
 
     def ask(self, other: FetchTarget) -> None:
@@ -88,6 +90,7 @@ class FetchTarget:
         self.max_size_bytes = other.max_size_bytes
         self.leader_epoch = other.leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
+        self.replica_start_offset = other.replica_start_offset
         if other.high_watermark != UNKNOWN_OFFSET:  # it may have dropped what it was told, as of an epoch that is over
             self.high_watermark = other.high_watermark
             self.log_start_offset = other.log_start_offset

@@ -4,8 +4,9 @@ Behavior:
 - Each partition is answered by itself with its new log start, the low watermark; -1 as an offset means up to the high
   watermark. An offset at or below the log start changes nothing and succeeds; one above the high watermark is
   OFFSET_OUT_OF_RANGE.
-- What was deleted stays deleted: the answer comes when that is durable. The time-out of the request bounds the wait of
-  Kafka's leader for its followers; there are none here.
+- What was deleted stays deleted, whoever leads next: the answer comes when that is durable here and at all replicas
+  whose brokers serve, and the low watermark is theirs, too. After the time-out of the request it is REQUEST_TIMED_OUT
+  (DelayedDeleteRecords).
 - Records of internal topics are the broker's own (INVALID_TOPIC_EXCEPTION). After ReplicaManager.deleteRecords.
 
 Version notes: 2 flexible.
@@ -13,7 +14,10 @@ Version notes: 2 flexible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+import trio
 
 from engine.errors import EngineError
 from kafkawire.messages.delete_records import (
@@ -29,18 +33,53 @@ from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
     from coordinator.api import TopicInfo
+    from engine.replica_log import ReplicaLog
 
+UP_TO_HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
 
 
+class _Deleted(NamedTuple):
+    """Here; `row` is right once no replica has anything below the offset."""
+
+    row: DeleteRecordsPartitionResult
+    log: ReplicaLog
+    offset: int
+
+    def is_over(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        try:
+            low_watermark = self.log.low_watermark
+        except EngineError as error:
+            self.row.error_code = error_code_of(error)
+            return True
+        if low_watermark < self.offset:
+            return False
+        self.row.error_code, self.row.low_watermark = ErrorCode.NONE, low_watermark
+        return True
+
+
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Deletes from one partition after the other."""
+    """Deletes from one partition after the other, and then waits for their other replicas."""
     response = DeleteRecordsResponse(topics=[])
+    unsettled: list[_Deleted] = []
     for topic in request.topics:
         found = _find_topic(context, topic.name)
-        rows = [await _delete(context, found, asked) for asked in topic.partitions]
+        rows = [await _delete(context, found, asked, unsettled) for asked in topic.partitions]
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+    if unsettled:
+        with trio.move_on_after(max(0, request.timeout_ms) / 1000):
+            await _outwait(context, unsettled)
     return response
+
+
+async def _outwait(context: RequestContext, unsettled: list[_Deleted]) -> None:
+    with closing(context.broker.store.new_waiter()) as waiter:
+        for one in unsettled:
+            waiter.watch(one.log)
+        while unsettled := [one for one in unsettled if not one.is_over()]:
+            waiter.take_changed()
+            await waiter.wait()
 
 
 def refuse(context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
@@ -65,7 +104,10 @@ def _find_topic(context: RequestContext, name: str) -> TopicInfo | ErrorCode:
 
 
 async def _delete(
-    context: RequestContext, topic: TopicInfo | ErrorCode, asked: DeleteRecordsPartition
+    context: RequestContext,
+    topic: TopicInfo | ErrorCode,
+    asked: DeleteRecordsPartition,
+    unsettled: list[_Deleted],
 ) -> DeleteRecordsPartitionResult:
     row = _row(asked.partition_index, ErrorCode.NONE)
     log = topic if isinstance(topic, ErrorCode) else find_log(context.broker.store, topic, asked.partition_index)
@@ -76,6 +118,12 @@ async def _delete(
         row.low_watermark = await log.delete_records(asked.offset)
     except EngineError as error:
         row.error_code = error_code_of(error)
+    else:
+        row.error_code = ErrorCode.REQUEST_TIMED_OUT  # unless it is over before
+        offset = row.low_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
+        deleted = _Deleted(row, cast("ReplicaLog", log), offset)
+        if not deleted.is_over():
+            unsettled.append(deleted)
     return row
 
 

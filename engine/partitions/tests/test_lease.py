@@ -56,7 +56,9 @@ async def test_a_leader_is_confirmed_by_those_who_fetch_its_partition_in_its_epo
         assert log.answers_in_ms == LEASE_MS
         clock.now_ms += LEASE_MS
         for replica, is_confirmed in ((2, False), (3, True)):
-            log.fetched_by(replica, 0, leader_epoch=1, offset=0, last_epoch=-1, as_of_ms=clock.now_ms)
+            log.fetched_by(
+                replica, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of_ms=clock.now_ms
+            )
             assert log.is_confirmed == is_confirmed
         clock.now_ms += LEASE_MS
         assert not log.is_confirmed
@@ -68,7 +70,7 @@ async def test_a_leader_that_has_left_answers_no_more() -> None:
     async with running(MemoryFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=confirming), epoch=1)
         clock.now_ms += LEASE_MS
-        log.fetched_by(2, 0, leader_epoch=1, offset=0, last_epoch=-1, as_of_ms=clock.now_ms)
+        log.fetched_by(2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of_ms=clock.now_ms)
         assert log.is_confirmed
         has_left.append(True)
         assert not log.is_confirmed
@@ -98,7 +100,7 @@ async def test_acks_of_a_leader_alone_need_a_successor_that_was_heard_of(*, acce
                 log.append(memoryview(batch(b"x")), acks=1)
         log.append(memoryview(batch(b"all say themselves that they have it")), acks=-1)
         end_offset = log.log_end_offset
-        log.fetched_by(2, 0, leader_epoch=1, offset=end_offset, last_epoch=1, as_of_ms=clock.now_ms)
+        log.fetched_by(2, 0, leader_epoch=1, offset=end_offset, last_epoch=1, log_start_offset=0, as_of_ms=clock.now_ms)
         await log.append(memoryview(batch(b"x")), acks=1).wait()
 
 
@@ -113,7 +115,9 @@ class Followed:
     async def fetch(self) -> None:
         await trio.testing.wait_all_tasks_blocked()
         offset, now_ms = self.log.log_end_offset, self._clock.now_ms
-        self.log.fetched_by(2, 0, leader_epoch=1, offset=offset, last_epoch=1 if offset else -1, as_of_ms=now_ms)
+        self.log.fetched_by(
+            2, 0, leader_epoch=1, offset=offset, last_epoch=1 if offset else -1, log_start_offset=0, as_of_ms=now_ms
+        )
 
     def stand_still(self) -> None:
         self._clock.now_ms += LEASE_MS

@@ -29,7 +29,9 @@ async def leading(store: SegmentStore, known: Others, epoch: int = 0) -> Partiti
 
 def fetch(leader: Partition, replica: int, offset: int) -> Heard:
     """In epoch 0, in its first life."""
-    return leader.fetched_by(replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, as_of_ms=0)
+    return leader.fetched_by(
+        replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of_ms=0
+    )
 
 
 async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_they_have_it() -> None:

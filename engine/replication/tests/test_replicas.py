@@ -42,17 +42,39 @@ class Leading:
         self.progress.note_durable(ends[-1])
 
     def fetch(
-        self, replica: int, offset: int, now_ms: int = 0, *, last_epoch: int = -2, epoch: int = EPOCH, life: int = 0
+        self,
+        replica: int,
+        offset: int,
+        now_ms: int = 0,
+        *,
+        last_epoch: int = -2,
+        epoch: int = EPOCH,
+        life: int = 0,
+        start: int = 0,
     ) -> Heard:
         end = self.progress.written.offset
         log = LogState(self.epochs, 0, end, end, self.high_watermark)
         last_epoch = self.epochs.epoch_of(offset - 1) if last_epoch == -2 else last_epoch
-        asked = Asked(epoch, offset, last_epoch, 0, 0)
+        asked = Asked(epoch, offset, last_epoch, 0, start)
         return self.replicas.fetched(replica, life or LIVES[replica], asked, log, now_ms)
 
     @property
     def high_watermark(self) -> int:
         return self.progress.high_watermark.offset
+
+
+def test_what_is_deleted_at_all_whose_brokers_serve_counts_as_deleted() -> None:
+    leading = Leading((1, 2))
+    assert leading.replicas.low_watermark(30) == -1, "nobody has told"
+    assert not leading.fetch(2, 100, start=20).has_deleted
+    assert not leading.fetch(3, 40, start=40).has_deleted
+    assert leading.replicas.low_watermark(30) == 20
+    assert leading.fetch(2, 100, start=30).has_deleted
+    assert leading.replicas.low_watermark(30) == 30
+    leading.fetch(3, 40, start=25)
+    assert leading.replicas.low_watermark(30) == 25
+    leading.replicas.learn(committed(2, (1, 2))._replace(serving={1, 2}), 0)
+    assert leading.replicas.low_watermark(30) == 30
 
 
 def test_a_record_counts_when_all_in_sync_have_it() -> None:
