@@ -44,6 +44,7 @@ FAILED_CASE = r"^FAILED (?P<command>\S+)(?P<words>.*)"
 SEVERAL_BROKERS = "kafkawire/tests/test_deleted_records.py", "kafkawire/tests/test_coordinators_over_brokers.py"
 NAMED_CASES = (
     "engine/logs/tests/test_footer.py",
+    "engine/logs/tests/test_producer_recovery.py",
     "tiering/tests/test_cold_tier.py",
     "tiering/tests/test_manifest_log.py",
     "tiering/tests/test_partition_tier.py",

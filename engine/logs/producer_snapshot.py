@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from engine.api import AbortedTransaction
+from engine.api import NO_EPOCH, NO_OFFSET, AbortedTransaction
 from engine.files.filesystem import FileSystem, Unreadable, read_small
 from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable, recent
 
@@ -25,7 +25,7 @@ _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")  # id, epoch, last sequence, last offset, delta, timestamp, coordinator epoch, transaction
 _OLDER = Struct(">qb")  # id, number of older batches
 _BATCH = Struct(">iqiq")
-_LATER = Struct(">qq")  # id, offset of its last marker
+_MARKER = Struct(">qq")  # id, offset of its last marker
 _ABORTED_FROM = Struct(">q")
 _ABORTED = Struct(">qqqq")
 _VERSION = 1
@@ -57,7 +57,7 @@ def snapshot_name(offset: int) -> str:
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     body = bytearray(_COUNT.pack(len(snapshot.producers)))
-    older, later = bytearray(), bytearray()
+    older, markers = bytearray(), bytearray()
     for producer_id, producer in snapshot.producers:
         last_sequence, last_offset, delta, _ = producer.batches[-1] if producer.batches else _NO_BATCH
         last = last_sequence, last_offset, delta, producer.timestamp_ms
@@ -66,10 +66,10 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         older += _OLDER.pack(producer_id, len(before))
         for batch in before:
             older += _BATCH.pack(*batch)
-        if producer.last_offset != last_offset:
-            later += _LATER.pack(producer_id, producer.last_offset)
+        if producer.marker_offset >= 0:
+            markers += _MARKER.pack(producer_id, producer.marker_offset)
     body += older
-    body += _COUNT.pack(len(later) // _LATER.size) + later
+    body += _COUNT.pack(len(markers) // _MARKER.size) + markers
     body += _ABORTED_FROM.pack(snapshot.aborted_from)
     body += b"".join([_ABORTED.pack(*one) for one in snapshot.aborted])
     return _HEAD.pack(_VERSION, crc32c(body)) + bytes(body)
@@ -88,7 +88,7 @@ def decode_snapshot(content: bytes, offset: int) -> Snapshot:
         producers, position = _producers(content)
         if position == len(content):  # as it was before there were transactions
             return Snapshot(offset, ProducerTable(producers.items()), aborted_from=offset)
-        position = _note_later(producers, content, position)
+        position = _note_markers(producers, content, position)
         [aborted_from] = _ABORTED_FROM.unpack_from(content, position)
         rows = _ABORTED.iter_unpack(content[position + _ABORTED_FROM.size :])
         aborted = [AbortedTransaction(*one) for one in rows]
@@ -105,9 +105,9 @@ def _producers(content: bytes) -> tuple[dict[int, Producer], int]:
         producer_id, epoch, *last, coordinator_epoch, transaction_from = _ENTRY.unpack_from(content, position)
         batch = ProducedBatch(*last)
         batches = (batch,) if batch.last_offset >= 0 else ()
-        found[producer_id] = Producer(
-            epoch, batches, batch.last_offset, batch.timestamp_ms, coordinator_epoch, transaction_from
-        )
+        known = epoch, batches, batch.last_offset, batch.timestamp_ms, coordinator_epoch, transaction_from
+        marker_offset = NO_OFFSET if coordinator_epoch == NO_EPOCH else 0  # unless it is told below
+        found[producer_id] = Producer(*known, marker_offset)
         position += _ENTRY.size
     for _ in range(count):
         producer_id, number = _OLDER.unpack_from(content, position)
@@ -119,14 +119,17 @@ def _producers(content: bytes) -> tuple[dict[int, Producer], int]:
     return found, position
 
 
-def _note_later(producers: dict[int, Producer], content: bytes, position: int) -> int:
-    """Markers behind the last batches of producers; returns where the next section begins."""
+def _note_markers(producers: dict[int, Producer], content: bytes, position: int) -> int:
+    """Where their last markers are, of which earlier versions noted those behind the last batches only; returns where
+    the next section begins."""
     [count] = _COUNT.unpack_from(content, position)
     position += _COUNT.size
     for _ in range(count):
-        producer_id, last_offset = _LATER.unpack_from(content, position)
-        position += _LATER.size
-        producers[producer_id] = producers[producer_id]._replace(last_offset=last_offset)
+        producer_id, marker_offset = _MARKER.unpack_from(content, position)
+        position += _MARKER.size
+        producer = producers[producer_id]
+        last_offset = max(producer.last_offset, marker_offset)
+        producers[producer_id] = producer._replace(last_offset=last_offset, marker_offset=marker_offset)
     return position
 
 

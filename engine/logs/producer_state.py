@@ -48,7 +48,8 @@ class ProducedBatch(NamedTuple):
 class Producer(NamedTuple):
     """One producer: its epoch and its last batches, the oldest first; none, if a marker brought that epoch.
 
-    `last_offset` and `timestamp_ms` are of what came last, be it a batch or a marker.
+    `last_offset` and `timestamp_ms` are of what came last, be it a batch or a marker. `marker_offset` is where the last
+    marker is, or a place before it: what earlier versions wrote down does not tell.
     """
 
     epoch: int
@@ -57,6 +58,7 @@ class Producer(NamedTuple):
     timestamp_ms: int
     coordinator_epoch: int = NO_EPOCH  # of the last marker
     transaction_from: int = NO_OFFSET  # the first offset of the open transaction
+    marker_offset: int = NO_OFFSET
 
     @property
     def last_sequence(self) -> int:
@@ -73,12 +75,15 @@ class Producer(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Where what is known of it begins."""
+        """Where what is known of it begins. What fences older coordinators comes from its last marker alone, however
+        many batches came since (ProducerStateEntry.coordinatorEpoch)."""
         first = self.batches[0].first_offset if self.batches else self.last_offset
+        if 0 <= self.marker_offset < first:
+            first = self.marker_offset
         return first if self.transaction_from < 0 else min(first, self.transaction_from)
 
 
-_producer_of: Callable[[tuple[int, tuple[ProducedBatch, ...], int, int, int, int]], Producer] = partial(
+_producer_of: Callable[[tuple[int, tuple[ProducedBatch, ...], int, int, int, int, int]], Producer] = partial(
     tuple.__new__, Producer
 )  # spares a call
 
@@ -212,13 +217,13 @@ class ProducerTable:
         batch = ProducedBatch(last_sequence_of(header), last_offset, header.last_offset_delta, timestamp_ms)
         if before is None:
             batches: tuple[ProducedBatch, ...] = (batch,)
-            coordinator_epoch, transaction_from = NO_EPOCH, NO_OFFSET
+            coordinator_epoch, transaction_from, marker_offset = NO_EPOCH, NO_OFFSET, NO_OFFSET
         else:
             batches = (*before.batches[1 - BATCHES_KEPT :], batch) if before.epoch == epoch else (batch,)
-            coordinator_epoch, transaction_from = before.coordinator_epoch, before.transaction_from
+            _, _, _, _, coordinator_epoch, transaction_from, marker_offset = before
         if header.attributes & TRANSACTIONAL_BIT and transaction_from < 0:
             transaction_from = self._open[producer_id] = header.base_offset
-        known = epoch, batches, last_offset, timestamp_ms, coordinator_epoch, transaction_from
+        known = epoch, batches, last_offset, timestamp_ms, coordinator_epoch, transaction_from, marker_offset
         self._producers[producer_id] = _producer_of(known)
         return before
 
@@ -228,7 +233,7 @@ class ProducerTable:
         producer_id, epoch, offset = marker.producer_id, marker.producer_epoch, header.base_offset
         before = self._producers.pop(producer_id, None)
         batches = () if before is None or before.epoch != epoch else before.batches
-        known = epoch, batches, offset, header.max_timestamp_ms, marker.coordinator_epoch, NO_OFFSET
+        known = epoch, batches, offset, header.max_timestamp_ms, marker.coordinator_epoch, NO_OFFSET, offset
         self._producers[producer_id] = _producer_of(known)
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
@@ -288,7 +293,7 @@ class ProducerTable:
             del self._producers[producer_id]
 
     def needed_from(self, durable_offset: int, before: int) -> int:
-        """Where the batches that count begin, should a crash take what is not below `durable_offset`.
+        """Where the batches and markers that count begin, should a crash take what is not below `durable_offset`.
 
         `before` was the answer when all was durable last: what newer batches made old counts again without them.
         """
