@@ -42,6 +42,13 @@ class Gaps(NamedTuple):
     dropped_to: int
 
 
+class Decided(NamedTuple):
+    """Which records of a log count, and from where on there are some of which that depends on what is undecided yet."""
+
+    high_watermark: int
+    undecided_from: int
+
+
 class CommitLog:
     """Of one log dir. `logs` are those that are open; `names` are of partition directories."""
 
@@ -55,7 +62,7 @@ class CommitLog:
         self.committer = GroupCommitter(disk, budget, attendance, writer, self.syncer, statistics)
         self.flusher = Flusher(disk.sync)
         self.logs: dict[PartitionKey, Log] = {}
-        self._high_watermarks: dict[PartitionKey, Callable[[], int]] = {}
+        self._decided: dict[PartitionKey, Callable[[], Decided]] = {}
         self.points: dict[PartitionKey, PartitionCheckpoint] = {}  # for the next checkpoint
         self.journal: Journal | None = None
         self._written = Checkpoint(0, {})
@@ -96,10 +103,10 @@ class CommitLog:
         is_clean, may_cut = name not in self._not_recovered, name not in self._suspect
         return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others)
 
-    def adopt(self, key: PartitionKey, name: str, log: Log, high_watermark: Callable[[], int]) -> None:
+    def adopt(self, key: PartitionKey, name: str, log: Log, decided: Callable[[], Decided]) -> None:
         """It was opened. Damage that a scan has found takes a scan to find again."""
         self.logs[key] = log
-        self._high_watermarks[key] = high_watermark
+        self._decided[key] = decided
         self._suspect.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
@@ -109,7 +116,7 @@ class CommitLog:
     def release(self, key: PartitionKey) -> None:
         """It is about to be deleted."""
         self.logs.pop(key, None)
-        self._high_watermarks.pop(key, None)
+        self._decided.pop(key, None)
 
     def disown(self, names: Collection[str]) -> None:
         """These are gone, or left-overs of partitions that live elsewhere."""
@@ -256,7 +263,9 @@ class CommitLog:
                 recovery_point = max(before.recovery_point, log.flushed_offset)
                 expected = tuple(one for one in before.epochs if one.start_offset >= recovery_point)
                 producers_from = log.producers.needed_from(recovery_point, before.producers_from)
-                producers_from = min([producers_from, *(one.first_offset for one in log.aborted.active)])
+                high_watermark, undecided_from = self._decided[key]()
+                aborted_from = [one.first_offset for one in log.aborted.active]
+                producers_from = min([producers_from, undecided_from, *aborted_from])
                 self.points[key] = before._replace(
                     recovery_point=recovery_point,
                     log_start_offset=log.start_offset,
@@ -265,7 +274,7 @@ class CommitLog:
                     epochs_to=recovery_point,
                     compacted_to=max(before.compacted_to, log.compacted_to),
                     clean_to=log.clean_to,
-                    high_watermark=self._high_watermarks[key](),
+                    high_watermark=high_watermark,
                     tiered_to=log.tiered_to or 0,
                     dropped_to=log.dropped_to,
                 )

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from engine.api import AbortedTransaction, TopicPartition
 from engine.commit.appends import PartitionRound
-from engine.commit.commit_log import CommitLog
+from engine.commit.commit_log import CommitLog, Decided
 from engine.commit.examination import Examiner
 from engine.errors import EngineError, StorageError
 from engine.files.disk import Disk
@@ -41,6 +41,10 @@ class Resident(Protocol):
     def high_watermark(self) -> int: ...
     @property
     def last_stable_offset(self) -> int: ...
+    @property
+    def undecided_from(self) -> int:
+        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+
     @property
     def is_sound(self) -> bool:
         """Whether it is served, and nothing of it is known to be damaged."""
@@ -182,7 +186,7 @@ class LogDir:
         self.partitions[partition] = resident
         self.names.add(directory_name(partition))
         key, name = key_of(partition), directory_name(partition)
-        self.commit_log.adopt(key, name, log, lambda: resident.high_watermark)
+        self.commit_log.adopt(key, name, log, lambda: Decided(resident.high_watermark, resident.undecided_from))
         self.want_seal(resident)
 
     def release(self, partitions: Sequence[TopicPartition]) -> None:

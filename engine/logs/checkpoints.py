@@ -33,12 +33,12 @@ def key_of(partition: TopicPartition) -> PartitionKey:
 
 class PartitionCheckpoint(NamedTuple):
     """One partition. Below `recovery_point` everything is durable in its segment files; no record below
-    `log_start_offset` is served; no producer has left state before `producers_from`; `epochs` tells which leader epoch
-    began where, as far as `epochs_to`; those behind are the leader's word on gaps of what may be there by now. Below
-    `compacted_to` offsets may have gaps; below `clean_to` every record is the newest of its key there. What lies below
-    `high_watermark` was on all replicas in sync. Between the log start and `local_start_offset` there are no segment
-    files; below `tiered_to` all is in a remote tier. Below `dropped_to` tombstones and markers may be gone, and all
-    that they decided about is (RULES K19)."""
+    `log_start_offset` is served; no producer has left state before `producers_from`, nor does a transaction begin there
+    that is undecided; `epochs` tells which leader epoch began where, as far as `epochs_to`; those behind are the
+    leader's word on gaps of what may be there by now. Below `compacted_to` offsets may have gaps; below `clean_to`
+    every record is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between
+    the log start and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier. Below
+    `dropped_to` tombstones and markers may be gone, and all that they decided about is (RULES K19)."""
 
     recovery_point: int = 0
     log_start_offset: int = 0

@@ -49,14 +49,14 @@ class Log:
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
         self.dropped_to = 0  # below it tombstones and markers may be gone, and all that they decided about is
-        self.replacements = 0  # of segments, so far
-        self.cuts = 0  # at its end, so far
+        self.replacements = self.cuts = 0  # of segments, and at its end, so far
         self.journaled_offset = 0  # the journal has appends up to here, durably
         self.journal_end_offset = 0  # the journal has, or is about to have, appends up to here
         self.producers = ProducerTable()
         self.aborted = AbortedIndexes()
-        self.unstable: dict[int, LogPosition] = {}  # when it was opened: where open transactions begin, by offset
+        self.unstable: dict[int, LogPosition] = {}  # when it was opened: where transactions begin that are not decided
         self.unconfirmed: list[LogPosition] = []  # when it was opened: the high watermark, and ends of batches above it
+        self.unreplicated: list[tuple[int, int]] = []  # when it was opened: transactions that had ended above that
         self.problems: list[str] = []  # found when it was opened, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
         self.has_spare = False  # the active segment may have been given more space than it holds

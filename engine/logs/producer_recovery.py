@@ -2,8 +2,11 @@
 
 Runs on a worker, on a log that nobody uses yet. Snapshots are believed only up to their CRC; batches are in the log or
 they are not, so what a crash took away from the log is gone from the state as well. Which transactions are open, and
-which ended in the active segment, follows from the same walk.
+which ended in the active segment, follows from the same walk; which ended above the high watermark, too, unless a
+snapshot was made above it.
 """
+
+from collections.abc import Callable, Iterator
 
 from engine.api import AbortedTransaction, Outcome
 from engine.files.filesystem import FileSystem
@@ -11,7 +14,8 @@ from engine.logs.aborted_files import aborted_bases
 from engine.logs.log import Log
 from engine.logs.producer_snapshot import Snapshot, newest_sound, snapshot_name, snapshot_offsets
 from engine.logs.producer_state import EndedTransaction, ProducerTable, rebuilt
-from engine.logs.producer_walk import Extent, places_of, produced
+from engine.logs.producer_walk import Extent, Produced, places_of, produced
+from engine.logs.sparse_index import START
 
 
 def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> None:
@@ -32,11 +36,15 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
         log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
 
     def on_unreadable(segment: Extent, damage: Exception) -> None:
-        log.problems.append(f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only")
+        problem = f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only"
+        if problem not in log.problems:  # a segment may be read twice
+            log.problems.append(problem)
 
-    extents = [Extent.of(one)._replace(start=one.start_for_offset(known.offset) or (-1, 0)) for one in log.segments]
-    batches = produced(filesystem, log.directory, extents, known.offset, end_offset, on_unreadable)
-    log.producers, ended = rebuilt(known.producers, batches)
+    def batches_from(offset: int) -> Iterator[Produced]:
+        extents = [Extent.of(one)._replace(start=one.start_for_offset(offset) or START) for one in log.segments]
+        return produced(filesystem, log.directory, extents, offset, end_offset, on_unreadable)
+
+    log.producers, ended = rebuilt(known.producers, batches_from(known.offset))
     log.aborted.know(base for base in aborted_bases(filesystem, log.directory) if base < active_base)
     log.aborted.active = aborted_since(active_base, known, ended)
 
@@ -45,8 +53,35 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
             f"{log.path_of(segment.base_offset)}: where an open transaction begins is not known: {damage}"
         )
 
-    begun = log.producers.open_transactions.values()
+    late = []
+    if log.unconfirmed:
+        high_watermark = log.unconfirmed[0].offset
+        if high_watermark < known.offset and _has_markers(batches_from(high_watermark), known.offset):
+            ended = _ended_from(filesystem, log, min(producers_from, high_watermark), high_watermark, batches_from)
+        late = [one for one in ended if one.last_offset >= high_watermark]
+    log.unreplicated = [(one.first_offset, one.last_offset) for one in late]
+    begun = [*log.producers.open_transactions.values(), *(one.first_offset for one in late)]
+    extents = list(map(Extent.of, log.segments))
     log.unstable = places_of(filesystem, log.directory, extents, begun, log.compacted_to, on_unknown)
+
+
+def _has_markers(batches: Iterator[Produced], below: int) -> bool:
+    return any(marker is not None and header.base_offset < below for header, marker in batches)
+
+
+def _ended_from(
+    filesystem: FileSystem,
+    log: Log,
+    producers_from: int,
+    high_watermark: int,
+    batches_from: Callable[[int], Iterator[Produced]],
+) -> list[EndedTransaction]:
+    """All that ended above the high watermark, and others (ProducerStateManager.unreplicatedTxns). A snapshot that was
+    made above it knows them no more: they take one of below, or the log from where the checkpoint says that they may
+    begin."""
+    found = newest_sound(filesystem, log.directory, producers_from, high_watermark)
+    known = Snapshot(producers_from, ProducerTable(), producers_from) if found is None else found
+    return rebuilt(known.producers, batches_from(known.offset))[1]
 
 
 def aborted_since(base_offset: int, known: Snapshot, ended: list[EndedTransaction]) -> list[AbortedTransaction]:

@@ -13,6 +13,8 @@ from engine.logs.position import LogPosition
 from engine.logs.segment import BatchAt, Segment, find_batch, segment_name, walk_headers
 from engine.logs.sparse_index import START
 
+Produced = tuple[BatchHeader, Marker | None]  # a batch, and what it says if it is a marker
+
 
 class Extent(NamedTuple):
     """A segment as the loop knows it; open, or not. `start`: a batch to start from, as `Segment.start_for_offset`."""
@@ -38,7 +40,7 @@ def produced(
     from_offset: int,
     end_offset: int,
     on_damage: Callable[[Extent, Exception], None],
-) -> Iterator[tuple[BatchHeader, Marker | None]]:
+) -> Iterator[Produced]:
     """The batches from one offset on, of segments that end at another; each marker with what it says.
 
     `on_damage` is told of segments that can be read in part only, and may raise.

@@ -37,13 +37,25 @@ class Replica(Availability):
         super().__init__(partition, log, log_dir)
         self.config = LogConfig()
         confirmed, *ends = log.unconfirmed or [log.end]
-        self.progress = Progress(log.end, confirmed, ends, has_others=bool(log.unconfirmed), unstable=log.unstable)
-        log.unconfirmed, log.unstable = [], {}
+        self.progress = Progress(
+            log.end,
+            confirmed,
+            ends,
+            has_others=bool(log.unconfirmed),
+            unstable=log.unstable,
+            ended=log.unreplicated,
+        )
+        log.unconfirmed, log.unstable, log.unreplicated = [], {}, []
         self._pending = PendingAcks()
         self._now_ms = now_ms
         self._lag_clock_ms = now_ms  # of a leader one that nobody sets, if there is any
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
+
+    @property
+    def undecided_from(self) -> int:
+        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+        return self.progress.undecided_from
 
     @property
     def log_state(self) -> LogState:

@@ -19,7 +19,8 @@ class Progress:
 
     `has_others`: there are other replicas, in sync or not, so that the high watermark may come to lie between any two
     batches. `ends` are those of the batches above `high_watermark`, where that is not the end of the log. `unstable`:
-    where the transactions begin that are open, by offset.
+    where the transactions begin, by offset, that are open or among those that `ended` above `high_watermark`, of which
+    it tells the first and the last offsets.
     """
 
     __slots__ = (
@@ -43,6 +44,7 @@ class Progress:
         *,
         has_others: bool = False,
         unstable: Mapping[int, LogPosition] = MappingProxyType({}),
+        ended: Iterable[tuple[int, int]] = (),
     ) -> None:
         self.has_others = has_others
         self.written = self.durable = end
@@ -52,7 +54,14 @@ class Progress:
         self._in_sync: Collection[int] = ()  # of the others
         self._is_held = False
         self._unstable = Unstable(unstable)
+        self.note_transactions((), ended)
         self._note_stable()
+
+    @property
+    def undecided_from(self) -> int:
+        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+        first = self._unstable.first(self.high_watermark.offset)
+        return self.written.offset if first is None else first.offset
 
     # What the log does
 

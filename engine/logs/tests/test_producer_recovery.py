@@ -1,13 +1,15 @@
 """What a start knows of producers and transactions is what the broker knew that ran before, whatever stopped it."""
 
+import random
 from collections.abc import Sequence
 from struct import pack
 
 import pytest
 import trio
+import trio.testing
 from crc32c import crc32c
 
-from engine.api import Marker, Outcome
+from engine.api import Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.tests.test_cleaner import COMPACT, files, fill, until_compacted
 from engine.errors import TransactionCoordinatorFenced
@@ -18,8 +20,9 @@ from engine.logs.producer_snapshot import read_snapshot, snapshot_name
 from engine.logs.producer_state import Producer
 from engine.logs.producer_walk import produced
 from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import following, marker_at, others, stamped
 from engine.store import SegmentStore
-from engine.tests.helpers import NOW_MS, open_orders, running
+from engine.tests.helpers import NOW_MS, ORDERS, open_orders, running
 
 DIRECTORY = "/data/orders-0"
 ROLLING = LogConfig(segment_size_bytes=400)
@@ -209,3 +212,168 @@ async def test_where_a_file_of_before_does_not_tell_of_a_marker_it_may_be_anywhe
     filesystem.crash()
     async with running(filesystem) as store:
         assert await is_fenced(await opened(store, epoch=2), 4)
+
+
+def batch_of(producer_id: int, sequence: int, offset: int) -> bytes:
+    its = producer_id, 0, sequence
+    return stamped(offset, 0, b"value", attributes=TRANSACTIONAL_BIT, producer=its)
+
+
+def marker_of(producer_id: int, offset: int, outcome: Outcome = Outcome.COMMIT, coordinator_epoch: int = 1) -> bytes:
+    return marker_at(offset, 0, Marker(producer_id, 0, coordinator_epoch, outcome))
+
+
+async def take(follower: Partition, *sent: bytes) -> None:
+    await follower.replicate(memoryview(bytearray(b"".join(sent)))).wait()
+
+
+async def leading(store: SegmentStore, config: LogConfig, epoch: int = 1) -> Partition:
+    """With replica 2 in sync."""
+    [log] = await store.open_partitions([Leadership(ORDERS, config, epoch, others(1, 2))])
+    assert isinstance(log, Partition)
+    return log
+
+
+@pytest.mark.parametrize("config", [ROLLING, LogConfig()])
+@pytest.mark.parametrize("is_clean", [False, True])
+async def test_what_ended_above_the_high_watermark_is_not_stable_after_a_start_either(
+    config: LogConfig, is_clean: bool
+) -> None:
+    """Until all in sync have the marker: a leader to come might not know of it."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, config)
+        await take(follower, stamped(0, 0, b"plain"), batch_of(7, 0, 1), batch_of(7, 1, 2), marker_of(7, 3))
+        await take(
+            follower, batch_of(8, 0, 4), marker_of(8, 5, Outcome.ABORT), *(batch_of(7, n, 4 + n) for n in (2, 3))
+        )
+        follower.note_leader(2)
+        assert (follower.high_watermark, follower.last_stable_offset) == (2, 1)
+        await trio.sleep(CHECKPOINTED_S)
+        if is_clean:
+            await store.close()
+    if not is_clean:
+        filesystem.crash()
+    async with running(filesystem) as store:
+        leader = await leading(store, config)
+        stable = [(leader.high_watermark, leader.last_stable_offset)]
+        for end_offset in range(3, 9):
+            leader.progress.note_replica(2, end_offset)
+            stable.append((leader.high_watermark, leader.last_stable_offset))
+        assert stable == [(2, 1), (3, 1), (4, 4), (5, 4), (6, 6), (7, 6), (8, 6)]
+        leader.end_transaction(Marker(7, 0, 1, Outcome.COMMIT))
+        await trio.testing.wait_all_tasks_blocked()
+        leader.progress.note_replica(2, 9)
+        assert leader.last_stable_offset == leader.high_watermark == 9, "nothing is held for ever"
+        assert leader.undecided_from == 9
+
+
+async def test_a_marker_that_a_new_leader_does_not_have_is_cut_and_the_transaction_open_again() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, ROLLING)
+        await take(follower, batch_of(7, 0, 0), batch_of(7, 1, 1), marker_of(7, 2), batch_of(7, 2, 3), marker_of(7, 4))
+        follower.note_leader(2)
+        await trio.sleep(CHECKPOINTED_S)
+        await store.close()
+    async with running(filesystem) as store:
+        follower = await following(store, ROLLING, epoch=1)
+        assert (follower.high_watermark, follower.last_stable_offset) == (2, 0)
+        await store.truncate_partition(ORDERS, 2)
+        assert dict(follower.log.producers.open_transactions) == {7: 0}
+        await take(follower, stamped(2, 1, b"of the new leader"))
+        follower.note_leader(3)
+        assert (follower.high_watermark, follower.last_stable_offset) == (3, 0)
+        await take(follower, marker_at(3, 1, Marker(7, 0, 1, Outcome.ABORT)))
+        follower.note_leader(4)
+        assert follower.last_stable_offset == 4
+
+
+async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its producer has gone on since, and no snapshot of before is left: the checkpoint says from where on."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        follower = await following(store, LogConfig())
+        await take(follower, *(stamped(offset, 0, b"plain") for offset in range(50)))
+        await take(follower, batch_of(7, 0, 50), batch_of(7, 1, 51), marker_of(7, 52))
+        await take(follower, *(batch_of(7, n, 51 + n) for n in range(2, 10)), marker_of(7, 61))
+        await take(follower, *(batch_of(7, n, 52 + n) for n in range(10, 20)), marker_of(7, 72))
+        follower.note_leader(51)
+        await trio.sleep(CHECKPOINTED_S)
+        await store.close()
+    began = []
+
+    def noted(*args: object) -> object:
+        began.append(args[3])
+        return produced(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(producer_recovery, "produced", noted)
+    async with running(filesystem) as store:
+        leader = await leading(store, LogConfig())
+        assert (leader.high_watermark, leader.last_stable_offset) == (51, 50)
+        assert began == [73, 51, 50], "from the snapshot; from the high watermark; from the first that is undecided"
+
+
+class Told:
+    """What was written, and by a naive look at it, what is known of that."""
+
+    def __init__(self) -> None:
+        self.opened: dict[int, int] = {}
+        self.ended: list[tuple[int, int]] = []
+        self.sequences: dict[int, int] = {}
+        self.coordinators: dict[int, int] = {}
+        self.end = 0
+
+    def next_batch(self, rng: random.Random) -> bytes:
+        producer_id, offset = rng.randrange(5), self.end
+        self.end += 1
+        if producer_id == 4:
+            return stamped(offset, 0, b"plain")
+        if producer_id in self.opened and rng.random() < 0.3:
+            self.ended.append((self.opened.pop(producer_id), offset))
+            self.coordinators[producer_id] = self.coordinators.get(producer_id, 0) + rng.randrange(2)
+            outcome = rng.choice(list(Outcome))
+            return marker_of(producer_id, offset, outcome, self.coordinators[producer_id])
+        self.opened.setdefault(producer_id, offset)
+        sequence = self.sequences[producer_id] = self.sequences.get(producer_id, -1) + 1
+        return batch_of(producer_id, sequence, offset)
+
+    def stable(self, high_watermark: int) -> int:
+        undecided = [first for first, marker in self.ended if marker >= high_watermark]
+        return min([high_watermark, *self.opened.values(), *undecided])
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_a_start_knows_what_the_log_tells(seed: int) -> None:
+    """However it was stopped before, and how often: sequences, coordinators, and what is stable at each offset."""
+    rng, filesystem, told = random.Random(seed), MemoryFileSystem(), Told()
+    config = rng.choice([ROLLING, LogConfig(segment_size_bytes=1500), LogConfig()])
+    for epoch in range(4):
+        async with running(filesystem) as store:
+            follower = await following(store, config, epoch)
+            assert {one: it.last_sequence for one, it in follower.log.producers} == told.sequences
+            known_of = {one: it.coordinator_epoch for one, it in follower.log.producers if it.coordinator_epoch >= 0}
+            assert known_of == told.coordinators
+            for high_watermark in range(follower.high_watermark, rng.randint(follower.high_watermark, told.end) + 1):
+                follower.note_leader(high_watermark)
+                assert (follower.high_watermark, follower.last_stable_offset) == (
+                    high_watermark,
+                    told.stable(high_watermark),
+                )
+            for _ in range(rng.randint(0, 12)):
+                await take(follower, *(told.next_batch(rng) for _ in range(rng.randint(1, 4))))
+                if rng.random() < 0.3:
+                    follower.note_leader(rng.randint(follower.high_watermark, told.end))
+                if rng.random() < 0.3:
+                    await trio.sleep(CHECKPOINTED_S)
+            if rng.random() < 0.5:
+                await store.close()
+        if rng.random() < 0.7:
+            filesystem.crash(rng)
+    async with running(filesystem) as store:
+        leader = await leading(store, config, 4)
+        for high_watermark in range(leader.high_watermark, told.end + 1):
+            leader.progress.note_replica(2, high_watermark)
+            assert leader.last_stable_offset == told.stable(high_watermark)

@@ -161,6 +161,19 @@ def test_alone_it_keeps_nothing_of_what_it_writes() -> None:
     assert progress.high_watermark == at(99)
 
 
+def test_a_start_with_transactions_that_ended_above_the_high_watermark() -> None:
+    """They are stable when the others have their markers; nothing else is held, and nothing for ever."""
+    unstable = {1: at(1), 4: at(4)}
+    progress = Progress(at(9), at(3), [at(5), at(9)], has_others=True, unstable=unstable, ended=[(1, 4)])
+    assert (progress.last_stable, progress.undecided_from) == (at(1), 1)
+    progress.lead([1])
+    progress.note_replica(1, 6)
+    assert (progress.high_watermark, progress.last_stable, progress.undecided_from) == (at(5), at(4), 4)
+    progress.note_transactions([], [(4, 7)])
+    progress.note_replica(1, 9)
+    assert (progress.last_stable, progress.undecided_from) == (at(9), 9)
+
+
 def test_a_start_with_a_high_watermark_below_the_end() -> None:
     """Of a broker that leads nothing yet: what lies above counts when the others have it."""
     progress = Progress(at(9), at(3), [at(5), at(9)], has_others=True)
