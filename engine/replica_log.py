@@ -13,7 +13,7 @@ class Heard(NamedTuple):
 
     diverging: EpochEnd | None = None
     has_moved: bool = False  # the high watermark
-    has_deleted: bool = False  # its log begins later than it did
+    has_deleted: bool = False  # its log begins later than it was known to
     is_outside: bool = False  # of the ISR
 
 

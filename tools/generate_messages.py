@@ -86,10 +86,14 @@ OURS = {
         Row("epoch", "int32", None, False, False, None, 0, 12, 18),
         Row("start_offset", "int64", None, False, False, None, 0, 12, 18),
     ],
+    ("fetch", "WhatIsDropped"): [
+        Row(name, "int64", None, False, False, None, 0, 12, 18)
+        for name in ("tombstones_to", "markers_to", "marker_drops", "clean_to")
+    ],
     ("fetch", "PartitionData"): [
         Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18),
         Row("epoch_starts", "struct", "EpochStart", True, True, OURS_FROM_TAG + 1, None, 12, 18),
-        Row("dropped_to", "int64", None, False, False, OURS_FROM_TAG + 2, 0, 12, 18),
+        Row("dropped", "struct", "WhatIsDropped", False, False, OURS_FROM_TAG + 2, None, 12, 18),
     ],
 }
 

@@ -19,6 +19,7 @@ from engine.commit.journal_format import Barrier, BarrierKind
 from engine.commit.replay import end_by
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
+from engine.compacted import Dropped
 from engine.errors import CorruptMessage, StorageError
 from engine.files.disk import Disk
 from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
@@ -33,13 +34,13 @@ CHECKPOINT_PAUSE_S = 1
 
 
 class Gaps(NamedTuple):
-    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends, and below
-    `dropped_to` tombstones and markers may be."""
+    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends. `dropped`:
+    what else may be."""
 
     end_offset: int
     below_offset: int
     epochs: tuple[EpochStart, ...]
-    dropped_to: int
+    dropped: Dropped
 
 
 class Decided(NamedTuple):
@@ -232,14 +233,18 @@ class CommitLog:
         """Have it durable that they may be there, if that is wanted still when it is its turn; whether it was. Raises
         StorageError."""
         async with self._checkpointing:
-            log = self.logs.get(key)
-            if log is None or not is_wanted():
+            if key not in self.logs or not is_wanted():
                 return False
             point = self.points.get(key, PartitionCheckpoint())
             before = tuple(one for one in point.epochs if one.start_offset < gaps.end_offset)
             compacted_to = max(point.compacted_to, gaps.below_offset)
-            after = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs, dropped_to=gaps.dropped_to)
-            self.points[key], log.dropped_to = after, gaps.dropped_to  # nothing is appended before it is durable
+            tombstones_to, markers_to = max(point.tombstones_to, gaps.dropped.tombstones_to), gaps.dropped.markers_to
+            self.points[key] = point._replace(
+                compacted_to=compacted_to,
+                epochs=before + gaps.epochs,
+                tombstones_to=tombstones_to,
+                markers_to=max(point.markers_to, markers_to),
+            )
             await self.checkpoint_alone()
             return True
 
@@ -276,7 +281,8 @@ class CommitLog:
                     clean_to=log.clean_to,
                     high_watermark=high_watermark,
                     tiered_to=log.tiered_to or 0,
-                    dropped_to=log.dropped_to,
+                    tombstones_to=max(before.tombstones_to, log.dropped.tombstones_to),
+                    markers_to=max(before.markers_to, log.dropped.markers_to),
                 )
             else:
                 self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))

@@ -176,6 +176,8 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
             producers_from=0,
             epochs=epochs,
             clean_to=min(point.clean_to, barrier.offset),
+            tombstones_to=min(point.tombstones_to, barrier.offset),
+            markers_to=min(point.markers_to, barrier.offset),
             high_watermark=min(point.high_watermark, barrier.offset),
             epochs_to=min(point.epochs_to, barrier.offset),
             tiered_to=min(point.tiered_to, barrier.offset),

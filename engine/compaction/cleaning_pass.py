@@ -11,6 +11,7 @@ from functools import partial
 
 import trio
 
+from engine.compacted import Dropped
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
@@ -95,7 +96,7 @@ class Pass:
     async def _clean(self, group: Sequence[Segment], rules: Rules) -> None:
         """Make one segment of a group; it is not wanted if it is what was there."""
         await self._check_room(sum(one.size_bytes for one in group))
-        rules.kept.clear()
+        rules.begin_group()
         base_offset = group[0].base_offset
         async with self._log_dir.commit_log.replacing():
             self._check_undisturbed()
@@ -149,7 +150,9 @@ class Pass:
             if log.tiered_to is not None:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
-            log.dropped_to = max(log.dropped_to, rules.dropped_to)
+            log.dropped = log.dropped.beside(Dropped(rules.tombstones_to, rules.markers_to))
+            if rules.markers_to:
+                log.dropped = log.dropped._replace(marker_drops=log.dropped.marker_drops + 1)
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)

@@ -73,8 +73,8 @@ class NewestOffsets:
 @dataclass(slots=True)
 class Rules:
     """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
-    last marker is. `kept`: what is left of aborted indexes since it was taken. `dropped_to`: of the tombstones and
-    markers that went, the end of the last."""
+    last marker is. Of the group of segments that it is at: `kept` is what is left of aborted indexes, `tombstones_to`
+    and `markers_to` are behind the last of each that went."""
 
     newest: NewestOffsets
     now_ms: int
@@ -82,7 +82,13 @@ class Rules:
     last_offsets: Mapping[int, int]
     transactions: PassedTransactions = field(default_factory=PassedTransactions)
     kept: list[AbortedTransaction] = field(default_factory=list)
-    dropped_to: int = 0
+    tombstones_to: int = 0
+    markers_to: int = 0
+
+    def begin_group(self) -> None:
+        """Segments of which one is to be made."""
+        self.kept.clear()
+        self.tombstones_to = self.markers_to = 0
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
         """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
@@ -123,14 +129,14 @@ class Rules:
             return _rewritten(body, header, records, self.now_ms + self.delete_retention_ms)
         if horizon_ms > self.now_ms or self._is_last_of_producer(header):
             return batch
-        self.dropped_to = header.next_offset
+        self.markers_to = header.next_offset
         return _emptied(header) if self._must_stay(header, end_offset) else None
 
     def _kept(self, records: Sequence[Keyed], header: BatchHeader) -> list[Keyed]:
         base_offset, end_offset = header.base_offset, self.newest.end_offset
         newest = self.newest.offsets.get
         horizon_ms = header.delete_horizon_ms
-        has_no_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
+        drops_to = self.newest.first_dirty_offset if horizon_ms is not None and horizon_ms <= self.now_ms else 0
         kept = []
         for record in records:
             delta, key, has_value, _, _ = record
@@ -138,8 +144,8 @@ class Rules:
             if offset < end_offset:  # behind it nobody has looked
                 if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
                     continue
-                if has_no_tombstones and not has_value:
-                    self.dropped_to = offset + 1
+                if offset < drops_to and not has_value:
+                    self.tombstones_to = offset + 1
                     continue
             kept.append(record)
         return kept

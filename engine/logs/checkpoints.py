@@ -38,7 +38,7 @@ class PartitionCheckpoint(NamedTuple):
     leader's word on gaps of what may be there by now. Below `compacted_to` offsets may have gaps; below `clean_to`
     every record is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between
     the log start and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier. Below
-    `dropped_to` tombstones and markers may be gone, and all that they decided about is (RULES K19)."""
+    `tombstones_to` tombstones may be gone, below `markers_to` markers (RULES K19)."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -50,7 +50,8 @@ class PartitionCheckpoint(NamedTuple):
     high_watermark: int = 0
     local_start_offset: int = 0
     tiered_to: int = 0
-    dropped_to: int = 0
+    tombstones_to: int = 0
+    markers_to: int = 0
 
     @property
     def first_local_offset(self) -> int:
@@ -107,15 +108,16 @@ def decode(content: bytes, path: str) -> Checkpoint:
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with another."""
+    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with two."""
     topic_id, number, recovery_point, log_start, producers_from, *others, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
     point = PartitionCheckpoint(int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, others))
     if len(others) <= _OTHERS_OF_VERSION_3:
         point = point._replace(epochs_to=point.recovery_point)
-    if len(others) <= _OTHERS_OF_VERSION_4:  # whatever its cleaner dropped lay below
-        point = point._replace(dropped_to=min(point.compacted_to, point.recovery_point))
+    if len(others) <= _OTHERS_OF_VERSION_4:  # whatever its cleaner dropped lay below, and counted
+        dropped_to = min(point.compacted_to, point.recovery_point, point.high_watermark)
+        point = point._replace(tombstones_to=dropped_to, markers_to=dropped_to)
     return (bytes.fromhex(topic_id), int(number)), point
 
 

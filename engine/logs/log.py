@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
+from engine.compacted import Dropped
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.logs.aborted_indexes import AbortedIndexes
@@ -48,10 +49,9 @@ class Log:
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
-        self.dropped_to = 0  # below it tombstones and markers may be gone, and all that they decided about is
+        self.dropped = Dropped()
         self.replacements = self.cuts = 0  # of segments, and at its end, so far
-        self.journaled_offset = 0  # the journal has appends up to here, durably
-        self.journal_end_offset = 0  # the journal has, or is about to have, appends up to here
+        self.journaled_offset = self.journal_end_offset = 0  # the journal has appends up to here, durably; or soon
         self.producers = ProducerTable()
         self.aborted = AbortedIndexes()
         self.unstable: dict[int, LogPosition] = {}  # when it was opened: where transactions begin that are not decided
@@ -206,7 +206,7 @@ class Log:
         self._flushed = min(self._flushed, self.end)
         self.journaled_offset = min(self.journaled_offset, end_offset)
         self.journal_end_offset = min(self.journal_end_offset, end_offset)
-        self.clean_to = min(self.clean_to, end_offset)
+        self.clean_to, self.dropped = min(self.clean_to, end_offset), self.dropped.below(end_offset)
         if self.tiered_to is not None:
             self.tiered_to = min(self.tiered_to, end_offset)
         return gone
@@ -218,10 +218,10 @@ class Log:
         self.cold = ColdSegments()
         self.aborted = AbortedIndexes()
         self.tiered_to, self.is_tier_confirmed = None, False
-        self.epochs = EpochHistory()
+        self.epochs, self.dropped = EpochHistory(), Dropped()
         self.unindexed = []
         self._flushed = self.end
-        self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = self.dropped_to = 0
+        self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0
         return gone
 
     def _end_with(self, first: int, segment: Segment, producers: ProducerTable) -> list[Segment]:

@@ -28,7 +28,7 @@ class Replicated(Append):
     """Batches of a leader, one behind the other; `begins_segment`: the first of them does. `compacted`: what the leader
     says of its log there."""
 
-    __slots__ = ("batches", "begins_segment", "dropped_to", "epoch_starts", "headers", "markers")
+    __slots__ = ("batches", "begins_segment", "dropped", "epoch_starts", "headers", "markers")
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Replicated(Append):
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
         self.epoch_starts = begun_below(compacted.epoch_starts, self.headers[-1].next_offset)
-        self.dropped_to = compacted.dropped_to
+        self.dropped = compacted.dropped.below(self.headers[-1].next_offset)
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
@@ -101,8 +101,8 @@ class Follower:
     def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
-        if (dropped_to := dropped_behind(end_offset, log.dropped_to, append.dropped_to)) != log.dropped_to:
-            return OffsetOutOfRange(f"it is to be noted that below {dropped_to} tombstones and markers may be missing")
+        if log.dropped.beside(append.dropped) != log.dropped:
+            return OffsetOutOfRange("it is to be noted that tombstones or markers may be missing there")
         expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:
             is_whole = header.base_offset == end_offset and header.record_count == header.last_offset_delta + 1
@@ -126,15 +126,6 @@ class Follower:
             chunks.append(Chunk(log.active.base_offset, log.active.file, log.active.size_bytes))
         for batch, header in zip(append.batches, append.headers, strict=True):
             chunks[-1].add(batch, header)
-
-
-def dropped_behind(end_offset: int, dropped_to: int, told: int) -> int:
-    """Up to where tombstones and markers may be missing once it goes on at `end_offset` with what a leader sends.
-
-    What it has so far is without all that any below `dropped_to` decided about; what comes now is so only below what is
-    `told`, which is 0 unless it is above that end.
-    """
-    return told or min(dropped_to, end_offset)
 
 
 def begun_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:

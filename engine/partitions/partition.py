@@ -29,7 +29,7 @@ from engine.api import (
 from engine.commit.appends import Append, PartitionRound
 from engine.commit.commit_log import Gaps
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
-from engine.compacted import NOT_COMPACTED, Compacted
+from engine.compacted import NOT_COMPACTED, Compacted, Dropped
 from engine.errors import EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
@@ -41,7 +41,7 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
-from engine.partitions.follower import Follower, begun_below, checked, dropped_behind
+from engine.partitions.follower import Follower, begun_below, checked
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
@@ -232,17 +232,19 @@ class Partition(Replica):
             raise self._why_closed()
         return self._intake.queue(role.admit(self, records, compacted, begins_segment=begins_segment))
 
-    async def expect_gaps(self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped_to: int = 0) -> None:
+    async def expect_gaps(
+        self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped: Dropped = NOT_COMPACTED.dropped
+    ) -> None:
         """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError, and
         NotLeaderOrFollower for what another role was told."""
         role, key, end_offset = self._role, key_of(self.partition), self.log.end.offset
-        dropped_to = dropped_behind(end_offset, self.log.dropped_to, dropped_to)
-        gaps = Gaps(end_offset, below_offset, tuple(epochs), dropped_to)
+        gaps = Gaps(end_offset, below_offset, tuple(epochs), dropped)
         is_noted = await self.log_dir.commit_log.expect_gaps(key, gaps, lambda: self._role is role)
         if not is_noted or self._role is not role:
             raise NotLeaderOrFollower("another leader epoch began before its gaps were noted")
         self.log.epochs.expect(epochs)
         self.log.compacted_to = max(self.log.compacted_to, below_offset)
+        self.log.dropped = self.log.dropped.beside(dropped)
 
     async def expect_compacted(self, records: memoryview, told: Compacted) -> None:
         """The same for what is to be replicated, if it lacks something, between batches or within them, or what comes
@@ -250,9 +252,10 @@ class Partition(Replica):
         _, headers = checked(records)
         below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
         has_gaps = below_offset - end_offset != sum(one.record_count for one in headers)
-        if has_gaps or dropped_behind(end_offset, self.log.dropped_to, told.dropped_to) != self.log.dropped_to:
+        dropped = told.dropped.below(below_offset)
+        if has_gaps or self.log.dropped.beside(dropped) != self.log.dropped:
             epochs = begun_below(told.epoch_starts, below_offset)
-            await self.expect_gaps(below_offset if has_gaps else 0, epochs, told.dropped_to)
+            await self.expect_gaps(below_offset if has_gaps else 0, epochs, dropped)
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)

@@ -87,14 +87,14 @@ class Reads:
         )
 
     def with_compacted(self, offset: int, found: ReadResult) -> ReadResult:
-        """With the leader epochs that began in what was found from `offset` on, and perhaps some more, and up to where
-        the cleaner has dropped what decides about others."""
+        """With the leader epochs that began in what was found from `offset` on, and perhaps some more, and with what
+        the cleaner has dropped."""
         if not found.size_bytes:
             return found
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
         below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
-        dropped_to = self._log.dropped_to if self._log.dropped_to > offset else 0
-        return found._replace(compacted=Compacted(self._log.epochs.since(offset).below(below_offset), dropped_to))
+        dropped = self._log.dropped._replace(clean_to=self._log.clean_to)
+        return found._replace(compacted=Compacted(self._log.epochs.since(offset).below(below_offset), dropped))
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
         """What a socket can be given: of a cold segment, the files in which its parts are."""

@@ -70,8 +70,8 @@ class Replica(Availability):
             progress.high_watermark.offset,
             sealed_to,
             log.local_start_offset,
-            log.compacted_to,
-            log.dropped_to,
+            has_gaps=log.compacted_to > 0,
+            has_open_transactions=bool(log.producers.open_transactions),
             is_unused=is_unused(log),
         )
 
@@ -193,7 +193,8 @@ class Replica(Availability):
         self.check_led()
         limit, isolation = self.progress.written, Isolation.READ_UNCOMMITTED
         found = self._reads.read(offset, max_size_bytes, isolation, at_least_one=at_least_one, limit=limit)
-        is_whole = offset >= max(self.log.compacted_to, self.log.dropped_to)
+        log = self.log
+        is_whole = offset >= max(log.compacted_to, log.clean_to, log.dropped.tombstones_to, log.dropped.markers_to)
         return found if is_whole else self._reads.with_compacted(offset, found)
 
     async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:

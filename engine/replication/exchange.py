@@ -7,6 +7,7 @@ next Fetch before what it got is durable here, so the offset it asks for is its 
 from typing import NamedTuple
 
 from engine.api import EpochEnd
+from engine.compacted import Dropped
 from engine.errors import EngineError
 from engine.logs.epochs import EpochHistory
 
@@ -14,7 +15,7 @@ from engine.logs.epochs import EpochHistory
 class LogState(NamedTuple):
     """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
     what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files.
-    PartitionCheckpoint tells of `compacted_to` and `dropped_to`. `is_unused`: no records, and nobody who produced."""
+    `has_gaps`: compaction may have left some. `is_unused`: no records, and nobody who produced."""
 
     epochs: EpochHistory
     start_offset: int
@@ -23,8 +24,8 @@ class LogState(NamedTuple):
     high_watermark: int
     sealed_to: int = 0
     local_start_offset: int = 0
-    compacted_to: int = 0
-    dropped_to: int = 0
+    has_gaps: bool = False
+    has_open_transactions: bool = False
     is_unused: bool = False
 
 
@@ -40,10 +41,10 @@ class Asked(NamedTuple):
 
 class Answer(NamedTuple):
     """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part;
-    `dropped_to`: below it, and behind what was asked for, it may lack what decides about records before."""
+    `dropped`: what its log lacks that had decided about records before."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
     diverging: EpochEnd | None = None
     error: EngineError | None = None
-    dropped_to: int = 0
+    dropped: Dropped = Dropped()

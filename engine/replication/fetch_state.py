@@ -9,6 +9,7 @@ replicas in sync is cut for one reason only, that an unclean election gave it up
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, EpochEnd
+from engine.compacted import Dropped
 from engine.errors import EngineError, FencedLeaderEpoch, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked, LogState
 
@@ -50,6 +51,8 @@ class Fail(NamedTuple):
     reason: str
 
 
+NEVER = -1
+
 Action = Take | Cut | Begin | AskEnds | Hold | Fail
 
 
@@ -60,13 +63,15 @@ class FetchState:
     carried out; nothing is asked in between.
     """
 
-    __slots__ = ("_asked", "_is_busy", "_unclean_since", "epoch")
+    __slots__ = ("_asked", "_clean_to", "_is_busy", "_marker_drops", "_unclean_since", "epoch")
 
     def __init__(self, epoch: int, log: LogState, unclean_since: int = NO_EPOCH) -> None:
         self.epoch = epoch
         self._unclean_since = unclean_since
         self._asked: Asked | None = None
         self._is_busy = False
+        self._clean_to = 0  # all that is here came from this leader's log when that was clean as far
+        self._marker_drops = NEVER  # when it came that is not decided yet
         log.epochs.drop_from(log.end_offset)  # the last epoch is that of the last record (KAFKA-10706)
 
     def ask(self, log: LogState) -> Asked | None:
@@ -95,8 +100,8 @@ class FetchState:
             return _refused(answer.error)
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
-        if answer.dropped_to > max(log.end_offset, log.dropped_to) and not log.is_unused:
-            return Begin(answer.log_start_offset)  # what was deleted, or taken back, since would stay here (RULES K19)
+        if self._lacks_decisions(answer.dropped, log):
+            return Begin(answer.log_start_offset)
         return Take(answer.high_watermark, answer.log_start_offset)
 
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
@@ -119,9 +124,26 @@ class FetchState:
             return Begin(offset)
         if offset < log.local_start_offset:  # what only the tier has cannot be cut, and the leader has what is below
             return Begin(leaders_start)
-        if offset < min(kept_to, log.compacted_to):  # it may have taken what counts again for what is to go
-            return Begin(leaders_start)
+        if log.has_gaps and log.epochs.epoch_of(offset) < self._unclean_since:
+            return Begin(leaders_start)  # what is given up may have taken the place of what counts again
         return Cut(offset, offset < log.sealed_to)
+
+    def _lacks_decisions(self, dropped: Dropped, log: LogState) -> bool:
+        """Whether what had decided about something here is gone from the leader's log behind this one's end, so that
+        it would stay deleted there alone, or undecided here for ever (RULES K19).
+
+        Not, if all that is here came from that very log: of tombstones, when it was clean up to the last that is gone
+        by now; of markers, when it had dropped no fewer.
+        """
+        if log.is_unused:
+            self._clean_to, self._marker_drops = dropped.clean_to, dropped.marker_drops
+            return False
+        if dropped.tombstones_to > max(log.end_offset, self._clean_to):
+            return True
+        if dropped.markers_to > log.end_offset and dropped.marker_drops != self._marker_drops:
+            self._marker_drops = dropped.marker_drops
+            return log.has_open_transactions
+        return False
 
 
 def _parting(log: LogState, diverging: EpochEnd) -> int:

@@ -144,7 +144,7 @@ class Replicas:
         elif before is not None and asked.offset >= before.leader_end_offset:
             caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
         start_offset = asked.log_start_offset
-        has_deleted = before is not None and before.start_offset < start_offset
+        has_deleted = before is None or before.start_offset < start_offset
         self._seen[replica] = Seen(
             asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
         )

@@ -32,7 +32,10 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.requests.topic_lookup import find_log
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coordinator.api import TopicInfo
+    from engine.api import PartitionLog
     from engine.replica_log import ReplicaLog
 
 UP_TO_HIGH_WATERMARK: Final = -1
@@ -70,16 +73,31 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
     if unsettled:
         with trio.move_on_after(max(0, request.timeout_ms) / 1000):
             await _outwait(context, unsettled)
+        for one in unsettled:
+            if one.row.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                one.is_over()  # it may be, since somebody looked
     return response
 
 
-async def _outwait(context: RequestContext, unsettled: list[_Deleted]) -> None:
+async def _outwait(context: RequestContext, unsettled: Sequence[_Deleted]) -> None:
+    """A change of one partition costs a look at that one."""
+    left: dict[PartitionLog, list[_Deleted]] = {}
+    for one in unsettled:
+        left.setdefault(one.log, []).append(one)
     with closing(context.broker.store.new_waiter()) as waiter:
-        for one in unsettled:
-            waiter.watch(one.log)
-        while unsettled := [one for one in unsettled if not one.is_over()]:
-            waiter.take_changed()
+        for log in left:
+            waiter.watch(log)
+        changed = [*left]
+        while True:
+            for log in changed:
+                left[log] = [one for one in left[log] if not one.is_over()]
+                if not left[log]:
+                    waiter.unwatch(log)
+                    del left[log]
+            if not left:
+                return
             await waiter.wait()
+            changed = waiter.take_changed()
 
 
 def refuse(context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import trio
 
-from engine.api import NO_EPOCH
+from engine.api import NO_EPOCH, NOT_COMPACTED, Compacted
 from kafkawire.fetching.reader import UNRESOLVED
 from kafkawire.fetching.sessions import UNKNOWN_OFFSET, FetchTarget, TargetKey
 from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch, begin_replica_fetch
@@ -45,6 +45,7 @@ from kafkawire.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionData,
+    WhatIsDropped,
 )
 from kafkawire.requests.context import RequestContext
 from kafkawire.requests.errors import ErrorCode
@@ -103,13 +104,18 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
         if not isinstance(outcome, ErrorCode):
             _count_copied(context.broker, target, outcome.size_bytes)
             row.begins_segment = outcome.begins_segment
-            epoch_starts, row.dropped_to = outcome.compacted
-            if epoch_starts:
-                row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in epoch_starts]
+            _tell_compacted(row, outcome.compacted)
         rows.append((target, row))
     _group(rows, response)
     context.broker.followers.responded(context.connection)
     return response
+
+
+def _tell_compacted(row: PartitionData, compacted: Compacted) -> None:
+    if compacted is not NOT_COMPACTED:
+        starts, dropped = compacted
+        row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in starts]
+        row.dropped = WhatIsDropped(**dropped._asdict())
 
 
 def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int) -> None:

@@ -239,8 +239,31 @@ class EpochStart(MessageStruct):
         self.start_offset = start_offset
 
 
+class WhatIsDropped(MessageStruct):
+    __slots__ = ('tombstones_to', 'markers_to', 'marker_drops', 'clean_to')
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field('tombstones_to', 'int64', 12, 18, default=0),
+        Field('markers_to', 'int64', 12, 18, default=0),
+        Field('marker_drops', 'int64', 12, 18, default=0),
+        Field('clean_to', 'int64', 12, 18, default=0),
+    )
+
+    def __init__(
+        self,
+        *,
+        tombstones_to: int = 0,
+        markers_to: int = 0,
+        marker_drops: int = 0,
+        clean_to: int = 0,
+    ) -> None:
+        self.tombstones_to = tombstones_to
+        self.markers_to = markers_to
+        self.marker_drops = marker_drops
+        self.clean_to = clean_to
+
+
 class PartitionData(MessageStruct):
-    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment', 'epoch_starts', 'dropped_to')
+    __slots__ = ('partition_index', 'error_code', 'high_watermark', 'last_stable_offset', 'log_start_offset', 'diverging_epoch', 'current_leader', 'snapshot_id', 'aborted_transactions', 'preferred_read_replica', 'records', 'begins_segment', 'epoch_starts', 'dropped')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('partition_index', 'int32', 4, 18, default=0),
         Field('error_code', 'int16', 4, 18, default=0),
@@ -255,7 +278,7 @@ class PartitionData(MessageStruct):
         Field('records', 'records', 4, 18, nullable=True),
         Field('begins_segment', 'bool', 12, 18, tag=10000, default=False),
         Field('epoch_starts', 'struct', 12, 18, struct=EpochStart, array=True, nullable=True, tag=10001),
-        Field('dropped_to', 'int64', 12, 18, tag=10002, default=0),
+        Field('dropped', 'struct', 12, 18, struct=WhatIsDropped, tag=10002),
     )
 
     def __init__(
@@ -274,7 +297,7 @@ class PartitionData(MessageStruct):
         records: Sized | None = None,
         begins_segment: bool = False,
         epoch_starts: list[EpochStart] | None = None,
-        dropped_to: int = 0,
+        dropped: WhatIsDropped | None = None,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -289,7 +312,7 @@ class PartitionData(MessageStruct):
         self.records = records
         self.begins_segment = begins_segment
         self.epoch_starts = epoch_starts
-        self.dropped_to = dropped_to
+        self.dropped = dropped
 
 
 class FetchableTopicResponse(MessageStruct):

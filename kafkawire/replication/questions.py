@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from engine.api import NOT_COMPACTED, Compacted, EpochEnd, OffsetSpec
+from engine.api import EpochEnd, OffsetSpec
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header
+from engine.compacted import NOT_COMPACTED, Compacted, Dropped
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer
 from kafkawire.fetching.link_session import LINK_SESSION_ID
@@ -91,9 +92,17 @@ def _told_of(row: PartitionData) -> Told:
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
-    answer = Answer(row.high_watermark, row.log_start_offset, diverging, dropped_to=row.dropped_to)
-    compacted = Compacted([(one.epoch, one.start_offset) for one in row.epoch_starts or ()], row.dropped_to)
+    compacted = _compacted(row)
+    answer = Answer(row.high_watermark, row.log_start_offset, diverging, dropped=compacted.dropped)
     return Told(answer, whole_batches(memoryview(records)), row.begins_segment, compacted)
+
+
+def _compacted(row: PartitionData) -> Compacted:
+    """An older broker does not tell what is dropped."""
+    told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
+    if told is None:
+        return Compacted(starts)
+    return Compacted(starts, Dropped(told.tombstones_to, told.markers_to, told.marker_drops, told.clean_to))
 
 
 def whole_batches(records: memoryview) -> memoryview:

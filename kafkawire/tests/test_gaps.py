@@ -153,7 +153,7 @@ async def test_a_key_that_was_deleted_does_not_come_back_with_a_replica_that_was
         await nursery.start(cluster.serve, 3, SETTINGS)
         await in_sync(cluster, *BROKERS)
         assert values_of(cluster, 3, 1) == []
-        assert replica(cluster, 3).log.dropped_to == replica(cluster, 1).log.dropped_to == 4
+        assert replica(cluster, 3).log.dropped.tombstones_to == replica(cluster, 1).log.dropped.tombstones_to == 4
 
 
 async def test_what_a_replica_has_copied_of_batches_that_lack_records_is_sound_when_it_starts_again() -> None:

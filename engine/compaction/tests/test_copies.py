@@ -2,23 +2,26 @@
 not without it before (RULES K18, K19)."""
 
 import dataclasses
+import errno
 from collections.abc import Mapping
 
 import pytest
 import trio
+import trio.testing
 
 from engine.api import Following, Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
+from engine.compacted import Compacted, Dropped
 from engine.compaction.tests.test_cleaner import BACKOFF_S, COMPACT, fill, send, until_compacted, values_in
-from engine.errors import NotLoaded, OffsetOutOfRange
-from engine.files.twin import MemoryFileSystem
+from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
+from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import LogConfig
 from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.replication.exchange import Answer
 from engine.replication.fetch_state import Begin, Take
 from engine.store import SegmentStore
-from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, running
+from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, keyed_batch, running
 
 LAZY = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0)
 PRODUCER = 7
@@ -58,8 +61,8 @@ async def copy_some(store: SegmentStore, leader: Partition) -> int:
     except NotLoaded:
         await leader.load_for_replica(asked.offset, 1)
         found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
-    dropped_to = found.compacted.dropped_to
-    action = follower.answered(asked, Answer(found.high_watermark, found.log_start_offset, dropped_to=dropped_to))
+    dropped = found.compacted.dropped
+    action = follower.answered(asked, Answer(found.high_watermark, found.log_start_offset, dropped=dropped))
     if isinstance(action, Begin):
         await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
         state.done()
@@ -102,7 +105,7 @@ async def test_a_tombstone_that_is_gone_has_deleted_what_a_replica_had_that_was_
         await copy(b, leader)
         await send(leader, (b"gone", None))
         await compact(leader)
-        assert leader.log.dropped_to == 2
+        assert leader.log.dropped.tombstones_to == 2
         assert await copy(b, leader) == 1
         assert await copy(b, leader) == 0
         await equal(await led(b, 1), leader)
@@ -139,7 +142,7 @@ async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(
         else:
             leader.log.producers.expire(2**62)  # producer.id.expiration.ms has passed
         await compact(leader)
-        assert leader.log.dropped_to == 2
+        assert leader.log.dropped.markers_to == 2
         assert await copy(b, leader) == 1
         await equal(await led(b, 1), leader)
 
@@ -157,7 +160,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
             await fill(first, count=20)
             await copy(b, first)
             await trio.sleep(BACKOFF_S + COMPACT.delete_retention_ms / 1000)
-        assert b.replica(ORDERS).log.dropped_to == 2
+        assert b.replica(ORDERS).log.dropped.tombstones_to == 2
         async with running(world, clock=now_ms) as c:
             await followed(c, 0)
             await copy(c, first, to=1)
@@ -175,8 +178,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
 
 
 async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
-    """A copy that has begun with such a leader goes on with it, and with another that has dropped no more, also behind
-    a power cut."""
+    """Unless it does not know any more that all of it did."""
     world = MemoryFileSystem()
     async with running(MemoryFileSystem(), clock=now_ms) as a:
         leader = await led(a, 0)
@@ -184,19 +186,43 @@ async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
         await send(leader, (b"gone", b"value"))
         await send(leader, (b"gone", None))
         await compact(leader)
-        assert leader.log.dropped_to == 11
+        assert leader.log.dropped.tombstones_to == 11
+        for times in (0, 1):
+            async with running(world, clock=now_ms) as b:
+                await followed(b, 0)
+                assert await copy_some(b, leader) == times
+                assert await copy_some(b, leader) == 0
+                assert b.replica(ORDERS).log_end_offset < 11
+            world.crash()
         async with running(world, clock=now_ms) as b:
             await followed(b, 0)
-            assert await copy_some(b, leader) == 0
-            assert b.replica(ORDERS).log_end_offset < 11
-            assert b.replica(ORDERS).log.dropped_to == 11
-        world.crash()
-        async with running(world, clock=now_ms) as b:
-            await followed(b, 0)
-            assert await copy(b, leader) == 0
-            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped_to == 11
+            assert await copy(b, leader) == 1
+            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].tombstones_to == 11
             await equal(await led(b, 1), leader)
-            assert b.replica(ORDERS).log.dropped_to == 11, "it tells who copies from it"
+            assert b.replica(ORDERS).log.dropped.tombstones_to == 11, "it tells who copies from it"
+
+
+async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() -> None:
+    """Those that were written before it began: it never had what they have deleted."""
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await followed(b, 0)
+        dropped_to, begun_at_s, seconds = set[int](), trio.current_time(), list[float]()
+        for number in range(14):
+            for each in range(9):
+                await send(leader, (b"%d of %d" % (each, number), b"stays"))
+            await send(leader, (b"gone %d" % number, b"value"))
+            await send(leader, (b"gone %d" % number, None))
+            await fill(leader, count=9, keys=9)
+            await trio.sleep(20)
+            dropped_to.add(leader.log.dropped.tombstones_to)
+            if number == 6:
+                begun_at_s = trio.current_time()
+            if number >= 6 and await copy_some(b, leader):
+                seconds.append(trio.current_time() - begun_at_s)
+                begun_at_s = trio.current_time()
+        assert len(dropped_to) > 5
+        assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
 
 
 async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_about_later() -> None:
@@ -217,19 +243,161 @@ async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_abo
         await copy(b, leader)
         tombstone_at = leader.log_end_offset - 1
         await compact(leader)
+        assert leader.log.dropped.tombstones_to > tombstone_at
         await followed(c, 0)
         await copy_some(c, leader)
-        copied = c.replica(ORDERS)
-        assert copied.log_end_offset < 9
-        assert copied.log.dropped_to == leader.log.dropped_to > tombstone_at
+        assert c.replica(ORDERS).log_end_offset < 9
         other = await led(b, 1)
         await followed(c, 1)
         await copy(c, other, to=20)
-        assert copied.log.dropped_to < 9
         await a.open_partitions([Leadership(ORDERS, COMPACT, 2)])
         await followed(c, 2)
         assert await copy(c, leader) == 1
         await equal(await led(c, 3), leader)
+
+
+async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> None:
+    """Of a committed transaction whose record was overwritten while it was copied."""
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await leader.append(transactional(0, b"overwritten"), acks=-1).wait()
+        await leader.end_transaction(Marker(PRODUCER, 0, 1, Outcome.COMMIT)).wait()
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        assert leader.log.dropped == Dropped(4, 0, 0)
+        await followed(b, 0)
+        assert await copy_some(b, leader) == 0
+        assert b.replica(ORDERS).log_end_offset == 1
+        leader.log.producers.expire(2**62)
+        await send(leader, (b"overwritten", b"newer"))
+        await compact(leader)
+        assert leader.log.dropped == Dropped(4, 2, 1)
+        assert await copy(b, leader) == 1
+        await equal(await led(b, 1), leader)
+
+
+async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> None:
+    """It was copied with a horizon that is past, and the value before that: who copies while both go has the value."""
+    worlds = [MemoryFileSystem() for _ in range(3)]
+    async with (
+        running(worlds[0], clock=now_ms) as a,
+        running(worlds[1], clock=now_ms) as b,
+        running(worlds[2], clock=now_ms) as c,
+    ):
+        leader = await led(a, 0)
+        await followed(b, 0)
+        await send(leader, (b"gone", b"value"))
+        await copy(b, leader)
+        await send(leader, (b"gone", None))
+        await fill(leader, count=20)
+        await until_compacted(leader)
+        assert await copy(b, leader) == 0
+        await trio.sleep(COMPACT.delete_retention_ms / 1000)
+        second = await led(b, 1, LAZY)
+        await fill(second, count=20)
+        await followed(c, 1)
+        assert await copy_some(c, second) == 0
+        await b.open_partitions([Leadership(ORDERS, COMPACT, 1)])
+        await trio.sleep(BACKOFF_S + 1)
+        assert second.log.compacted_to
+        assert second.log.dropped.tombstones_to == 0
+        await compact(second)
+        assert second.log.dropped.tombstones_to == 2
+        await copy(c, second)
+        await equal(await led(c, 2), second)
+
+
+async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> None:
+    """While gaps waited to be noted."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store, trio.open_nursery() as nursery:
+        follower = await followed(store, 0)
+        async with follower.log_dir.commit_log.replacing():
+            nursery.start_soon(follower.expect_gaps, 10)
+            await trio.testing.wait_all_tasks_blocked()
+            follower.log.dropped = Dropped(40, 30, 1)
+            await follower.log_dir.commit_log.checkpoint_alone()
+        await trio.testing.wait_all_tasks_blocked()
+        assert follower.log.dropped == Dropped(40, 30, 1)
+        point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+        assert (point.compacted_to, point.tombstones_to, point.markers_to) == (10, 40, 30)
+
+
+async def test_what_could_not_be_noted_is_not_appended() -> None:
+    filesystem = MemoryFileSystem()
+    sent, told = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=Dropped(9))
+    async with running(filesystem) as store:
+        follower = await followed(store, 0)
+        filesystem.faults.append(Fault("write", errno.ENOSPC, "checkpoint.tmp"))
+        with pytest.raises(StorageError):
+            await follower.expect_compacted(sent, told)
+        with pytest.raises(OffsetOutOfRange):
+            await follower.replicate(sent, compacted=told).wait()
+        await follower.expect_compacted(sent, told)
+        assert read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)].tombstones_to == 1
+        await follower.replicate(sent, compacted=told).wait()
+
+
+async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -> None:
+    """Else a replica that is in sync with it would begin anew, after an unclean election."""
+    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+        leader = await led(a, 0)
+        await fill(leader, count=9, keys=9)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        await followed(b, 0)
+        await copy_some(b, leader)
+        elected = await led(b, 1, LAZY)
+        end_offset = elected.log_end_offset
+        assert end_offset < leader.log.dropped.tombstones_to
+        await send(elected, (b"new", b"value"))
+        assert elected.log.dropped.tombstones_to <= end_offset
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, loses_power: bool) -> None:
+    """The cleaner of the leader had taken the value that counts again; whatever the copy knew of its high watermark."""
+    worlds = [MemoryFileSystem() for _ in range(3)]
+    async with running(worlds[0], clock=now_ms) as a, running(worlds[1], clock=now_ms) as b:
+        leader = await led(a, 0)
+        late = await followed(b, 0)
+        await send(leader, (b"k", b"acknowledged"))
+        for number in range(9):
+            await send(leader, (b"before %d" % number, b"value"))
+        await copy(b, leader)
+        await send(leader, (b"k", b"given up"))
+        for number in range(20):
+            await send(leader, (b"behind %d" % number, b"value"))
+        await until_compacted(leader)
+        async with running(worlds[2], clock=now_ms) as c:
+            await followed(c, 0)
+            await copy(c, leader, to=late.log_end_offset + 1)
+            if not loses_power:
+                await c.close()
+        worlds[2].crash()
+        elected = await led(b, 1)
+        async with running(worlds[2], clock=now_ms) as c:
+            await c.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
+            await begins_anew_behind(c, elected)
+            await fill(elected, count=9)
+            await copy(c, elected)
+            assert (await latest(elected))[b"k"] == b"acknowledged"
+            await equal(await led(c, 2), elected)
+
+
+async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
+    """As the two logs part."""
+    follower = store.replica(ORDERS)
+    asked, state = follower.ask(), follower.fetching
+    assert asked is not None
+    assert state is not None
+    end = elected.end_offset_for_epoch(asked.last_epoch)
+    action = follower.answered(asked, Answer(diverging=end, log_start_offset=0))
+    assert action == Begin(0)
+    await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
+    state.done()
 
 
 async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up() -> None:
@@ -253,15 +421,7 @@ async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up
         assert c.replica(ORDERS).log.clean_to > late.log_end_offset
         elected = await led(b, 1)
         await c.open_partitions([Following(ORDERS, COMPACT, 1, unclean_since=1)])
-        follower = c.replica(ORDERS)
-        asked, state = follower.ask(), follower.fetching
-        assert asked is not None
-        assert state is not None
-        end = elected.end_offset_for_epoch(asked.last_epoch)
-        action = follower.answered(asked, Answer(diverging=end, log_start_offset=0))
-        assert action == Begin(0)
-        await c.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
-        state.done()
+        await begins_anew_behind(c, elected)
         await fill(elected, count=9)
         await copy(c, elected)
         assert (await latest(elected))[b"k"] == b"acknowledged"

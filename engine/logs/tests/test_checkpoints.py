@@ -11,7 +11,7 @@ from engine.logs.epochs import EpochStart
 TOPIC_ID = bytes(range(16))
 offsets = st.integers(0, 2**63 - 1)
 epochs = st.lists(st.builds(EpochStart, st.integers(0, 2**31 - 1), offsets), max_size=3).map(tuple)
-points = st.builds(PartitionCheckpoint, offsets, offsets, offsets, epochs, *[offsets] * 7)
+points = st.builds(PartitionCheckpoint, offsets, offsets, offsets, epochs, *[offsets] * 8)
 
 
 @given(st.integers(0, 2**63 - 1), st.dictionaries(st.tuples(st.binary(min_size=16, max_size=16), offsets), points))
@@ -20,13 +20,13 @@ def test_what_is_written_is_read(journal: int, partitions: dict[tuple[bytes, int
     assert decode(encode(checkpoint), "/data/checkpoint") == checkpoint
 
 
-def test_of_version_4_all_that_was_compacted_may_lack_tombstones() -> None:
-    """As far as it was durable: what is about to be copied has not been decided about yet."""
-    for compacted_to, dropped_to in ((30, 30), (70, 50)):
+def test_of_version_4_all_that_was_compacted_and_counts_may_lack_tombstones_and_markers() -> None:
+    for compacted_to, dropped_to in ((30, 30), (70, 45)):
         line = f"{TOPIC_ID.hex()} 0 50 1 2 {compacted_to} 20 50 45 0 0 3:1,4:40"
         point = decode(written("version=4", "journal 8", line), "/data/checkpoint").partitions[TOPIC_ID, 0]
         starts = EpochStart(3, 1), EpochStart(4, 40)
-        assert point == PartitionCheckpoint(50, 1, 2, starts, compacted_to, 20, 50, 45, 0, 0, dropped_to)
+        known = 50, 1, 2, starts, compacted_to, 20, 50, 45, 0, 0
+        assert point == PartitionCheckpoint(*known, dropped_to, dropped_to)
 
 
 def written(*lines: str) -> bytes:

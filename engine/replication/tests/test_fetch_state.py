@@ -3,6 +3,7 @@
 import pytest
 
 from engine.api import EpochEnd
+from engine.compacted import Dropped
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -148,38 +149,52 @@ def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
     assert isinstance(parted(FetchState(7, log, unclean_since=5), log, EpochEnd(4, 3)), Fail)
 
 
-def test_a_log_that_was_compacted_below_what_an_unclean_election_gave_up_begins_anew() -> None:
+def test_a_log_that_was_compacted_and_loses_what_an_unclean_election_gave_up_begins_anew() -> None:
     """Not one of which only what never counted is cut: it may be all that is left of what does."""
-    log = log_of((4, 0), end=10, high_watermark=6)._replace(compacted_to=5)
-    for diverging_at, action in ((5, Cut(5, below_sealed=False)), (4, Begin(2))):
+    log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(has_gaps=True)
+    for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2))):
         answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
-        machine = FetchState(6, log, unclean_since=5)
+        machine = FetchState(7, log, unclean_since=6)
         assert machine.answered(asked_by(machine, log), answer, log) == action
-    log = log._replace(compacted_to=9)
-    assert parted(FetchState(6, log), log, EpochEnd(4, 7)) == Cut(7, below_sealed=False)
+    assert parted(FetchState(7, log), log, EpochEnd(4, 7)) == Cut(7, below_sealed=False)
 
 
-@pytest.mark.parametrize(
-    ("end", "dropped_to", "told", "expected"),
-    [
-        (10, 0, 0, Take(9, 2)),
-        (10, 0, 11, Begin(2)),
-        (10, 10, 11, Begin(2)),
-        (10, 11, 11, Take(9, 2)),
-        (10, 12, 11, Take(9, 2)),
-        (10, 0, 10, Take(9, 2)),
-    ],
-)
-def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew(
-    end: int, dropped_to: int, told: int, expected: object
-) -> None:
-    """Unless it was without all that any such had decided about. An empty one has nothing to be decided about."""
-    log = log_of((4, 0), end=end)._replace(dropped_to=dropped_to)
-    machine, answer = FetchState(6, log), Answer(9, 2, dropped_to=told)
-    assert machine.answered(asked_by(machine, log), answer, log) == expected
-    log = log._replace(start_offset=end, is_unused=True)
+def taken(machine: FetchState, log: LogState, dropped: Dropped) -> bool:
+    """Or it begins anew."""
+    action = machine.answered(asked_by(machine, log), Answer(9, 2, dropped=dropped), log)
+    machine.done()
+    assert action in (Take(9, 2), Begin(2))
+    return isinstance(action, Take)
+
+
+def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew() -> None:
+    """Unless all of it came from that leader's log, when that was clean as far."""
+    log = log_of((4, 0), end=10)
+    assert taken(FetchState(6, log), log, Dropped(10, clean_to=90))
+    assert not taken(FetchState(6, log), log, Dropped(11, clean_to=90))
+    empty = log_of(end=2, start=2)._replace(is_unused=True)
+    machine = FetchState(6, empty)
+    assert taken(machine, empty, Dropped(11, clean_to=40))
+    assert taken(machine, log, Dropped(40, clean_to=90))
+    assert not taken(machine, log, Dropped(41, clean_to=90))
+
+
+def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped_begins_anew() -> None:
+    """Unless it has dropped none since the transaction came from it."""
+    log = log_of((4, 0), end=10)
+    within = log._replace(has_open_transactions=True)
+    assert taken(FetchState(6, log), log, Dropped(0, 11, 1))
+    assert taken(FetchState(6, within), within, Dropped(0, 10, 1))
+    assert not taken(FetchState(6, within), within, Dropped(0, 11, 1))
     machine = FetchState(6, log)
-    assert machine.answered(asked_by(machine, log), answer, log) == Take(9, 2)
+    assert taken(machine, log, Dropped(0, 11, 1))
+    assert taken(machine, within, Dropped(0, 11, 1))
+    assert not taken(machine, within, Dropped(0, 11, 2))
+    empty = log_of(end=2, start=2)._replace(is_unused=True)
+    machine = FetchState(6, empty)
+    assert taken(machine, empty, Dropped(0, 11, 3))
+    assert taken(machine, within, Dropped(0, 11, 3))
+    assert not taken(machine, within, Dropped(0, 11, 4))
 
 
 def test_a_cut_that_cuts_nothing_is_not_tried_forever() -> None:

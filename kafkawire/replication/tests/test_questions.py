@@ -4,6 +4,7 @@ import pytest
 
 from engine.api import NO_EPOCH, EpochEnd, TopicPartition
 from engine.batches.batch import Record, build_batch
+from engine.compacted import Compacted, Dropped
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked
 from kafkawire.fetching.link_session import LINK_SESSION_ID
@@ -14,6 +15,7 @@ from kafkawire.messages.fetch import (
     FetchResponse,
     PartitionData,
     ReplicaState,
+    WhatIsDropped,
 )
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -59,7 +61,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
             records=BATCH,
             begins_segment=True,
             epoch_starts=epochs,
-            dropped_to=8,
+            dropped=WhatIsDropped(tombstones_to=8, markers_to=7, marker_drops=2, clean_to=9),
         ),
         PartitionData(partition_index=1, diverging_epoch=EpochEndOffset(epoch=2, end_offset=7)),
         PartitionData(partition_index=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
@@ -67,9 +69,13 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
     first, second, third = (one for _, one in told(sent))
-    assert (first.answer, bytes(first.records), first.begins_segment) == (Answer(4, 1, dropped_to=8), BATCH, True)
-    assert first.compacted == ([(2, 5), (4, 9)], 8)
-    assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, ([], 0))
+    assert (first.answer, bytes(first.records), first.begins_segment) == (
+        Answer(4, 1, dropped=Dropped(8, 7, 2, 9)),
+        BATCH,
+        True,
+    )
+    assert first.compacted == Compacted([(2, 5), (4, 9)], Dropped(8, 7, 2, 9))
+    assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, Compacted([]))
     assert isinstance(third.answer.error, OffsetOutOfRange)
 
 
