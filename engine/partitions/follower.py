@@ -12,7 +12,7 @@ from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.batches.markers import parse_marker
 from engine.commit.appends import Append, Owner, PartitionRound
-from engine.compacted import Compacted
+from engine.compacted import NOT_COMPACTED, Compacted
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
@@ -42,7 +42,7 @@ class Replicated(Append):
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
         self.epoch_starts = begun_below(compacted.epoch_starts, self.headers[-1].next_offset)
-        self.dropped = compacted.dropped.below(self.headers[-1].next_offset)
+        self.dropped = None if compacted is NOT_COMPACTED else compacted.dropped.below(self.headers[-1].next_offset)
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
@@ -101,7 +101,7 @@ class Follower:
     def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
-        if log.dropped.beside(append.dropped) != log.dropped:
+        if append.dropped is not None and log.dropped.beside(append.dropped) != log.dropped:
             return OffsetOutOfRange("it is to be noted that tombstones or markers may be missing there")
         expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:

@@ -101,7 +101,7 @@ def _compacted(row: PartitionData) -> Compacted:
     """An older broker does not tell what is dropped."""
     told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
     if told is None:
-        return Compacted(starts)
+        return Compacted(starts) if starts else NOT_COMPACTED
     return Compacted(starts, Dropped(told.tombstones_to, told.markers_to, told.marker_drops, told.clean_to))
 
 

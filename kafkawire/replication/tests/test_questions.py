@@ -4,7 +4,7 @@ import pytest
 
 from engine.api import NO_EPOCH, EpochEnd, TopicPartition
 from engine.batches.batch import Record, build_batch
-from engine.compacted import Compacted, Dropped
+from engine.compacted import NOT_COMPACTED, Compacted, Dropped
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked
 from kafkawire.fetching.link_session import LINK_SESSION_ID
@@ -75,7 +75,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
         True,
     )
     assert first.compacted == Compacted([(2, 5), (4, 9)], Dropped(8, 7, 2, 9))
-    assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, Compacted([]))
+    assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, NOT_COMPACTED)
     assert isinstance(third.answer.error, OffsetOutOfRange)
 
 
