@@ -42,8 +42,8 @@ def create(broker: Broker, topic: str, *replicas: int) -> None:
 
 
 def write(broker: Broker, topic: str, first: int, count: int = 20) -> None:
-    """Numbers, acknowledged by all in sync."""
-    client = producer(broker, acks="all")
+    """Numbers, acknowledged by all in sync; each once, though some be sent again when the leader changes."""
+    client = producer(broker, acks="all", enable_idempotence=True)
     for number in range(first, first + count):
         client.produce(topic, b"%d" % number)
     flush(client)
