@@ -70,6 +70,7 @@ class PartitionCheckpoint(NamedTuple):
 _OTHERS_OF_VERSION_3 = 2
 _OTHERS_OF_VERSION_4 = 6
 _EPOCHS_AT = PartitionCheckpoint._fields.index("epochs")
+_END_OF_VERSION_4 = PartitionCheckpoint._fields.index("tombstones_to")
 
 
 class Checkpoint(NamedTuple):
@@ -84,10 +85,15 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    lines = [_VERSION_5, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
+    """As version 4, which earlier brokers read, while nothing is compacted: then it tells all there is."""
+    is_compacted = any(
+        one.compacted_to or one.tombstones_to or one.markers_to for one in checkpoint.partitions.values()
+    )
+    version, end = (_VERSION_5, None) if is_compacted else (_VERSION_4, _END_OF_VERSION_4)
+    lines = [version, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
         epochs = ",".join(f"{start.epoch}:{start.start_offset}" for start in one.epochs)
-        offsets = " ".join(map(str, (*one[:_EPOCHS_AT], *one[_EPOCHS_AT + 1 :])))
+        offsets = " ".join(map(str, (*one[:_EPOCHS_AT], *one[_EPOCHS_AT + 1 : end])))
         lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
     body = "\n".join(lines).encode() + b"\n"
     return body + b"crc32=%08x\n" % crc32(body)

@@ -29,6 +29,15 @@ def test_of_version_4_all_that_was_compacted_and_counts_may_lack_tombstones_and_
         assert point == PartitionCheckpoint(*known, dropped_to, dropped_to)
 
 
+def test_an_earlier_version_can_read_it_as_long_as_nothing_is_compacted() -> None:
+    point = PartitionCheckpoint(50, 1, 2, (EpochStart(3, 1),), 0, 0, 50, 45, 0, 0)
+    assert encode(Checkpoint(8, {(TOPIC_ID, 0): point})) == written(
+        "version=4", "journal 8", f"{TOPIC_ID.hex()} 0 50 1 2 0 0 50 45 0 0 3:1"
+    )
+    for one in (point._replace(compacted_to=9), point._replace(tombstones_to=9), point._replace(markers_to=9)):
+        assert encode(Checkpoint(8, {(TOPIC_ID, 0): point, (TOPIC_ID, 1): one})).startswith(b"version=5\n")
+
+
 def written(*lines: str) -> bytes:
     body = "\n".join(lines).encode() + b"\n"
     return body + b"crc32=%08x\n" % crc32(body)
