@@ -25,6 +25,10 @@ class Dropped(NamedTuple):
         tombstones_to = max(self.tombstones_to, other.tombstones_to)
         return self._replace(tombstones_to=tombstones_to, markers_to=max(self.markers_to, other.markers_to))
 
+    def covers(self, other: "Dropped") -> bool:
+        """Whether no more may be gone if that is."""
+        return self.tombstones_to >= other.tombstones_to and self.markers_to >= other.markers_to
+
 
 class Compacted(NamedTuple):
     """Of a part of a log. `epoch_starts`: which leader epochs began where, in the order of both, as the batches that

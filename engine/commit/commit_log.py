@@ -238,13 +238,8 @@ class CommitLog:
             point = self.points.get(key, PartitionCheckpoint())
             before = tuple(one for one in point.epochs if one.start_offset < gaps.end_offset)
             compacted_to = max(point.compacted_to, gaps.below_offset)
-            tombstones_to, markers_to = max(point.tombstones_to, gaps.dropped.tombstones_to), gaps.dropped.markers_to
-            self.points[key] = point._replace(
-                compacted_to=compacted_to,
-                epochs=before + gaps.epochs,
-                tombstones_to=tombstones_to,
-                markers_to=max(point.markers_to, markers_to),
-            )
+            after = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs)
+            self.points[key] = after.without(gaps.dropped)
             await self.checkpoint_alone()
             return True
 
@@ -271,7 +266,7 @@ class CommitLog:
                 high_watermark, undecided_from = self._decided[key]()
                 aborted_from = [one.first_offset for one in log.aborted.active]
                 producers_from = min([producers_from, undecided_from, *aborted_from])
-                self.points[key] = before._replace(
+                self.points[key] = before.without(log.dropped)._replace(
                     recovery_point=recovery_point,
                     log_start_offset=log.start_offset,
                     producers_from=producers_from,
@@ -281,8 +276,6 @@ class CommitLog:
                     clean_to=log.clean_to,
                     high_watermark=high_watermark,
                     tiered_to=log.tiered_to or 0,
-                    tombstones_to=max(before.tombstones_to, log.dropped.tombstones_to),
-                    markers_to=max(before.markers_to, log.dropped.markers_to),
                 )
             else:
                 self.points[key] = before._replace(recovery_point=max(before.recovery_point, log.damaged_from + 1))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.api import TopicPartition
+from engine.compacted import Dropped
 from engine.errors import StoreRefused
 from engine.files.filesystem import FileSystem, read_small, replace_small
 from engine.logs.epochs import EpochStart
@@ -57,6 +58,15 @@ class PartitionCheckpoint(NamedTuple):
     def first_local_offset(self) -> int:
         """Which the first segment file has to hold."""
         return max(self.log_start_offset, self.local_start_offset)
+
+    @property
+    def dropped(self) -> Dropped:
+        return Dropped(self.tombstones_to, self.markers_to)
+
+    def without(self, dropped: Dropped) -> "PartitionCheckpoint":
+        """The same, where that may be gone as well."""
+        both = self.dropped.beside(dropped)
+        return self._replace(tombstones_to=both.tombstones_to, markers_to=both.markers_to)
 
     @property
     def known_epochs(self) -> tuple[EpochStart, ...]:

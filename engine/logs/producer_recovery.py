@@ -31,7 +31,7 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
         log.problems.append(f"{problem}: the state of producers is read from the log")
 
     found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage, active_base)
-    known = Snapshot(producers_from, ProducerTable(), producers_from) if found is None else found
+    known = found or _nothing_before(producers_from)
     if max(known.offset, log.start_offset) < log.local_start_offset:
         log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
 
@@ -65,6 +65,10 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
     log.unstable = places_of(filesystem, log.directory, extents, begun, log.compacted_to, on_unknown)
 
 
+def _nothing_before(offset: int) -> Snapshot:
+    return Snapshot(offset, ProducerTable(), offset)
+
+
 def _has_markers(batches: Iterator[Produced], below: int) -> bool:
     return any(marker is not None and header.base_offset < below for header, marker in batches)
 
@@ -80,7 +84,7 @@ def _ended_from(
     made above it knows them no more: they take one of below, or the log from where the checkpoint says that they may
     begin."""
     found = newest_sound(filesystem, log.directory, producers_from, high_watermark)
-    known = Snapshot(producers_from, ProducerTable(), producers_from) if found is None else found
+    known = found or _nothing_before(producers_from)
     return rebuilt(known.producers, batches_from(known.offset))[1]
 
 

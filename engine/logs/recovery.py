@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.batches.batch import BatchHeader, has_right_crc
-from engine.compacted import Dropped
 from engine.errors import CorruptMessage
 from engine.files.filesystem import ASIDE_SUFFIX, File, FileSystem, Unreadable
 from engine.logs.aborted import SUFFIX as ABORTED_SUFFIX
@@ -91,7 +90,7 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
     log = Log(filesystem, directory, [Segment(base) for base in bases], start_offset)
     log.cold.local_start_offset = local_start_offset
     log.compacted_to, log.clean_to = checkpoint.compacted_to, checkpoint.clean_to
-    log.dropped = Dropped(checkpoint.tombstones_to, checkpoint.markers_to)
+    log.dropped = checkpoint.dropped
     if local_start_offset or checkpoint.tiered_to:
         log.tiered_to = checkpoint.tiered_to
     for one in checkpoint.known_epochs:

@@ -101,7 +101,7 @@ class Follower:
     def _why_not(self, append: Replicated, end_offset: int, epoch: int, log: Log) -> EngineError | None:
         if append.role is not self:
             return NotLeaderOrFollower("it was fetched under another leader epoch")
-        if append.dropped is not None and log.dropped.beside(append.dropped) != log.dropped:
+        if append.dropped is not None and not log.dropped.covers(append.dropped):
             return OffsetOutOfRange("it is to be noted that tombstones or markers may be missing there")
         expects_gaps = log.epochs.expects(append.epoch_starts)
         for header in append.headers:

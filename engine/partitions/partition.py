@@ -253,7 +253,7 @@ class Partition(Replica):
         below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
         has_gaps = below_offset - end_offset != sum(one.record_count for one in headers)
         dropped = told.dropped.below(below_offset)
-        if has_gaps or self.log.dropped.beside(dropped) != self.log.dropped:
+        if has_gaps or not self.log.dropped.covers(dropped):
             epochs = begun_below(told.epoch_starts, below_offset)
             await self.expect_gaps(below_offset if has_gaps else 0, epochs, dropped)
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from engine.api import PartitionLog
     from engine.replica_log import ReplicaLog
 
-UP_TO_HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
 
 
@@ -138,7 +137,7 @@ async def _delete(
         row.error_code = error_code_of(error)
     else:
         row.error_code = ErrorCode.REQUEST_TIMED_OUT  # unless it is over before
-        offset = row.low_watermark if asked.offset == UP_TO_HIGH_WATERMARK else asked.offset
+        offset = row.low_watermark if asked.offset < 0 else asked.offset  # up to the high watermark
         deleted = _Deleted(row, cast("ReplicaLog", log), offset)
         if not deleted.is_over():
             unsettled.append(deleted)

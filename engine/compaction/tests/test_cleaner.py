@@ -18,6 +18,7 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
+from engine.store import SegmentStore
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -345,13 +346,19 @@ async def test_segments_that_end_up_unchanged_stay() -> None:
         assert files(filesystem, ".cleaned") == []
 
 
+async def rotten(store: SegmentStore, filesystem: MemoryFileSystem) -> PartitionLog:
+    """The cleaner has met it."""
+    log = await open_orders(store, COMPACT)
+    await fill(log)
+    filesystem.damage(f"{DIRECTORY}/{files(filesystem)[1]}", 65, b"\xff")
+    await trio.sleep(5 * BACKOFF_S)
+    return log
+
+
 async def test_rot_ends_it_and_is_told() -> None:
     filesystem, problems = MemoryFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
-        log = await open_orders(store, COMPACT)
-        await fill(log)
-        filesystem.damage(f"{DIRECTORY}/{files(filesystem)[1]}", 65, b"\xff")
-        await trio.sleep(5 * BACKOFF_S)
+        log = await rotten(store, filesystem)
         [problem] = problems
         assert "is not compacted any more" in problem
         assert store.stats.cleaner.given_up == {"/data": 1}
@@ -363,10 +370,7 @@ async def test_rot_ends_it_and_is_told() -> None:
 async def test_what_begins_anew_is_compacted_again() -> None:
     filesystem, problems = MemoryFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
-        log = await open_orders(store, COMPACT)
-        await fill(log)
-        filesystem.damage(f"{DIRECTORY}/{files(filesystem)[1]}", 65, b"\xff")
-        await trio.sleep(5 * BACKOFF_S)
+        log = await rotten(store, filesystem)
         assert store.stats.cleaner.given_up == {"/data": 1}
         await store.reset_partition(ORDERS, 0)
         await fill(log)

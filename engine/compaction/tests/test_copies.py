@@ -3,7 +3,8 @@ not without it before (RULES K18, K19)."""
 
 import dataclasses
 import errno
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -29,6 +30,13 @@ PRODUCER = 7
 
 def now_ms() -> int:
     return NOW_MS + int(trio.current_time() * 1000)
+
+
+@asynccontextmanager
+async def stores(count: int) -> AsyncIterator[list[SegmentStore]]:
+    """Of as many brokers."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(running(MemoryFileSystem(), clock=now_ms)) for _ in range(count)]
 
 
 async def followed(store: SegmentStore, epoch: int) -> Partition:
@@ -98,7 +106,7 @@ async def equal(log: Partition, leader: Partition) -> None:
 
 
 async def test_a_tombstone_that_is_gone_has_deleted_what_a_replica_had_that_was_away() -> None:
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
         await send(leader, (b"gone", b"value"))
@@ -112,7 +120,7 @@ async def test_a_tombstone_that_is_gone_has_deleted_what_a_replica_had_that_was_
 
 
 async def test_a_replica_that_has_the_tombstone_goes_on() -> None:
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
         await send(leader, (b"gone", b"value"))
@@ -130,7 +138,7 @@ def transactional(sequence: int, key: bytes) -> memoryview:
 
 @pytest.mark.parametrize("goes_on", [False, True])
 async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(*, goes_on: bool) -> None:
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
         await leader.append(transactional(0, b"taken back"), acks=-1).wait()
@@ -151,7 +159,7 @@ async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(
 async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_copies(*, restarts: bool) -> None:
     """From the first it has the value; the second, in sync all the time, has neither that nor the tombstone."""
     world = MemoryFileSystem()
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         first = await led(a, 0, LAZY)
         await b.open_partitions([Following(ORDERS, COMPACT, 0)])
         await send(first, (b"gone", b"value"))
@@ -180,7 +188,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
 async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
     """Unless it does not know any more that all of it did."""
     world = MemoryFileSystem()
-    async with running(MemoryFileSystem(), clock=now_ms) as a:
+    async with stores(1) as (a,):
         leader = await led(a, 0)
         await fill(leader, count=9, keys=9)
         await send(leader, (b"gone", b"value"))
@@ -204,7 +212,7 @@ async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
 
 async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() -> None:
     """Those that were written before it began: it never had what they have deleted."""
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
         dropped_to, begun_at_s, seconds = set[int](), trio.current_time(), list[float]()
@@ -227,12 +235,7 @@ async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() 
 
 async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_about_later() -> None:
     """It began with a leader that had dropped the tombstone, took the value from one that had not, and is back."""
-    worlds = [MemoryFileSystem() for _ in range(3)]
-    async with (
-        running(worlds[0], clock=now_ms) as a,
-        running(worlds[1], clock=now_ms) as b,
-        running(worlds[2], clock=now_ms) as c,
-    ):
+    async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await b.open_partitions([Following(ORDERS, LAZY, 0)])
         await fill(leader, count=9, keys=9)
@@ -258,7 +261,7 @@ async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_abo
 
 async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> None:
     """Of a committed transaction whose record was overwritten while it was copied."""
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await leader.append(transactional(0, b"overwritten"), acks=-1).wait()
         await leader.end_transaction(Marker(PRODUCER, 0, 1, Outcome.COMMIT)).wait()
@@ -279,12 +282,7 @@ async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> Non
 
 async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> None:
     """It was copied with a horizon that is past, and the value before that: who copies while both go has the value."""
-    worlds = [MemoryFileSystem() for _ in range(3)]
-    async with (
-        running(worlds[0], clock=now_ms) as a,
-        running(worlds[1], clock=now_ms) as b,
-        running(worlds[2], clock=now_ms) as c,
-    ):
+    async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await followed(b, 0)
         await send(leader, (b"gone", b"value"))
@@ -341,7 +339,7 @@ async def test_what_could_not_be_noted_is_not_appended() -> None:
 
 async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -> None:
     """Else a replica that is in sync with it would begin anew, after an unclean election."""
-    async with running(MemoryFileSystem(), clock=now_ms) as a, running(MemoryFileSystem(), clock=now_ms) as b:
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         await fill(leader, count=9, keys=9)
         await send(leader, (b"gone", b"value"))
@@ -359,8 +357,8 @@ async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -
 @pytest.mark.parametrize("loses_power", [False, True])
 async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, loses_power: bool) -> None:
     """The cleaner of the leader had taken the value that counts again; whatever the copy knew of its high watermark."""
-    worlds = [MemoryFileSystem() for _ in range(3)]
-    async with running(worlds[0], clock=now_ms) as a, running(worlds[1], clock=now_ms) as b:
+    world = MemoryFileSystem()
+    async with stores(2) as (a, b):
         leader = await led(a, 0)
         late = await followed(b, 0)
         await send(leader, (b"k", b"acknowledged"))
@@ -371,14 +369,14 @@ async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_electio
         for number in range(20):
             await send(leader, (b"behind %d" % number, b"value"))
         await until_compacted(leader)
-        async with running(worlds[2], clock=now_ms) as c:
+        async with running(world, clock=now_ms) as c:
             await followed(c, 0)
             await copy(c, leader, to=late.log_end_offset + 1)
             if not loses_power:
                 await c.close()
-        worlds[2].crash()
+        world.crash()
         elected = await led(b, 1)
-        async with running(worlds[2], clock=now_ms) as c:
+        async with running(world, clock=now_ms) as c:
             await c.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
             await begins_anew_behind(c, elected)
             await fill(elected, count=9)
@@ -402,12 +400,7 @@ async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
 
 async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up() -> None:
     """The cleaner of a replica has taken the value that counts again."""
-    worlds = [MemoryFileSystem() for _ in range(3)]
-    async with (
-        running(worlds[0], clock=now_ms) as a,
-        running(worlds[1], clock=now_ms) as b,
-        running(worlds[2], clock=now_ms) as c,
-    ):
+    async with stores(3) as (a, b, c):
         leader = await led(a, 0, LAZY)
         late = await followed(b, 0)
         await c.open_partitions([Following(ORDERS, COMPACT, 0)])

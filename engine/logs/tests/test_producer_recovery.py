@@ -110,6 +110,18 @@ async def test_each_of_many_producers_has_its_coordinator() -> None:
         assert [await is_fenced(log, 99 + one, one) for one in ids] == [True] * len(ids)
 
 
+def where_walks_begin(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Their offsets, from now on."""
+    began = []
+
+    def noted(*args: object) -> object:
+        began.append(args[3])
+        return produced(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(producer_recovery, "produced", noted)
+    return began
+
+
 async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot at each roll has its coordinator: what is read begins there."""
     filesystem = MemoryFileSystem()
@@ -121,13 +133,7 @@ async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monke
         active = log.log.active.base_offset
         await trio.sleep(CHECKPOINTED_S)
     filesystem.crash()
-    began = []
-
-    def noted(*args: object) -> object:
-        began.append(args[3])
-        return produced(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(producer_recovery, "produced", noted)
+    began = where_walks_begin(monkeypatch)
     async with running(filesystem) as store:
         assert await is_fenced(await opened(store, epoch=1), 4)
     assert began == [active]
@@ -303,13 +309,7 @@ async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beg
         follower.note_leader(51)
         await trio.sleep(CHECKPOINTED_S)
         await store.close()
-    began = []
-
-    def noted(*args: object) -> object:
-        began.append(args[3])
-        return produced(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(producer_recovery, "produced", noted)
+    began = where_walks_begin(monkeypatch)
     async with running(filesystem) as store:
         leader = await leading(store, LogConfig())
         assert (leader.high_watermark, leader.last_stable_offset) == (51, 50)
