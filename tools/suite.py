@@ -10,6 +10,7 @@ its reason printed.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where it makes directories of tests
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
 JOBS = str(os.cpu_count() or 1)  # of what computes alone
 LANES = 3  # as many stages run side by side: two of them often wait
@@ -369,6 +371,7 @@ class Run:
 
     def __init__(self, stage: Stage, scratch: Path) -> None:
         self.stage = stage
+        self._scratch = scratch
         self._report = scratch / "report.xml"
         self._summary = scratch / SUMMARY
         self._said = scratch / "said"
@@ -376,7 +379,8 @@ class Run:
         self._started_s = time.monotonic()
         print(f"=== {stage.name}", flush=True)
         command = [*stage.command, f"--junitxml={self._report}"] if stage.pytest else stage.command
-        environment = {**os.environ, **stage.environment, SUMMARY: str(self._summary)}
+        # Directories of tests lie there too: pytest tidies up at its end, and takes what another is about to take.
+        environment = {**os.environ, **stage.environment, TEMPORARY: str(scratch), SUMMARY: str(self._summary)}
         with self._said.open("wb") as said:
             output = said if stage.has_company else None  # what runs alone is heard at once
             self._process = subprocess.Popen(
@@ -404,7 +408,7 @@ class Run:
             self._process.wait()
 
     def tally(self, in_ci: bool) -> Tally:
-        """Of one that is over: prints what it said and how long it took; a time-out is a failure."""
+        """Of one that is over: prints what it said and how long it took; a time-out is a failure. Its files go."""
         print(self._said.read_text(encoding="utf-8", errors="replace"), end="")
         if self._is_late:
             print(f"{self.stage.name}: not done after {self.stage.timeout_s} s")
@@ -416,6 +420,7 @@ class Run:
             tally = Tally(passed=int(not has_failed), failed=int(has_failed))
         if self._summary.exists():
             tally.summary = self._summary.read_text(encoding="utf-8")
+        shutil.rmtree(self._scratch, ignore_errors=True)
         seconds = time.monotonic() - self._started_s
         print(f"=== {self.stage.name}: {'FAILED' if tally.failed else 'ok'}, {seconds:.1f} s", flush=True)
         return tally
@@ -437,7 +442,7 @@ def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], N
     waiting = deque(stages)
     running: list[Run] = []
     with ExitStack() as whatever_happens:
-        scratch = whatever_happens.enter_context(tempfile.TemporaryDirectory())
+        scratch = whatever_happens.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         while waiting or running:
             while waiting and has_room(waiting[0], running):
                 running.append(Run(waiting.popleft(), Path(tempfile.mkdtemp(dir=scratch))))

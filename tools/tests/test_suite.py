@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,6 @@ from tools import suite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="a" name="ok"/>
@@ -111,3 +111,14 @@ def test_after_a_red_stage_none_is_started_and_those_beside_it_come_to_their_end
     beside = [green] * (suite.LANES - 1)
     for stages in ([*beside, red, green], [red, *beside, green]):
         assert suite.run_all(stages, in_ci=False) == suite.Tally(passed=len(beside), failed=1)
+
+
+def test_each_stage_has_a_place_of_its_own_for_directories_of_tests(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    look = f"echo $PYTEST_DEBUG_TEMPROOT; test -d $PYTEST_DEBUG_TEMPROOT && touch {tmp_path}/there"
+    tally = suite.run_all([shell("one", look), shell("other", look)], in_ci=False)
+    places = {line for line in capfd.readouterr().out.splitlines() if line.startswith("/")}
+    assert tally.passed == len(places) == 2
+    assert (tmp_path / "there").exists()
+    assert not any(Path(place).exists() for place in places)
