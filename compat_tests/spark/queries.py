@@ -166,6 +166,6 @@ def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
     query.awaitTermination(1)
 
 
-def run_to_end(writer: DataStreamWriter, within_s: float) -> None:
+def run_to_end(writer: DataStreamWriter, within_s: float = DONE_WITHIN_S) -> None:
     """What is there now; raises what the query failed with."""
     patiently(lambda: await_end(writer.trigger(availableNow=True).start(), within_s))

@@ -23,9 +23,9 @@ from compat_tests.spark.queries import (
     STOCK,
     Connector,
     Output,
-    await_end,
     fill,
     numbers,
+    run_to_end,
     running,
 )
 from compat_tests.spark.test_transactions import COMMITTED, Writer, position
@@ -200,7 +200,7 @@ class Batches:
             self.found[number] = numbers(batch)
 
         writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(self.checkpoint))
-        await_end(writer.trigger(availableNow=True).start())
+        run_to_end(writer)
 
     def forget_the_last_commit(self) -> int:
         """As if the driver had died before it: the batch is planned, and will be done again."""
@@ -269,13 +269,13 @@ def test_a_topic_recreated_with_more_records(
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     frame = ours.stream(broker, subscribe=topic, failOnDataLoss="false").load()
-    await_end(output.writer(frame).trigger(availableNow=True).start())
+    run_to_end(output.writer(frame))
     Admin(broker).delete(topic)
     wait_until_gone(broker, topic)
     create_topic(broker, topic)
     fill(broker, topic, 100, 5 + more)
     with pytest.raises(Exception, match=f"topic {topic} was deleted and created again"):
-        await_end(output.writer(frame).trigger(availableNow=True).start())
+        run_to_end(output.writer(frame))
     assert output.numbers() == list(range(10))
 
 
@@ -312,7 +312,7 @@ def test_records_are_deleted_meanwhile(ours: Connector, broker: Broker, topic: s
             row.offset for row in ours.reader(broker, subscribe=topic, maxRecordsPerPartition="100").load().collect()
         ]
         frame = ours.stream(broker, subscribe=topic, **lossy).load()
-        await_end(output.writer(frame).trigger(availableNow=True).start())
+        run_to_end(output.writer(frame))
         deleting.result()
     for offsets in (found, output.numbers()):
         assert offsets == sorted(set(offsets))

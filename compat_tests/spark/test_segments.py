@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.confluent.clients import create_topic, flush, producer, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, await_end, fetches
+from compat_tests.spark.queries import FIRST_MS, OURS, STOCK, Connector, Output, fetches, run_to_end
 from compat_tests.spark.test_kafkawire_source import CODECS, rows_in_order
 from compat_tests.spark.test_transactions import COMMITTED, Writer
 from compat_tests.tiering.brokers import TieredKafkawire
@@ -107,10 +107,10 @@ def test_a_stream_catches_up_from_files_and_goes_on_by_fetch(
 
     send(0)
     stream = ours.stream(broker, subscribe=topic, maxOffsetsPerTrigger="1700").load()
-    await_end(output.writer(stream).trigger(availableNow=True).start())
+    run_to_end(output.writer(stream))
     assert output.numbers() == list(range(count))
     send(count)
-    await_end(output.writer(stream).trigger(availableNow=True).start())
+    run_to_end(output.writer(stream))
     assert output.numbers() == list(range(2 * count))
 
 

@@ -19,7 +19,7 @@ from compat_tests.harness.processes import children_of, kill
 from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
 from compat_tests.spark.kill_plan import COMMITTING
-from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill
+from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill, run_to_end
 from compat_tests.transactions.readers import undecided
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
@@ -263,7 +263,7 @@ def test_micro_batches_without_rows(spark: SparkSession, copy: Copy) -> None:
     frame = spark.readStream.format(OURS).options(**copy.source_options()).load()
     wanted = frame.select("key", "value").where("cast(cast(value as string) as int) % 30 = 29")
     for total in (RECORDS, RECORDS + 30):
-        await_end(wanted.writeStream.format(OURS).options(**copy.sink_options()).trigger(availableNow=True).start())
+        run_to_end(wanted.writeStream.format(OURS).options(**copy.sink_options()))
         assert copy.numbers() == list(range(29, total, 30))
         fill(copy.broker, copy.source, total, 30)
     assert len(copy.commits()) > len(copy.numbers())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, flush, grow_topic, producer, wait_until
-from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, fill, numbers, running
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, fill, numbers, run_to_end, running
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ def test_available_now_reads_in_steps(connector: Connector, broker: Broker, topi
 
     source = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="20").load()
     sink = source.writeStream.foreachBatch(collect).option("checkpointLocation", str(tmp_path / "checkpoint"))
-    await_end(sink.trigger(availableNow=True).start())
+    run_to_end(sink)
     assert [number for batch in seen for number in batch] == list(range(95))
     assert len(seen) == 5
 
@@ -87,7 +87,7 @@ def test_records_deleted_before_they_were_read(
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     source = connector.stream(broker, subscribe=topic, failOnDataLoss=str(fails).lower()).load()
-    await_end(output.writer(source).trigger(availableNow=True).start())
+    run_to_end(output.writer(source))
     fill(broker, topic, 10, 20)
     Admin(broker).delete_records(topic, 15)
     again = output.writer(source).trigger(availableNow=True).start()
@@ -106,7 +106,7 @@ def test_from_topic_to_topic(connector: Connector, broker: Broker, topic: str, t
     source = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="30").load().select("value")
     sink = source.writeStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
     sink = sink.option("topic", f"{topic}.copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    await_end(sink.trigger(availableNow=True).start())
+    run_to_end(sink)
     assert numbers(connector.reader(broker, subscribe=f"{topic}.copy").load()) == list(range(100))
 
 
@@ -123,7 +123,7 @@ def test_a_compacted_topic_has_gaps(connector: Connector, own_broker: Broker, to
         lambda: sum(path.stat().st_size for path in logs.glob("*.log")) < 3 << 20, "it is not compacted", DONE_WITHIN_S
     )
     source = connector.stream(own_broker, subscribe=topic, failOnDataLoss="true", maxOffsetsPerTrigger="500").load()
-    await_end(output.writer(source).trigger(availableNow=True).start())
+    run_to_end(output.writer(source))
     found = output.numbers()
     assert found[-50:] == list(range(3950, 4000))
     assert len(found) == len(set(found)) < 4000
@@ -142,5 +142,5 @@ def test_the_broker_is_killed_in_the_middle_of_a_batch(
         time.sleep(1.0)
         own_broker.start()
     fill(own_broker, topic, 2000, 10)
-    await_end(output.writer(connector.stream(own_broker, subscribe=topic).load()).trigger(availableNow=True).start())
+    run_to_end(output.writer(connector.stream(own_broker, subscribe=topic).load()))
     assert output.numbers() == list(range(2010))

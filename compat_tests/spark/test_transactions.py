@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from compat_tests.confluent.clients import TIMEOUT_S, Admin, create_topic, flush, producer, wait_until
-from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, running
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, run_to_end, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -373,7 +373,7 @@ def test_a_compacted_topic_has_the_newest_that_was_committed(
     source = connector.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="500", **COMMITTED).load()
     before = range(1, ROUNDS // 2 + 1)
     write_versions(client, before)
-    await_end(output.writer(source).trigger(availableNow=True).start())
+    run_to_end(output.writer(source))
     assert Counter(output.numbers()) == dict.fromkeys(before, len(KEYS))
 
     write_versions(client, range(before.stop, ROUNDS + 1))
