@@ -167,7 +167,7 @@ TEST = [
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
     beside("the README", 480, "compat_tests/readme"),
     beside("planted bugs that are caught soon", 720, "compat_tests/exam", "-k", "is_caught"),
-    beside("clients", 720, *NEWEST, "compat_tests/serve", *CLIENTS),
+    beside("clients", 960, *NEWEST, "compat_tests/serve", *CLIENTS),
     beside("spark: who is killed, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
     beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
     beside("what users install", 600, "compat_tests/install"),
