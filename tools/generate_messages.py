@@ -88,7 +88,7 @@ OURS = {
     ],
     ("fetch", "WhatIsDropped"): [
         Row(name, "int64", None, False, False, None, 0, 12, 18)
-        for name in ("tombstones_to", "markers_to", "marker_drops", "clean_to")
+        for name in ("tombstones_to", "markers_to", "replaced_to", "swaps", "gone_by")
     ],
     ("fetch", "PartitionData"): [
         Row("begins_segment", "bool", None, False, False, OURS_FROM_TAG, False, 12, 18),

@@ -108,6 +108,7 @@ class CommitLog:
         """It was opened. Damage that a scan has found takes a scan to find again."""
         self.logs[key] = log
         self._decided[key] = decided
+        self.expect_no_more(key, log)
         self._suspect.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
@@ -242,6 +243,12 @@ class CommitLog:
             self.points[key] = after.without(gaps.dropped)
             await self.checkpoint_alone()
             return True
+
+    def expect_no_more(self, key: PartitionKey, log: Log) -> None:
+        """Of what was noted, and has not come: the log ends where it ends, of a leader, and after a crash."""
+        log.dropped = log.dropped.below(log.end.offset)
+        if key in self.points:
+            self.points[key] = self.points[key].lacking(log.dropped)
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""

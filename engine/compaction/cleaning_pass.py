@@ -11,7 +11,7 @@ from functools import partial
 
 import trio
 
-from engine.compacted import Dropped
+from engine.compacted import SPANS, Dropped
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
@@ -151,8 +151,8 @@ class Pass:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
             log.dropped = log.dropped.beside(Dropped(rules.tombstones_to, rules.markers_to))
-            if rules.markers_to:
-                log.dropped = log.dropped._replace(marker_drops=log.dropped.marker_drops + 1)
+            stamped_ms, span_ms = rules.horizon_ms if rules.has_stamped else None, rules.delete_retention_ms // SPANS
+            log.swaps.note(stamped_ms, rules.dropped_ms, span_ms)
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)

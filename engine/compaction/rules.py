@@ -74,7 +74,8 @@ class NewestOffsets:
 class Rules:
     """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
     last marker is. Of the group of segments that it is at: `kept` is what is left of aborted indexes, `tombstones_to`
-    and `markers_to` are behind the last of each that went."""
+    and `markers_to` are behind the last of each that went, which had horizons up to `dropped_ms`; `has_stamped`: some
+    got a horizon."""
 
     newest: NewestOffsets
     now_ms: int
@@ -84,11 +85,19 @@ class Rules:
     kept: list[AbortedTransaction] = field(default_factory=list)
     tombstones_to: int = 0
     markers_to: int = 0
+    dropped_ms: int | None = None
+    has_stamped: bool = False
+
+    @property
+    def horizon_ms(self) -> int:
+        """Which is given now."""
+        return self.now_ms + self.delete_retention_ms
 
     def begin_group(self) -> None:
         """Segments of which one is to be made."""
         self.kept.clear()
         self.tombstones_to = self.markers_to = 0
+        self.dropped_ms, self.has_stamped = None, False
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
         """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
@@ -108,12 +117,15 @@ class Rules:
         kept = self._kept(records, header)
         if not kept:
             return _emptied(header) if self._must_stay(header, end_offset) else None
-        if header.delete_horizon_ms is None and not all(has_value for _, _, has_value, _, _ in kept):
-            return _rewritten(body, header, kept, self.now_ms + self.delete_retention_ms)
-        return batch if len(kept) == len(records) else _rewritten(body, header, kept, header.delete_horizon_ms)
+        if self._wants_horizon(header) and not all(has_value for _, _, has_value, _, _ in kept):
+            return self._stamped(body, header, kept)
+        if len(kept) == len(records):
+            return batch
+        return _rewritten(body, header, kept, header.base_timestamp_ms, header.attributes)
 
     def _cleaned_marker(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
-        """It gets a delete horizon when nothing is left that it ends, and goes when that is past (Cleaner)."""
+        """It gets a delete horizon when nothing is left that it ends, and goes when that is past (Cleaner). What it
+        ends may have been copied after the marker got one where it came from."""
         marker = parse_marker(header, batch)
         if marker is None:
             is_empty = not header.record_count and header.base_offset < self.newest.end_offset
@@ -122,21 +134,20 @@ class Rules:
         if not ends_nothing or header.base_offset >= self.newest.end_offset:
             if entry is not None:
                 self.kept.append(entry)
-            return batch
-        horizon_ms = header.delete_horizon_ms
-        if horizon_ms is None:
+            return batch if header.delete_horizon_ms is None else _without_horizon(batch, header)
+        if self._wants_horizon(header):
             body, records = records_of_batch(batch, header)
-            return _rewritten(body, header, records, self.now_ms + self.delete_retention_ms)
-        if horizon_ms > self.now_ms or self._is_last_of_producer(header):
+            return self._stamped(body, header, records)
+        if not self._is_past(header) or self._is_last_of_producer(header):
             return batch
         self.markers_to = header.next_offset
+        self._note_dropped(header)
         return _emptied(header) if self._must_stay(header, end_offset) else None
 
     def _kept(self, records: Sequence[Keyed], header: BatchHeader) -> list[Keyed]:
         base_offset, end_offset = header.base_offset, self.newest.end_offset
         newest = self.newest.offsets.get
-        horizon_ms = header.delete_horizon_ms
-        drops_to = self.newest.first_dirty_offset if horizon_ms is not None and horizon_ms <= self.now_ms else 0
+        drops_tombstones = not self._wants_horizon(header) and self._is_past(header)
         kept = []
         for record in records:
             delta, key, has_value, _, _ = record
@@ -144,11 +155,28 @@ class Rules:
             if offset < end_offset:  # behind it nobody has looked
                 if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
                     continue
-                if offset < drops_to and not has_value:
+                if drops_tombstones and not has_value:
                     self.tombstones_to = offset + 1
+                    self._note_dropped(header)
                     continue
             kept.append(record)
         return kept
+
+    def _wants_horizon(self, header: BatchHeader) -> bool:
+        """What no pass has been through here may have one from where it came from: what it decides about was gone
+        there."""
+        return header.delete_horizon_ms is None or header.next_offset > self.newest.first_dirty_offset
+
+    def _is_past(self, header: BatchHeader) -> bool:
+        return header.delete_horizon_ms is not None and header.delete_horizon_ms <= self.now_ms
+
+    def _stamped(self, body: bytes, header: BatchHeader, kept: Sequence[Keyed]) -> bytearray:
+        self.has_stamped = True
+        return _rewritten(body, header, kept, self.horizon_ms, header.attributes | DELETE_HORIZON_BIT)
+
+    def _note_dropped(self, header: BatchHeader) -> None:
+        assert header.delete_horizon_ms is not None
+        self.dropped_ms = max(header.delete_horizon_ms, self.dropped_ms or 0)
 
     def _must_stay(self, header: BatchHeader, end_offset: int) -> bool:
         """Without records: the last of a producer tells its sequence, the last of a segment where that ends."""
@@ -164,9 +192,15 @@ def _emptied(header: BatchHeader) -> bytearray:
     return resealed(header, b"", 0, attributes, (NO_TIMESTAMP_MS, header.max_timestamp_ms))
 
 
-def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], horizon_ms: int | None) -> bytearray:
-    """The batch with these of its records; with a delete horizon that it did not have, or none, or its own."""
-    base_ms = header.base_timestamp_ms if horizon_ms is None else horizon_ms
+def _without_horizon(batch: memoryview, header: BatchHeader) -> bytearray:
+    """A marker: it has one time."""
+    attributes = header.attributes & ~DELETE_HORIZON_BIT
+    body, records = records_of_batch(batch, header)
+    return _rewritten(body, header, records, header.max_timestamp_ms, attributes)
+
+
+def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], base_ms: int, attributes: int) -> bytearray:
+    """The batch with these of its records, counted from another base timestamp, which may be a delete horizon."""
     moved_ms = header.base_timestamp_ms - base_ms
     section, newest_delta_ms = bytearray(), -(2**63)
     for _, _, _, start, end in kept:
@@ -177,7 +211,6 @@ def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], horizon_
         newest_delta_ms = max(newest_delta_ms, delta_ms)
         section += _moved(body[fields:end], delta_ms + moved_ms, rest - fields) if moved_ms else body[start:end]
     newest_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms + newest_delta_ms
-    attributes = header.attributes if horizon_ms is None else header.attributes | DELETE_HORIZON_BIT
     packed = compress(Codec(header.codec_id), bytes(section))
     return resealed(header, packed, len(kept), attributes, (base_ms, newest_ms))
 

@@ -39,7 +39,8 @@ class PartitionCheckpoint(NamedTuple):
     leader's word on gaps of what may be there by now. Below `compacted_to` offsets may have gaps; below `clean_to`
     every record is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between
     the log start and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier. Below
-    `tombstones_to` tombstones may be gone, below `markers_to` markers (RULES K19)."""
+    `tombstones_to` tombstones may be gone, below `markers_to` markers; records below `replaced_to` may have taken the
+    place of what is gone, as the leader of epoch `replaced_in` has said (RULES K18, K19)."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -53,6 +54,8 @@ class PartitionCheckpoint(NamedTuple):
     tiered_to: int = 0
     tombstones_to: int = 0
     markers_to: int = 0
+    replaced_to: int = 0
+    replaced_in: int = 0
 
     @property
     def first_local_offset(self) -> int:
@@ -61,12 +64,15 @@ class PartitionCheckpoint(NamedTuple):
 
     @property
     def dropped(self) -> Dropped:
-        return Dropped(self.tombstones_to, self.markers_to)
+        return Dropped(self.tombstones_to, self.markers_to, self.replaced_to, self.replaced_in)
 
     def without(self, dropped: Dropped) -> "PartitionCheckpoint":
         """The same, where that may be gone as well."""
-        both = self.dropped.beside(dropped)
-        return self._replace(tombstones_to=both.tombstones_to, markers_to=both.markers_to)
+        return self.lacking(self.dropped.beside(dropped))
+
+    def lacking(self, dropped: Dropped) -> "PartitionCheckpoint":
+        """The same, where that may be gone, and no more."""
+        return self._replace(**dropped._asdict())
 
     @property
     def known_epochs(self) -> tuple[EpochStart, ...]:
@@ -96,9 +102,7 @@ class Checkpoint(NamedTuple):
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """As version 4, which earlier brokers read, while nothing is compacted: then it tells all there is."""
-    is_compacted = any(
-        one.compacted_to or one.tombstones_to or one.markers_to for one in checkpoint.partitions.values()
-    )
+    is_compacted = any(one.compacted_to or one.dropped != Dropped() for one in checkpoint.partitions.values())
     version, end = (_VERSION_5, None) if is_compacted else (_VERSION_4, _END_OF_VERSION_4)
     lines = [version, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):
@@ -124,7 +128,7 @@ def decode(content: bytes, path: str) -> Checkpoint:
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with two."""
+    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with four."""
     topic_id, number, recovery_point, log_start, producers_from, *others, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)

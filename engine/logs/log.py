@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
-from engine.compacted import Dropped
+from engine.compacted import Dropped, Swaps
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
 from engine.logs.aborted_indexes import AbortedIndexes
@@ -49,7 +49,7 @@ class Log:
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
-        self.dropped = Dropped()
+        self.dropped, self.swaps = Dropped(), Swaps()
         self.replacements = self.cuts = 0  # of segments, and at its end, so far
         self.journaled_offset = self.journal_end_offset = 0  # the journal has appends up to here, durably; or soon
         self.producers = ProducerTable()

@@ -12,7 +12,7 @@ from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.batches.markers import parse_marker
 from engine.commit.appends import Append, Owner, PartitionRound
-from engine.compacted import NOT_COMPACTED, Compacted
+from engine.compacted import NOT_COMPACTED, UNTOLD, Compacted, Dropped
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.chunk import Chunk
@@ -34,15 +34,16 @@ class Replicated(Append):
         self,
         owner: Owner,
         records: memoryview,
-        role: object,
+        role: "Follower",
         compacted: Compacted,
         *,
         begins_segment: bool,
     ) -> None:
         self.batches, self.headers = checked(records)
         self.begins_segment = begins_segment
-        self.epoch_starts = begun_below(compacted.epoch_starts, self.headers[-1].next_offset)
-        self.dropped = None if compacted is NOT_COMPACTED else compacted.dropped.below(self.headers[-1].next_offset)
+        end_offset = self.headers[-1].next_offset
+        self.epoch_starts = begun_below(compacted.epoch_starts, end_offset)
+        self.dropped = None if compacted is NOT_COMPACTED else compacted.dropped_below(end_offset, role.epoch)
         self.markers = _markers(self.batches, self.headers)
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
@@ -70,6 +71,20 @@ class Follower:
     def admit(self, owner: Owner, records: memoryview, compacted: Compacted, *, begins_segment: bool) -> Replicated:
         """Whole batches; raises CorruptMessage."""
         return Replicated(owner, records, self, compacted, begins_segment=begins_segment)
+
+    def missing(
+        self, records: memoryview, end_offset: int, told: Compacted
+    ) -> tuple[int, Sequence[EpochStart], Dropped]:
+        """Below which offset there are gaps, or within batches, behind a log that ends at `end_offset`, 0: nowhere;
+        which epochs began there, and what else may be missing. CorruptMessage."""
+        _, headers = checked(records)
+        below_offset = headers[-1].next_offset
+        dropped, epochs = told.dropped_below(below_offset, self.epoch), begun_below(told.epoch_starts, below_offset)
+        if below_offset - end_offset == sum(one.record_count for one in headers):
+            return 0, epochs, dropped
+        if told.swaps == UNTOLD:  # by an older broker
+            dropped = Dropped(below_offset, below_offset, below_offset, self.epoch)
+        return below_offset, epochs, dropped
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
         """What continues the log goes behind its end; the rest is refused."""

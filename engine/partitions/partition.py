@@ -41,7 +41,7 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
-from engine.partitions.follower import Follower, begun_below, checked
+from engine.partitions.follower import Follower
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
@@ -92,6 +92,7 @@ class Partition(Replica):
 
     def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
         """In an epoch that begins at the end of the log."""
+        self.log_dir.commit_log.expect_no_more(key_of(self.partition), self.log)
         self.progress.has_others = others is not None
         if others is None:
             self.progress.lead(())
@@ -249,13 +250,12 @@ class Partition(Replica):
     async def expect_compacted(self, records: memoryview, told: Compacted) -> None:
         """The same for what is to be replicated, if it lacks something, between batches or within them, or what comes
         behind does. Raises CorruptMessage, and as `expect_gaps` does."""
-        _, headers = checked(records)
-        below_offset, end_offset = headers[-1].next_offset, self.log.end.offset
-        has_gaps = below_offset - end_offset != sum(one.record_count for one in headers)
-        dropped = told.dropped.below(below_offset)
-        if has_gaps or not self.log.dropped.covers(dropped):
-            epochs = begun_below(told.epoch_starts, below_offset)
-            await self.expect_gaps(below_offset if has_gaps else 0, epochs, dropped)
+        role = self._role
+        if not isinstance(role, Follower):
+            raise self._why_closed()
+        below_offset, epochs, dropped = role.missing(records, self.log.end.offset, told)
+        if below_offset or not self.log.dropped.covers(dropped):
+            await self.expect_gaps(below_offset, epochs, dropped)
 
     def ended(self, marker: Marker) -> None:
         self._intake.ended(marker)

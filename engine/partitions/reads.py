@@ -15,7 +15,7 @@ from engine.api import (
     ReadResult,
     RecordFilter,
 )
-from engine.compacted import Compacted
+from engine.compacted import Compacted, Dropped
 from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
@@ -93,8 +93,10 @@ class Reads:
             return found
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
         below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
-        dropped = self._log.dropped._replace(clean_to=self._log.clean_to)
-        return found._replace(compacted=Compacted(self._log.epochs.since(offset).below(below_offset), dropped))
+        log, epoch_starts = self._log, self._log.epochs.since(offset).below(below_offset)
+        dropped = log.dropped.beside(Dropped(replaced_to=log.compacted_to))
+        told = Compacted(epoch_starts, dropped, log.swaps.count, log.swaps.gone_by)
+        return found._replace(compacted=told)
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
         """What a socket can be given: of a cold segment, the files in which its parts are."""

@@ -70,7 +70,8 @@ class Replica(Availability):
             progress.high_watermark.offset,
             sealed_to,
             log.local_start_offset,
-            has_gaps=log.compacted_to > 0,
+            replaced_to=max(log.compacted_to, log.dropped.replaced_to),
+            replaced_in=log.dropped.replaced_in,
             has_open_transactions=bool(log.producers.open_transactions),
             is_unused=is_unused(log),
         )

@@ -7,7 +7,7 @@ next Fetch before what it got is durable here, so the offset it asks for is its 
 from typing import NamedTuple
 
 from engine.api import EpochEnd
-from engine.compacted import Dropped
+from engine.compacted import NOT_COMPACTED, Compacted
 from engine.errors import EngineError
 from engine.logs.epochs import EpochHistory
 
@@ -15,7 +15,8 @@ from engine.logs.epochs import EpochHistory
 class LogState(NamedTuple):
     """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
     what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files.
-    `has_gaps`: compaction may have left some. `is_unused`: no records, and nobody who produced."""
+    What compaction took went because of records below `replaced_to`, as the leader of epoch `replaced_in` has said of
+    where they come from. `is_unused`: no records, and nobody who produced."""
 
     epochs: EpochHistory
     start_offset: int
@@ -24,7 +25,8 @@ class LogState(NamedTuple):
     high_watermark: int
     sealed_to: int = 0
     local_start_offset: int = 0
-    has_gaps: bool = False
+    replaced_to: int = 0
+    replaced_in: int = 0
     has_open_transactions: bool = False
     is_unused: bool = False
 
@@ -41,10 +43,10 @@ class Asked(NamedTuple):
 
 class Answer(NamedTuple):
     """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part;
-    `dropped`: what its log lacks that had decided about records before."""
+    `compacted`: what its log lacks, as with what is read (`ReadResult`)."""
 
     high_watermark: int = -1
     log_start_offset: int = -1
     diverging: EpochEnd | None = None
     error: EngineError | None = None
-    dropped: Dropped = Dropped()
+    compacted: Compacted = NOT_COMPACTED

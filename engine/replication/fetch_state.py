@@ -9,7 +9,7 @@ replicas in sync is cut for one reason only, that an unclean election gave it up
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, EpochEnd
-from engine.compacted import Dropped
+from engine.compacted import UNTOLD, Compacted
 from engine.errors import EngineError, FencedLeaderEpoch, OffsetOutOfRange
 from engine.replication.exchange import Answer, Asked, LogState
 
@@ -51,8 +51,6 @@ class Fail(NamedTuple):
     reason: str
 
 
-NEVER = -1
-
 Action = Take | Cut | Begin | AskEnds | Hold | Fail
 
 
@@ -63,15 +61,15 @@ class FetchState:
     carried out; nothing is asked in between.
     """
 
-    __slots__ = ("_asked", "_clean_to", "_is_busy", "_marker_drops", "_unclean_since", "epoch")
+    __slots__ = ("_asked", "_copied_since", "_is_busy", "_open_since", "_unclean_since", "epoch")
 
     def __init__(self, epoch: int, log: LogState, unclean_since: int = NO_EPOCH) -> None:
         self.epoch = epoch
         self._unclean_since = unclean_since
         self._asked: Asked | None = None
         self._is_busy = False
-        self._clean_to = 0  # all that is here came from this leader's log when that was clean as far
-        self._marker_drops = NEVER  # when it came that is not decided yet
+        self._copied_since = UNTOLD  # all that is here came from this leader's log behind that swap
+        self._open_since = UNTOLD  # and that is of a transaction which is open here
         log.epochs.drop_from(log.end_offset)  # the last epoch is that of the last record (KAFKA-10706)
 
     def ask(self, log: LogState) -> Asked | None:
@@ -100,7 +98,7 @@ class FetchState:
             return _refused(answer.error)
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
-        if self._lacks_decisions(answer.dropped, log):
+        if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
             return Begin(answer.log_start_offset)
         return Take(answer.high_watermark, answer.log_start_offset)
 
@@ -124,26 +122,30 @@ class FetchState:
             return Begin(offset)
         if offset < log.local_start_offset:  # what only the tier has cannot be cut, and the leader has what is below
             return Begin(leaders_start)
-        if log.has_gaps and log.epochs.epoch_of(offset) < self._unclean_since:
+        if offset < log.replaced_to and log.epochs.epoch_of(offset) < self._unclean_since:
             return Begin(leaders_start)  # what is given up may have taken the place of what counts again
         return Cut(offset, offset < log.sealed_to)
 
-    def _lacks_decisions(self, dropped: Dropped, log: LogState) -> bool:
+    def _lacks_what_counts(self, log: LogState) -> bool:
+        """Whether what took the place of something here is behind the end of this log, and may be what an unclean
+        election has given up since (RULES K18)."""
+        return log.end_offset < log.replaced_to and log.replaced_in < self._unclean_since
+
+    def _lacks_decisions(self, told: Compacted, log: LogState) -> bool:
         """Whether what had decided about something here is gone from the leader's log behind this one's end, so that
         it would stay deleted there alone, or undecided here for ever (RULES K19).
 
-        Not, if all that is here came from that very log: of tombstones, when it was clean up to the last that is gone
-        by now; of markers, when it had dropped no fewer.
+        Not, if all that is here, or of a marker all that is open, came from that very log when nothing was left there
+        that those had decided about.
         """
         if log.is_unused:
-            self._clean_to, self._marker_drops = dropped.clean_to, dropped.marker_drops
-            return False
-        if dropped.tombstones_to > max(log.end_offset, self._clean_to):
+            self._copied_since = max(0, told.swaps)
+        if not log.has_open_transactions:  # those that begin from now on come from there
+            self._open_since = max(0, told.swaps, self._open_since)
+        if told.dropped.tombstones_to > log.end_offset and told.gone_by > self._copied_since:
             return True
-        if dropped.markers_to > log.end_offset and dropped.marker_drops != self._marker_drops:
-            self._marker_drops = dropped.marker_drops
-            return log.has_open_transactions
-        return False
+        is_undecided = log.has_open_transactions and told.dropped.markers_to > log.end_offset
+        return is_undecided and told.gone_by > self._open_since
 
 
 def _parting(log: LogState, diverging: EpochEnd) -> int:

@@ -113,9 +113,15 @@ def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
 
 def _tell_compacted(row: PartitionData, compacted: Compacted) -> None:
     if compacted is not NOT_COMPACTED:
-        starts, dropped = compacted
+        starts, dropped, swaps, gone_by = compacted
         row.epoch_starts = [EpochStart(epoch=epoch, start_offset=at) for epoch, at in starts]
-        row.dropped = WhatIsDropped(**dropped._asdict())
+        row.dropped = WhatIsDropped(
+            tombstones_to=dropped.tombstones_to,
+            markers_to=dropped.markers_to,
+            replaced_to=dropped.replaced_to,
+            swaps=swaps,
+            gone_by=gone_by,
+        )
 
 
 def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int) -> None:

@@ -240,12 +240,13 @@ class EpochStart(MessageStruct):
 
 
 class WhatIsDropped(MessageStruct):
-    __slots__ = ('tombstones_to', 'markers_to', 'marker_drops', 'clean_to')
+    __slots__ = ('tombstones_to', 'markers_to', 'replaced_to', 'swaps', 'gone_by')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('tombstones_to', 'int64', 12, 18, default=0),
         Field('markers_to', 'int64', 12, 18, default=0),
-        Field('marker_drops', 'int64', 12, 18, default=0),
-        Field('clean_to', 'int64', 12, 18, default=0),
+        Field('replaced_to', 'int64', 12, 18, default=0),
+        Field('swaps', 'int64', 12, 18, default=0),
+        Field('gone_by', 'int64', 12, 18, default=0),
     )
 
     def __init__(
@@ -253,13 +254,15 @@ class WhatIsDropped(MessageStruct):
         *,
         tombstones_to: int = 0,
         markers_to: int = 0,
-        marker_drops: int = 0,
-        clean_to: int = 0,
+        replaced_to: int = 0,
+        swaps: int = 0,
+        gone_by: int = 0,
     ) -> None:
         self.tombstones_to = tombstones_to
         self.markers_to = markers_to
-        self.marker_drops = marker_drops
-        self.clean_to = clean_to
+        self.replaced_to = replaced_to
+        self.swaps = swaps
+        self.gone_by = gone_by
 
 
 class PartitionData(MessageStruct):

@@ -93,7 +93,7 @@ def _told_of(row: PartitionData) -> Told:
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
     compacted = _compacted(row)
-    answer = Answer(row.high_watermark, row.log_start_offset, diverging, dropped=compacted.dropped)
+    answer = Answer(row.high_watermark, row.log_start_offset, diverging, compacted=compacted)
     return Told(answer, whole_batches(memoryview(records)), row.begins_segment, compacted)
 
 
@@ -102,7 +102,8 @@ def _compacted(row: PartitionData) -> Compacted:
     told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
     if told is None:
         return Compacted(starts) if starts else NOT_COMPACTED
-    return Compacted(starts, Dropped(told.tombstones_to, told.markers_to, told.marker_drops, told.clean_to))
+    dropped = Dropped(told.tombstones_to, told.markers_to, told.replaced_to)
+    return Compacted(starts, dropped, told.swaps, told.gone_by)
 
 
 def whole_batches(records: memoryview) -> memoryview:

@@ -16,7 +16,7 @@ from engine.compacted import Compacted, Dropped
 from engine.compaction.tests.test_cleaner import BACKOFF_S, COMPACT, fill, send, until_compacted, values_in
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
-from engine.log_config import LogConfig
+from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.replication.exchange import Answer
@@ -25,7 +25,9 @@ from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, keyed_batch, running
 
 LAZY = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=1.0)
+DELETE = dataclasses.replace(COMPACT, cleanup_policy=frozenset({CleanupPolicy.DELETE}))
 PRODUCER = 7
+BEGINS_MAX = 20
 
 
 def now_ms() -> int:
@@ -51,15 +53,17 @@ async def led(store: SegmentStore, epoch: int, config: LogConfig = COMPACT) -> P
     return log
 
 
-async def copy(store: SegmentStore, leader: Partition, to: int | None = None) -> int:
-    """As the fetcher does it, in small Fetches; returns how often the copy began anew."""
+async def copy(store: SegmentStore, leader: Partition, to: int | None = None, *, is_older: bool = False) -> int:
+    """As the fetcher does it, in small Fetches; returns how often the copy began anew. An older broker leads that does
+    not tell what is dropped."""
     follower, times = store.replica(ORDERS), 0
     while follower.log_end_offset < (leader.high_watermark if to is None else to):
-        times += await copy_some(store, leader)
+        times += await copy_some(store, leader, is_older=is_older)
+        assert times < BEGINS_MAX
     return times
 
 
-async def copy_some(store: SegmentStore, leader: Partition) -> int:
+async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = False) -> int:
     follower = store.replica(ORDERS)
     asked, state = follower.ask(), follower.fetching
     assert asked is not None
@@ -69,8 +73,9 @@ async def copy_some(store: SegmentStore, leader: Partition) -> int:
     except NotLoaded:
         await leader.load_for_replica(asked.offset, 1)
         found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
-    dropped = found.compacted.dropped
-    action = follower.answered(asked, Answer(found.high_watermark, found.log_start_offset, dropped=dropped))
+    told = Compacted(found.compacted.epoch_starts) if is_older else found.compacted
+    answer = Answer(found.high_watermark, found.log_start_offset, compacted=told)
+    action = follower.answered(asked, answer)
     if isinstance(action, Begin):
         await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
         state.done()
@@ -78,10 +83,10 @@ async def copy_some(store: SegmentStore, leader: Partition) -> int:
     assert isinstance(action, Take)
     records, begins = memoryview(bytearray(bytes_of(found.records))), found.begins_segment
     try:
-        await follower.replicate(records, begins_segment=begins, compacted=found.compacted).wait()
+        await follower.replicate(records, begins_segment=begins, compacted=told).wait()
     except OffsetOutOfRange:
-        await follower.expect_compacted(records, found.compacted)
-        await follower.replicate(records, begins_segment=begins, compacted=found.compacted).wait()
+        await follower.expect_compacted(records, told)
+        await follower.replicate(records, begins_segment=begins, compacted=told).wait()
     follower.note_leader(action.high_watermark)
     state.done()
     return 0
@@ -131,9 +136,9 @@ async def test_a_replica_that_has_the_tombstone_goes_on() -> None:
         await equal(await led(b, 1), leader)
 
 
-def transactional(sequence: int, key: bytes) -> memoryview:
+def transactional(sequence: int, key: bytes, producer_id: int = PRODUCER) -> memoryview:
     records = [Record(key, b"value", NOW_MS)]
-    return memoryview(build_batch(records, attributes=TRANSACTIONAL_BIT, producer=(PRODUCER, 0, sequence)))
+    return memoryview(build_batch(records, attributes=TRANSACTIONAL_BIT, producer=(producer_id, 0, sequence)))
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -268,16 +273,131 @@ async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> Non
         await send(leader, (b"gone", b"value"))
         await send(leader, (b"gone", None))
         await compact(leader)
-        assert leader.log.dropped == Dropped(4, 0, 0)
+        assert leader.log.dropped == Dropped(4, 0)
         await followed(b, 0)
         assert await copy_some(b, leader) == 0
         assert b.replica(ORDERS).log_end_offset == 1
         leader.log.producers.expire(2**62)
         await send(leader, (b"overwritten", b"newer"))
         await compact(leader)
-        assert leader.log.dropped == Dropped(4, 2, 1)
+        assert leader.log.dropped == Dropped(4, 2)
         assert await copy(b, leader) == 1
         await equal(await led(b, 1), leader)
+
+
+@pytest.mark.parametrize("config", [LAZY, DELETE], ids=["lazy", "no_longer_compacted"])
+async def test_a_leader_that_is_a_copy_itself_can_be_copied(config: LogConfig) -> None:
+    """What was gone when it was copied decides about nothing there, though its cleaner has not been through it."""
+    async with stores(3) as (a, b, c):
+        leader = await led(a, 0)
+        await fill(leader, count=9, keys=9)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        await followed(b, 0)
+        assert await copy(b, leader) == 0
+        second = await led(b, 1, config)
+        assert (second.log.clean_to, second.log.dropped.tombstones_to) == (0, 11)
+        await followed(c, 1)
+        assert await copy(c, second) == 0
+        await equal(await led(c, 2), second)
+
+
+async def test_a_leader_that_is_a_copy_and_half_cleaned_can_be_copied() -> None:
+    """Its cleaner has been through what there was when it ran; what came later is less than half of the log."""
+    half = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=0.5)
+    async with stores(3) as (a, b, c):
+        leader = await led(a, 0)
+        await fill(leader, count=40, keys=40)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        await b.open_partitions([Following(ORDERS, half, 0)])
+        await copy(b, leader, to=36)
+        await trio.sleep(BACKOFF_S + 1)
+        await copy(b, leader)
+        second = await led(b, 1, half)
+        await trio.sleep(BACKOFF_S + 1)
+        assert 0 < second.log.clean_to < second.log.dropped.tombstones_to == 42
+        await followed(c, 1)
+        assert await copy(c, second) == 0
+        await equal(await led(c, 2), second)
+
+
+async def test_a_copy_is_done_though_its_leader_drops_markers_all_the_time() -> None:
+    """Of transactions that were gone before it began, while it is within another."""
+    async with stores(2) as (a, b):
+        leader = await led(a, 0)
+        await followed(b, 0)
+        begun_at_s, seconds, markers_to, within, sequence = 0.0, list[float](), set[int](), 0, 0
+        for number in range(16):
+            for each in range(6):
+                key = b"stays %d" % each if number == 0 else b"key %d %d" % (number, each)
+                for producer_id, keys in ((PRODUCER, (key, b"hot")), (8, (b"hot", b"hot"))):
+                    for at, one in enumerate(keys):
+                        await leader.append(transactional(sequence + at, one, producer_id), acks=-1).wait()
+                    await leader.end_transaction(Marker(producer_id, 0, 1, Outcome.COMMIT)).wait()
+                sequence += 2
+            await trio.sleep(20)
+            markers_to.add(leader.log.dropped.markers_to)
+            if number == 7:
+                begun_at_s = trio.current_time()
+            if number > 7 and await copy_some(b, leader):
+                seconds.append(trio.current_time() - begun_at_s)
+                begun_at_s = trio.current_time()
+            within += b.replica(ORDERS).log_state.has_open_transactions
+        assert len(markers_to) > 5
+        assert within > 3
+        assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
+
+
+async def test_a_marker_with_a_horizon_of_another_log_ends_what_is_left_here() -> None:
+    """It was copied with a horizon that is past, and the record before the cleaner took it there: who copies while both
+    go here has the record."""
+    async with stores(3) as (a, b, c):
+        leader = await led(a, 0)
+        await followed(b, 0)
+        await leader.append(transactional(0, b"overwritten"), acks=-1).wait()
+        await copy(b, leader)
+        await leader.end_transaction(Marker(PRODUCER, 0, 1, Outcome.COMMIT)).wait()
+        leader.log.producers.expire(2**62)
+        await send(leader, (b"overwritten", b"newer"))
+        for _ in range(2):
+            await fill(leader, count=20)
+            await until_compacted(leader)
+        assert await copy(b, leader) == 0
+        await trio.sleep(COMPACT.delete_retention_ms / 1000)
+        second = await led(b, 1, LAZY)
+        second.log.producers.expire(2**62)
+        await fill(second, count=20)
+        await followed(c, 1)
+        assert await copy_some(c, second) == 0
+        await b.open_partitions([Leadership(ORDERS, COMPACT, 1)])
+        for _ in range(3):
+            await until_compacted(second)
+            await fill(second, count=20)
+        await trio.sleep(BACKOFF_S + 1)
+        assert second.log.dropped.markers_to == 0
+        await compact(second)
+        assert second.log.dropped.markers_to == 2
+        assert await copy(c, second) == 1
+        await equal(await led(c, 2), second)
+
+
+async def test_what_an_older_leader_has_compacted_may_have_lost_all_it_can() -> None:
+    async with stores(3) as (a, b, c):
+        leader = await led(a, 0)
+        await followed(c, 0)
+        await send(leader, (b"gone", b"value"))
+        await copy(c, leader)
+        await send(leader, (b"gone", None))
+        await compact(leader)
+        await followed(b, 0)
+        await copy(b, leader, is_older=True)
+        second = await led(b, 1, LAZY)
+        await followed(c, 1)
+        assert await copy(c, second) == 1
+        await equal(await led(c, 2), second)
 
 
 async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> None:
@@ -314,10 +434,10 @@ async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> Non
         async with follower.log_dir.commit_log.replacing():
             nursery.start_soon(follower.expect_gaps, 10)
             await trio.testing.wait_all_tasks_blocked()
-            follower.log.dropped = Dropped(40, 30, 1)
+            follower.log.dropped = Dropped(40, 30)
             await follower.log_dir.commit_log.checkpoint_alone()
         await trio.testing.wait_all_tasks_blocked()
-        assert follower.log.dropped == Dropped(40, 30, 1)
+        assert follower.log.dropped == Dropped(40, 30)
         point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
         assert (point.compacted_to, point.tombstones_to, point.markers_to) == (10, 40, 30)
 
@@ -352,6 +472,79 @@ async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -
         assert end_offset < leader.log.dropped.tombstones_to
         await send(elected, (b"new", b"value"))
         assert elected.log.dropped.tombstones_to <= end_offset
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, restarts: bool) -> None:
+    """Before that role, or before a crash."""
+    world = MemoryFileSystem()
+    async with running(world, clock=now_ms) as store:
+        follower = await followed(store, 0)
+        await follower.expect_gaps(50, (), Dropped(50, 50))
+        if not restarts:
+            elected = await led(store, 1, LAZY)
+            await fill(elected, count=60, keys=60)
+            assert elected.log.dropped == Dropped()
+            await elected.log_dir.commit_log.checkpoint()
+    world.crash()
+    async with running(world, clock=now_ms) as store:
+        elected = await led(store, 2, LAZY)
+        await fill(elected, count=60, keys=60)
+        assert elected.log.dropped == Dropped()
+        await elected.log_dir.commit_log.checkpoint()
+        assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == Dropped()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, restarts: bool) -> None:
+    """What took the place of the value that counts again lies behind the end of the copy: the logs do not part."""
+    world = MemoryFileSystem()
+    async with stores(2) as (a, b):
+        leader = await led(a, 0)
+        late = await followed(b, 0)
+        await send(leader, (b"k", b"acknowledged"))
+        for number in range(9):
+            await send(leader, (b"before %d" % number, b"value"))
+        await copy(b, leader)
+        await send(leader, (b"k", b"given up"))
+        for number in range(20):
+            await send(leader, (b"behind %d" % number, b"value"))
+        await until_compacted(leader)
+        async with running(world, clock=now_ms) as c:
+            await followed(c, 0)
+            await copy(c, leader, to=late.log_end_offset)
+            assert c.replica(ORDERS).log_end_offset == late.log_end_offset
+            elected = await led(b, 1)
+            if not restarts:
+                await gives_back(c, elected)
+                return
+        world.crash()
+        async with running(world, clock=now_ms) as c:
+            await gives_back(c, elected)
+
+
+async def test_a_copy_of_what_was_compacted_is_done_though_there_was_an_unclean_election() -> None:
+    """By a leader that was elected since, of records from before, whatever the copier knows of those it had begun."""
+    world = MemoryFileSystem()
+    async with stores(1) as (a,):
+        await fill(await led(a, 0), count=40, keys=40)
+        leader = await led(a, 2)
+        await fill(leader, count=40, keys=4)
+        await until_compacted(leader)
+        for to in (20, 40, leader.log_end_offset):
+            async with running(world, clock=now_ms) as b:
+                await b.open_partitions([Following(ORDERS, LAZY, 2, unclean_since=1)])
+                assert await copy(b, leader, to) == 0
+            world.crash()
+
+
+async def gives_back(store: SegmentStore, elected: Partition) -> None:
+    """What counts again."""
+    await store.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
+    await fill(elected, count=9)
+    assert await copy(store, elected) == 1
+    assert (await latest(elected))[b"k"] == b"acknowledged"
+    await equal(await led(store, 2), elected)
 
 
 @pytest.mark.parametrize("loses_power", [False, True])

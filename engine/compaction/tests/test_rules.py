@@ -116,9 +116,14 @@ def test_a_tombstone_gets_its_horizon_and_stays_until_then() -> None:
     seen = newest(batch, first_dirty=3)
     before, after = rules(seen, now_ms=NOW_MS + RETENTION_MS - 1), rules(seen, now_ms=NOW_MS + RETENTION_MS)
     assert before.cleaned(*again, FAR) is again[0]
-    assert rules(known, now_ms=NOW_MS + RETENTION_MS).cleaned(*again, FAR) is again[0], "what it deletes may be there"
+    dirty = rules(known, now_ms=NOW_MS + RETENTION_MS)
+    renewed = dirty.cleaned(*again, FAR)
+    assert renewed is not None, "what it deletes may be here, whatever another log says"
+    assert (parse_header(renewed).delete_horizon_ms, contents(renewed)) == (NOW_MS + 2 * RETENTION_MS, contents(marked))
+    assert (dirty.has_stamped, dirty.tombstones_to, dirty.dropped_ms) == (True, 0, None)
     gone = after.cleaned(*again, FAR)
     assert (before.tombstones_to, after.tombstones_to) == (0, 2)
+    assert (before.dropped_ms, after.dropped_ms) == (None, NOW_MS + RETENTION_MS)
     assert gone is not None
     assert contents(gone) == {2: (b"b", b"2", -1)}
     assert parse_header(gone).delete_horizon_ms == header.delete_horizon_ms

@@ -26,8 +26,10 @@ def marker(offset: int, outcome: Outcome, producer_id: int = 7) -> tuple[memoryv
     return placed(build_marker(Marker(producer_id, 0, 4, outcome), NOW_MS), offset)
 
 
-def rules(*, end_offset: int = FAR, now_ms: int = NOW_MS, last_offsets: dict[int, int] | None = None) -> Rules:
-    newest = NewestOffsets(FAR, 0)
+def rules(
+    *, end_offset: int = FAR, now_ms: int = NOW_MS, last_offsets: dict[int, int] | None = None, clean_to: int = FAR
+) -> Rules:
+    newest = NewestOffsets(FAR, clean_to)
     newest.end_offset = end_offset
     return Rules(newest, now_ms, RETENTION_MS, last_offsets or {})
 
@@ -61,6 +63,28 @@ def test_a_marker_stays_while_anything_is_left_of_what_it_ends() -> None:
         made.cleaned(batch, header._replace(record_count=0), FAR)  # even a header without records
         ends = marker(2, outcome)
         assert made.cleaned(*ends, FAR) is ends[0]
+
+
+def test_a_marker_that_came_with_a_horizon_has_none_while_anything_is_left_here() -> None:
+    """It was copied from where nothing was left; and gets its own when nothing is left here, be that past or not."""
+    for outcome in Outcome:
+        bare = marker(2, outcome)
+        horizon = rules().cleaned(*bare, FAR)
+        assert horizon is not None
+        copied = memoryview(horizon), parse_header(horizon)
+        made = rules(now_ms=NOW_MS + 10 * RETENTION_MS)
+        made.cleaned(*data(0), FAR)
+        assert made.cleaned(*copied, FAR) == bare[0]
+        assert (made.has_stamped, made.markers_to) == (False, 0)
+        for clean_to in (0, 2):
+            made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=clean_to)
+            left = made.cleaned(*copied, FAR)
+            assert left is not None
+            assert parse_header(left).delete_horizon_ms == NOW_MS + 11 * RETENTION_MS
+            assert (made.has_stamped, made.markers_to, made.dropped_ms) == (True, 0, None)
+        made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=3)
+        assert made.cleaned(*copied, FAR) is None
+        assert (made.has_stamped, made.markers_to, made.dropped_ms) == (False, 3, NOW_MS + RETENTION_MS)
 
 
 def test_a_marker_that_ends_nothing_gets_a_horizon_and_goes_behind_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.api import EpochEnd
-from engine.compacted import Dropped
+from engine.compacted import NOT_COMPACTED, Compacted, Dropped
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -149,52 +149,84 @@ def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
     assert isinstance(parted(FetchState(7, log, unclean_since=5), log, EpochEnd(4, 3)), Fail)
 
 
-def test_a_log_that_was_compacted_and_loses_what_an_unclean_election_gave_up_begins_anew() -> None:
-    """Not one of which only what never counted is cut: it may be all that is left of what does."""
-    log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(has_gaps=True)
+def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew() -> None:
+    """By an unclean election; not one of which only what never counted is cut: it may be all that is left of what
+    does."""
+    log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(replaced_to=9)
     for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2))):
         answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
         machine = FetchState(7, log, unclean_since=6)
         assert machine.answered(asked_by(machine, log), answer, log) == action
     assert parted(FetchState(7, log), log, EpochEnd(4, 7)) == Cut(7, below_sealed=False)
+    cut_behind = parted(FetchState(7, log, unclean_since=6), log._replace(replaced_to=7), EpochEnd(4, 7))
+    assert cut_behind == Cut(7, below_sealed=False)
 
 
-def taken(machine: FetchState, log: LogState, dropped: Dropped) -> bool:
+def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_anew() -> None:
+    """The copy of a log that an unclean election has given up since."""
+    log, told = log_of((2, 0), end=10)._replace(replaced_to=11, replaced_in=4), Compacted(swaps=0)
+    assert not taken(FetchState(7, log, unclean_since=5), log, told)
+    assert taken(FetchState(7, log, unclean_since=4), log, told)
+    assert taken(FetchState(7, log), log, told)
+    whole = log._replace(replaced_to=10)
+    assert taken(FetchState(7, whole, unclean_since=5), whole, told)
+
+
+def taken(machine: FetchState, log: LogState, told: Compacted) -> bool:
     """Or it begins anew."""
-    action = machine.answered(asked_by(machine, log), Answer(9, 2, dropped=dropped), log)
+    action = machine.answered(asked_by(machine, log), Answer(9, 2, compacted=told), log)
     machine.done()
     assert action in (Take(9, 2), Begin(2))
     return isinstance(action, Take)
 
 
+def of_tombstones(tombstones_to: int, swaps: int, gone_by: int) -> Compacted:
+    return Compacted(dropped=Dropped(tombstones_to, 0), swaps=swaps, gone_by=gone_by)
+
+
 def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew() -> None:
-    """Unless all of it came from that leader's log, when that was clean as far."""
+    """Unless all of it came from that leader's log when it had nothing that is decided about by what is gone."""
     log = log_of((4, 0), end=10)
-    assert taken(FetchState(6, log), log, Dropped(10, clean_to=90))
-    assert not taken(FetchState(6, log), log, Dropped(11, clean_to=90))
+    assert taken(FetchState(6, log), log, of_tombstones(10, 9, 9))
+    assert not taken(FetchState(6, log), log, of_tombstones(11, 9, 9))
+    assert not taken(FetchState(6, log), log, of_tombstones(11, 0, 0)), "gone where that was copied from"
     empty = log_of(end=2, start=2)._replace(is_unused=True)
     machine = FetchState(6, empty)
-    assert taken(machine, empty, Dropped(11, clean_to=40))
-    assert taken(machine, log, Dropped(40, clean_to=90))
-    assert not taken(machine, log, Dropped(41, clean_to=90))
+    assert taken(machine, empty, of_tombstones(11, 3, 3))
+    assert taken(machine, log, of_tombstones(40, 5, 3))
+    assert not taken(machine, log, of_tombstones(11, 5, 4))
+    assert taken(machine, empty, of_tombstones(11, 5, 5))
+    assert taken(machine, log, of_tombstones(11, 5, 5)), "it has begun anew"
+
+
+def test_what_came_from_a_leader_that_had_not_compacted_is_as_old_as_its_log() -> None:
+    empty, log = log_of(end=2, start=2)._replace(is_unused=True), log_of((4, 0), end=10)
+    machine = FetchState(6, empty)
+    assert taken(machine, empty, NOT_COMPACTED)
+    assert taken(machine, log, of_tombstones(11, 2, 0))
+    assert not taken(machine, log, of_tombstones(11, 2, 1))
+
+
+def of_markers(markers_to: int, swaps: int, gone_by: int) -> Compacted:
+    return Compacted(dropped=Dropped(0, markers_to), swaps=swaps, gone_by=gone_by)
 
 
 def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped_begins_anew() -> None:
-    """Unless it has dropped none since the transaction came from it."""
+    """Unless the transaction came from there when nothing was left of those whose markers are gone."""
     log = log_of((4, 0), end=10)
     within = log._replace(has_open_transactions=True)
-    assert taken(FetchState(6, log), log, Dropped(0, 11, 1))
-    assert taken(FetchState(6, within), within, Dropped(0, 10, 1))
-    assert not taken(FetchState(6, within), within, Dropped(0, 11, 1))
+    assert taken(FetchState(6, log), log, of_markers(11, 1, 1))
+    assert taken(FetchState(6, within), within, of_markers(10, 1, 1))
+    assert not taken(FetchState(6, within), within, of_markers(11, 1, 1))
     machine = FetchState(6, log)
-    assert taken(machine, log, Dropped(0, 11, 1))
-    assert taken(machine, within, Dropped(0, 11, 1))
-    assert not taken(machine, within, Dropped(0, 11, 2))
-    empty = log_of(end=2, start=2)._replace(is_unused=True)
-    machine = FetchState(6, empty)
-    assert taken(machine, empty, Dropped(0, 11, 3))
-    assert taken(machine, within, Dropped(0, 11, 3))
-    assert not taken(machine, within, Dropped(0, 11, 4))
+    assert taken(machine, log, of_markers(11, 1, 1))
+    assert taken(machine, within, of_markers(11, 2, 1))
+    assert taken(machine, log, NOT_COMPACTED), "nothing came"
+    assert taken(machine, within, of_markers(11, 2, 1))
+    assert not taken(machine, within, of_markers(11, 2, 2))
+    assert taken(machine, log, of_markers(11, 3, 2))
+    assert taken(machine, within, of_markers(11, 4, 3)), "what is open has begun since"
+    assert not taken(machine, within, of_markers(11, 4, 4))
 
 
 def test_a_cut_that_cuts_nothing_is_not_tried_forever() -> None:

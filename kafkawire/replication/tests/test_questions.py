@@ -61,7 +61,7 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
             records=BATCH,
             begins_segment=True,
             epoch_starts=epochs,
-            dropped=WhatIsDropped(tombstones_to=8, markers_to=7, marker_drops=2, clean_to=9),
+            dropped=WhatIsDropped(tombstones_to=8, markers_to=7, replaced_to=9, swaps=3, gone_by=2),
         ),
         PartitionData(partition_index=1, diverging_epoch=EpochEndOffset(epoch=2, end_offset=7)),
         PartitionData(partition_index=2, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
@@ -69,12 +69,13 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
     first, second, third = (one for _, one in told(sent))
+    compacted = Compacted([(2, 5), (4, 9)], Dropped(8, 7, 9), 3, 2)
     assert (first.answer, bytes(first.records), first.begins_segment) == (
-        Answer(4, 1, dropped=Dropped(8, 7, 2, 9)),
+        Answer(4, 1, compacted=compacted),
         BATCH,
         True,
     )
-    assert first.compacted == Compacted([(2, 5), (4, 9)], Dropped(8, 7, 2, 9))
+    assert first.compacted == compacted
     assert (second.answer.diverging, second.begins_segment, second.compacted) == (EpochEnd(2, 7), False, NOT_COMPACTED)
     assert isinstance(third.answer.error, OffsetOutOfRange)
 

@@ -115,7 +115,7 @@ def following(role: Follows) -> FetchState:
     found = FetchState.__new__(FetchState)
     found.epoch, found._unclean_since = role.epoch, role.unclean_since
     found._asked, found._is_busy = None, role.to_sync is not None
-    found._clean_to, found._marker_drops = 0, -1  # nothing is compacted here
+    found._copied_since = found._open_since = -1  # nothing is compacted here
     return found
 
 

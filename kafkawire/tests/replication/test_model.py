@@ -70,7 +70,7 @@ def _cuts_to_its_high_watermark(log: LogState, _: EpochEnd) -> int:
 
 def _keeps_its_epochs(self: FetchState, epoch: int, _: LogState, unclean_since: int = NO_EPOCH) -> None:
     self.epoch, self._unclean_since, self._asked, self._is_busy = epoch, unclean_since, None, False
-    self._clean_to, self._marker_drops = 0, -1
+    self._copied_since = self._open_since = -1
 
 
 def _believes_what_it_reads(self: Replicas, committed: Committed, now_ms: int) -> bool:
