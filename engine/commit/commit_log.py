@@ -244,9 +244,15 @@ class CommitLog:
             await self.checkpoint_alone()
             return True
 
-    def expect_no_more(self, key: PartitionKey, log: Log) -> None:
-        """Of what was noted, and has not come: the log ends where it ends, of a leader, and after a crash."""
-        log.dropped = log.dropped.below(log.end.offset)
+    def expect_no_more(self, key: PartitionKey, log: Log, *, leads: bool = False) -> None:
+        """Of what was noted, and has not come: the log ends where it ends, of a leader, and after a crash. What is
+        damaged may be whole at the next start."""
+        if log.damaged_from is not None:
+            return
+        end_offset = log.end.offset
+        log.dropped = log.dropped.below(end_offset)
+        if leads and log.dropped.replaced_to > end_offset:  # elected uncleanly: who ends here may have what this lacks
+            log.dropped = log.dropped._replace(tombstones_to=end_offset + 1, replaced_to=end_offset)
         if key in self.points:
             self.points[key] = self.points[key].lacking(log.dropped)
 

@@ -150,14 +150,15 @@ class Pass:
             if log.tiered_to is not None:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
-            log.dropped = log.dropped.beside(Dropped(rules.tombstones_to, rules.markers_to))
-            stamped_ms, span_ms = rules.horizon_ms if rules.has_stamped else None, rules.delete_retention_ms // SPANS
-            log.swaps.note(stamped_ms, rules.dropped_ms, span_ms)
+            replaced_to = rules.transactions.aborted_to
+            log.dropped = log.dropped.beside(Dropped(rules.tombstones_to, rules.markers_to, replaced_to))
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)
             paths = await log_dir.disk.run(job)
             log.replace(group, target.segment, has_aborted=bool(rules.kept))
+            stamped_ms, span_ms = rules.horizon_ms if rules.has_stamped else None, rules.delete_retention_ms // SPANS
+            log.swaps.note(stamped_ms, rules.dropped_ms, span_ms)  # whoever was told of fewer may have what was before
             log_dir.caches.forget(group)
             sizes_bytes = [segment.size_bytes for segment in group]
             log_dir.deleter.add(zip(paths, sizes_bytes, strict=True), one.config.file_delete_delay_ms)

@@ -15,9 +15,10 @@ from engine.batches.batch import BatchHeader
 class PassedTransactions:
     """Of one walk over a log."""
 
-    __slots__ = ("_aborted", "_expected", "_known", "_with_data")
+    __slots__ = ("_aborted", "_expected", "_known", "_with_data", "aborted_to")
 
     def __init__(self) -> None:
+        self.aborted_to = 0  # behind the last marker for which a batch was taken back
         self._expected: list[tuple[int, AbortedTransaction]] = []  # a heap by first offset
         self._known: set[int] = set()  # last offsets
         self._aborted: dict[int, AbortedTransaction] = {}  # by producer: those within which the walk is
@@ -37,7 +38,10 @@ class PassedTransactions:
         self._arrive(header.next_offset - 1)
         one = self._aborted.get(header.producer_id)
         self._with_data.add(header.producer_id)
-        return one is not None and header.base_offset < one.last_offset
+        if one is None or header.base_offset >= one.last_offset:
+            return False
+        self.aborted_to = max(self.aborted_to, one.last_offset + 1)
+        return True
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
         """Whether a marker, the next batch, ends nothing any more, and the entry that goes with it."""

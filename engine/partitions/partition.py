@@ -92,7 +92,7 @@ class Partition(Replica):
 
     def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
         """In an epoch that begins at the end of the log."""
-        self.log_dir.commit_log.expect_no_more(key_of(self.partition), self.log)
+        self.log_dir.commit_log.expect_no_more(key_of(self.partition), self.log, leads=True)
         self.progress.has_others = others is not None
         if others is None:
             self.progress.lead(())

@@ -124,6 +124,7 @@ class FetchState:
             return Begin(leaders_start)
         if offset < log.replaced_to and log.epochs.epoch_of(offset) < self._unclean_since:
             return Begin(leaders_start)  # what is given up may have taken the place of what counts again
+        self._open_since = UNTOLD  # it may cut a marker
         return Cut(offset, offset < log.sealed_to)
 
     def _lacks_what_counts(self, log: LogState) -> bool:

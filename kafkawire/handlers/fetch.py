@@ -15,10 +15,10 @@ Behavior:
   when nothing is known of that epoch; after Partition.readRecords, which asks consumers as it asks followers.
 - The rack is ignored: every read is the leader's.
 - A fetch with a replica id moves the high watermark. It is for that broker alone, over a link that it has authenticated
-  (RULES K23), and is told of what is written, where segments begin and, of what is compacted, epochs, which only
-  brokers of ours understand. Its session is its link's; it waits no longer once the link brings another request
-  (Kafka's is waited out: a partition that a follower adds waits for replica.fetch.wait.max.ms). Anybody else's is
-  refused as an unauthorized one is, partition by partition.
+  (RULES K23), and is told of what is written, where segments begin and, of what is compacted, epochs and what is gone
+  of all of it, which only brokers of ours understand. Its session is its link's; it waits no longer once the link
+  brings another request (Kafka's is waited out: a partition that a follower adds waits for
+  replica.fetch.wait.max.ms). Anybody else's is refused as an unauthorized one is, partition by partition.
 
 Version notes: 7 sessions, 9 leader epoch, 12 flexible, 13 topic ids, 15 replica state as a tagged field, 16 leader
 hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOWER, which such clients retry.

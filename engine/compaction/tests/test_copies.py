@@ -458,7 +458,8 @@ async def test_what_could_not_be_noted_is_not_appended() -> None:
 
 
 async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -> None:
-    """Else a replica that is in sync with it would begin anew, after an unclean election."""
+    """Else a replica that is in sync with it would begin anew. Who ends there, or before, has to, as that part may lack
+    what it has."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await fill(leader, count=9, keys=9)
@@ -471,7 +472,59 @@ async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -
         end_offset = elected.log_end_offset
         assert end_offset < leader.log.dropped.tombstones_to
         await send(elected, (b"new", b"value"))
-        assert elected.log.dropped.tombstones_to <= end_offset
+        assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset)
+        await elected.log_dir.commit_log.checkpoint()
+
+
+async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> None:
+    """It lacks a value that another replica has, and has not got what took its place."""
+    async with stores(3) as (a, b, c):
+        leader = await led(a, 0)
+        await followed(c, 0)
+        await send(leader, (b"k", b"old"))
+        await fill(leader, count=9, keys=9)
+        await copy(c, leader)
+        await send(leader, (b"k", b"new"))
+        await fill(leader, count=20)
+        await until_compacted(leader)
+        await followed(b, 0)
+        await copy(b, leader, to=c.replica(ORDERS).log_end_offset)
+        elected = await led(b, 1)
+        assert elected.log_end_offset == c.replica(ORDERS).log_end_offset
+        await c.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
+        await fill(elected, count=40)
+        assert await copy(c, elected) == 1
+        assert b"k" not in await latest(elected)
+        await equal(await led(c, 2), elected)
+
+
+async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_what_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Value and tombstone are in one segment: the one is taken when the other gets its horizon."""
+    async with stores(2) as (a, b):
+        leader = await led(a, 0)
+        follower = await followed(b, 0)
+        await fill(leader, count=2, keys=2)
+        await send(leader, (b"gone", b"value"))
+        await send(leader, (b"gone", None))
+        commit_log = leader.log_dir.commit_log
+        checkpoint = commit_log.checkpoint_alone
+
+        async def copy_before() -> None:
+            if leader.log.compacted_to and follower.log_end_offset < 3:
+                for _ in range(3):
+                    assert await copy_some(b, leader) == 0
+            await checkpoint()
+
+        monkeypatch.setattr(commit_log, "checkpoint_alone", copy_before)
+        await fill(leader, count=20)
+        await until_compacted(leader)
+        assert follower.log_end_offset == 3
+        await compact(leader)
+        assert leader.log.dropped.tombstones_to == 4
+        assert await copy(b, leader) == 1
+        await equal(await led(b, 1), leader)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -493,6 +546,16 @@ async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, re
         assert elected.log.dropped == Dropped()
         await elected.log_dir.commit_log.checkpoint()
         assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == Dropped()
+
+
+async def test_what_a_damaged_log_had_noted_is_kept() -> None:
+    """It may be read again at the next start."""
+    async with stores(1) as (store,):
+        follower = await followed(store, 0)
+        await follower.expect_gaps(50, (), Dropped(50, 50))
+        follower.log.damaged_from = 0
+        follower.log_dir.commit_log.expect_no_more(key_of(ORDERS), follower.log)
+        assert follower.log.dropped == Dropped(50, 50)
 
 
 @pytest.mark.parametrize("restarts", [False, True])

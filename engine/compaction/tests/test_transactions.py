@@ -44,6 +44,7 @@ def test_what_was_taken_back_does_not_count_and_goes() -> None:
     made.transactions.expect([AbortedTransaction(7, 1, 2, 3)])
     left = [made.cleaned(*one, FAR) for one in (data(0), data(1), marker(2, Outcome.ABORT), data(3, key=b"other"))]
     assert [one is not None for one in left] == [True, False, True, True]
+    assert made.transactions.aborted_to == 3, "the marker is why"
     assert made.kept == [AbortedTransaction(7, 1, 2, 3)], "its marker is still there"
 
 

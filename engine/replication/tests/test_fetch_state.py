@@ -227,6 +227,11 @@ def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped
     assert taken(machine, log, of_markers(11, 3, 2))
     assert taken(machine, within, of_markers(11, 4, 3)), "what is open has begun since"
     assert not taken(machine, within, of_markers(11, 4, 4))
+    machine = FetchState(6, log)
+    assert taken(machine, log, of_markers(11, 4, 4))
+    assert parted(machine, log, EpochEnd(4, 9)) == Cut(9, below_sealed=False)
+    machine.done()
+    assert not taken(machine, within, of_markers(11, 4, 4)), "its marker may be cut"
 
 
 def test_a_cut_that_cuts_nothing_is_not_tried_forever() -> None:
