@@ -7,6 +7,7 @@ partitions of which something has changed, here or there: the others go on askin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -234,7 +235,7 @@ class Fetcher:
             try:
                 pending = self._replicated(log, answer)
             except EngineError as error:
-                nursery.start_soon(self._refused, log, state, error)
+                nursery.start_soon(self._refused, log, state, action, error)
             else:
                 return [_Taken(log, state, action, answer, pending)]
         elif action is not None:
@@ -259,7 +260,7 @@ class Fetcher:
         except OffsetOutOfRange:
             nursery.start_soon(self._take_otherwise, taken)
         except EngineError as error:
-            nursery.start_soon(self._refused, taken.log, taken.state, error)
+            nursery.start_soon(self._refused, taken.log, taken.state, taken.action, error)
         else:
             taken.state.done()
 
@@ -268,8 +269,11 @@ class Fetcher:
         if taken.pending is not None:
             await taken.pending.wait()
         if log.fetching is taken.state:
-            log.note_leader(action.high_watermark)
-            await log.note_log_start(action.log_start_offset)
+            await self._heed(log, action)
+
+    async def _heed(self, log: Partition, action: Take) -> None:
+        log.note_leader(action.high_watermark)
+        await log.note_log_start(action.log_start_offset)
 
     async def _take_otherwise(self, taken: _Taken) -> None:
         """It does not continue the log as it is."""
@@ -280,7 +284,7 @@ class Fetcher:
             if log.fetching is state:
                 await self._taken_over(taken._replace(pending=self._replicated(log, taken.told)))
         except EngineError as error:
-            await self._refused(log, state, error)
+            await self._refused(log, state, taken.action, error)
         else:
             state.done()
             self._has_news.set()
@@ -294,10 +298,14 @@ class Fetcher:
         if log.fetching is state:
             await log.expect_compacted(answer.records, answer.compacted)
 
-    async def _refused(self, log: Partition, state: FetchState, error: EngineError) -> None:
-        """By this broker: it is asked for again in a while."""
+    async def _refused(self, log: Partition, state: FetchState, action: Take, error: EngineError) -> None:
+        """By this broker: it is asked for again in a while. Where there is no room, there is some when the leader's log
+        begins later by now."""
         if log.fetching is state:
             _log.warning("what was fetched is not taken", partition=_name(log.partition), reason=str(error))
+            if isinstance(error, StorageError):
+                with suppress(EngineError):
+                    await self._heed(log, action)
         await self._pause(state)
 
     async def _pause(self, state: FetchState) -> None:

@@ -13,11 +13,18 @@ from engine.api import Following
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import stamped
 from engine.tests.helpers import ORDERS, running
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.links.links import Links
 from kafkawire.messages.api_versions import ApiVersionsRequest
-from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+from kafkawire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 from kafkawire.replication.fetcher import Fetcher, FetchWorld
 from kafkawire.replication.questions import FetchLimits
 from kafkawire.requests.metrics import ReplicationCounters
@@ -45,10 +52,11 @@ class FakeLinks:
         self._answers.append(Answer())
         return self._answers[-1]
 
-    async def answer(self) -> None:
-        """The last Fetch, with nothing new."""
+    async def answer(self, *rows: PartitionData) -> None:
+        """The last Fetch, with what is new of ORDERS."""
         last = max(at for at, request in enumerate(self.asked) if isinstance(request, FetchRequest))
-        self._answers[last].settle(FetchResponse(session_id=LINK_SESSION_ID))
+        topics = [FetchableTopicResponse(topic_id=ORDERS.topic_id, partitions=list(rows))] if rows else []
+        self._answers[last].settle(FetchResponse(session_id=LINK_SESSION_ID, responses=topics))
         await trio.testing.wait_all_tasks_blocked()
 
     @property
@@ -126,3 +134,26 @@ async def test_whoever_has_nothing_to_ask_asks_as_soon_as_there_is_something() -
         assert not one.links.asked
         await one.follow(1)
         assert (one.links.epochs, trio.current_time() - begun_s) == ([1], 0.1)
+
+
+async def test_where_there_is_no_room_the_log_begins_where_the_leaders_does() -> None:
+    """So that there is some again: records are not taken, and what the leader has deleted goes."""
+
+    def row(number: int, log_start_offset: int) -> PartitionData:
+        records = bytes(stamped(number, 1, b"v"))
+        return PartitionData(high_watermark=10, log_start_offset=log_start_offset, records=records)
+
+    async with following() as one:
+        await one.follow(1)
+        for number in range(10):
+            await one.links.answer(row(number, 0))
+        follower = one.store.replica(ORDERS)
+        assert (follower.log_end_offset, follower.log.start_offset) == (10, 0)
+        follower.log_dir.is_nearly_full = True
+        await one.links.answer(row(10, 7))
+        assert (follower.log_end_offset, follower.log.start_offset) == (10, 7)
+        follower.log_dir.is_nearly_full = False
+        await trio.sleep(FetchLimits().backoff_ms / 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        await one.links.answer(row(10, 7))
+        assert follower.log_end_offset == 11
