@@ -68,7 +68,7 @@ class PartitionCheckpoint(NamedTuple):
 
     def without(self, dropped: Dropped) -> "PartitionCheckpoint":
         """The same, where that may be gone as well."""
-        return self.lacking(self.dropped.beside(dropped))
+        return self if dropped == self.dropped else self.lacking(self.dropped.beside(dropped))
 
     def lacking(self, dropped: Dropped) -> "PartitionCheckpoint":
         """The same, where that may be gone, and no more."""
@@ -102,7 +102,7 @@ class Checkpoint(NamedTuple):
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """As version 4, which earlier brokers read, while nothing is compacted: then it tells all there is."""
-    is_compacted = any(one.compacted_to or one.dropped != Dropped() for one in checkpoint.partitions.values())
+    is_compacted = any(one.compacted_to or any(one[_END_OF_VERSION_4:]) for one in checkpoint.partitions.values())
     version, end = (_VERSION_5, None) if is_compacted else (_VERSION_4, _END_OF_VERSION_4)
     lines = [version, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
     for (topic_id, number), one in sorted(checkpoint.partitions.items()):

@@ -247,7 +247,7 @@ class Fetcher:
         self._count(log, len(records))
         if not records:
             return None
-        return log.replicate(records, begins_segment=answer.begins_segment, compacted=answer.compacted)
+        return log.replicate(records, begins_segment=answer.begins_segment, compacted=answer.answer.compacted)
 
     def _count(self, log: Partition, size_bytes: int) -> None:
         self._world.counters.bytes_in += size_bytes
@@ -296,7 +296,7 @@ class Fetcher:
         if first_offset < log.log_end_offset:
             await store.reset_partition(log.partition, first_offset, expects_unused=True, follows_in=state.epoch)
         if log.fetching is state:
-            await log.expect_compacted(answer.records, answer.compacted)
+            await log.expect_compacted(answer.records, answer.answer.compacted)
 
     async def _refused(self, log: Partition, state: FetchState, action: Take, error: EngineError) -> None:
         """By this broker: it is asked for again in a while. Where there is no room, there is some when the leader's log

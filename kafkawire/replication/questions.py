@@ -38,13 +38,11 @@ class FetchLimits(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins.
-    `compacted`: what the leader says of its log there."""
+    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins."""
 
     answer: Answer
     records: memoryview
     begins_segment: bool
-    compacted: Compacted = NOT_COMPACTED
 
 
 def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
@@ -92,9 +90,8 @@ def _told_of(row: PartitionData) -> Told:
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
-    compacted = _compacted(row)
-    answer = Answer(row.high_watermark, row.log_start_offset, diverging, compacted=compacted)
-    return Told(answer, whole_batches(memoryview(records)), row.begins_segment, compacted)
+    answer = Answer(row.high_watermark, row.log_start_offset, diverging, compacted=_compacted(row))
+    return Told(answer, whole_batches(memoryview(records)), row.begins_segment)
 
 
 def _compacted(row: PartitionData) -> Compacted:
