@@ -65,14 +65,14 @@ class Swaps:
         self.count = self.gone_by = 0
         self._stamps: list[tuple[int, int]] = []  # (count, horizon_ms)
 
-    def note(self, stamped_ms: int | None, dropped_ms: int | None, span_ms: int) -> None:
-        """Once more: horizons were given, and such have gone that had a horizon up to `dropped_ms`."""
+    def note(self, stamped_ms: int | None, dropped_ms: int | None, delete_retention_ms: int) -> None:
+        """Once more: the horizon `stamped_ms` was given, and such have gone that had one up to `dropped_ms`."""
         self.count += 1
         if dropped_ms is not None:
             stamped = (count for count, horizon_ms in self._stamps if horizon_ms <= dropped_ms)
             self.gone_by = max(self.gone_by, *stamped, 0)
         if stamped_ms is not None:
-            self._stamp(stamped_ms, span_ms)
+            self._stamp(stamped_ms, delete_retention_ms // SPANS)
 
     def _stamp(self, horizon_ms: int, span_ms: int) -> None:
         stamps, first_ms = self._stamps, horizon_ms

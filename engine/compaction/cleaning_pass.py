@@ -11,7 +11,7 @@ from functools import partial
 
 import trio
 
-from engine.compacted import SPANS, Dropped
+from engine.compacted import Dropped
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
@@ -157,8 +157,8 @@ class Pass:
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)
             paths = await log_dir.disk.run(job)
             log.replace(group, target.segment, has_aborted=bool(rules.kept))
-            stamped_ms, span_ms = rules.horizon_ms if rules.has_stamped else None, rules.delete_retention_ms // SPANS
-            log.swaps.note(stamped_ms, rules.dropped_ms, span_ms)  # whoever was told of fewer may have what was before
+            # Whoever was told of fewer may have what was before.
+            log.swaps.note(rules.stamped_ms, rules.dropped_ms, rules.delete_retention_ms)
             log_dir.caches.forget(group)
             sizes_bytes = [segment.size_bytes for segment in group]
             log_dir.deleter.add(zip(paths, sizes_bytes, strict=True), one.config.file_delete_delay_ms)

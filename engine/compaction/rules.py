@@ -74,8 +74,8 @@ class NewestOffsets:
 class Rules:
     """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
     last marker is. Of the group of segments that it is at: `kept` is what is left of aborted indexes, `tombstones_to`
-    and `markers_to` are behind the last of each that went, which had horizons up to `dropped_ms`; `has_stamped`: some
-    got a horizon."""
+    and `markers_to` are behind the last of each that went, which had horizons up to `dropped_ms`; others
+    got the horizon `stamped_ms`."""
 
     newest: NewestOffsets
     now_ms: int
@@ -86,18 +86,13 @@ class Rules:
     tombstones_to: int = 0
     markers_to: int = 0
     dropped_ms: int | None = None
-    has_stamped: bool = False
-
-    @property
-    def horizon_ms(self) -> int:
-        """Which is given now."""
-        return self.now_ms + self.delete_retention_ms
+    stamped_ms: int | None = None
 
     def begin_group(self) -> None:
         """Segments of which one is to be made."""
         self.kept.clear()
         self.tombstones_to = self.markers_to = 0
-        self.dropped_ms, self.has_stamped = None, False
+        self.dropped_ms = self.stamped_ms = None
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
         """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
@@ -171,8 +166,8 @@ class Rules:
         return header.delete_horizon_ms is not None and header.delete_horizon_ms <= self.now_ms
 
     def _stamped(self, body: bytes, header: BatchHeader, kept: Sequence[Keyed]) -> bytearray:
-        self.has_stamped = True
-        return _rewritten(body, header, kept, self.horizon_ms, header.attributes | DELETE_HORIZON_BIT)
+        self.stamped_ms = self.now_ms + self.delete_retention_ms
+        return _rewritten(body, header, kept, self.stamped_ms, header.attributes | DELETE_HORIZON_BIT)
 
     def _note_dropped(self, header: BatchHeader) -> None:
         assert header.delete_horizon_ms is not None

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from engine.compacted import SPANS, STAMPS_MAX, Dropped, Swaps
 
 SPAN_MS = 10
+RETENTION_MS = SPANS * SPAN_MS
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3000), st.none() | st.integers(0, 99)), max_size=300))
@@ -16,7 +17,7 @@ def test_no_stamp_is_taken_for_an_earlier_one(steps: list[tuple[int | None, int 
         count, dropped_ms = 0, None
         if dropped is not None and stamps:
             count, dropped_ms = stamps[dropped % len(stamps)]
-        swaps.note(horizon_ms, dropped_ms, SPAN_MS)
+        swaps.note(horizon_ms, dropped_ms, RETENTION_MS)
         assert count <= swaps.gone_by <= swaps.count
         if horizon_ms is not None:
             stamps.append((swaps.count, horizon_ms))
@@ -25,20 +26,20 @@ def test_no_stamp_is_taken_for_an_earlier_one(steps: list[tuple[int | None, int 
 
 def test_a_stamp_is_known_to_a_span() -> None:
     """However many there are, as long as they are kept."""
-    swaps, retention_ms = Swaps(), SPANS * SPAN_MS
-    for now_ms in range(5 * retention_ms):
-        swaps.note(now_ms + retention_ms, now_ms if now_ms >= retention_ms else None, SPAN_MS)
-        if now_ms >= retention_ms:
-            stamped_by = now_ms - retention_ms + 1
+    swaps = Swaps()
+    for now_ms in range(5 * RETENTION_MS):
+        swaps.note(now_ms + RETENTION_MS, now_ms if now_ms >= RETENTION_MS else None, RETENTION_MS)
+        if now_ms >= RETENTION_MS:
+            stamped_by = now_ms - RETENTION_MS + 1
             assert stamped_by <= swaps.gone_by < stamped_by + SPAN_MS
 
 
 def test_what_was_stamped_before_the_log_was_opened_was_gone_then() -> None:
     swaps = Swaps()
-    swaps.note(1000, 900, SPAN_MS)
-    swaps.note(1100, 999, SPAN_MS)
+    swaps.note(1000, 900, RETENTION_MS)
+    swaps.note(1100, 999, RETENTION_MS)
     assert (swaps.count, swaps.gone_by) == (2, 0)
-    swaps.note(None, 1000, SPAN_MS)
+    swaps.note(None, 1000, RETENTION_MS)
     assert (swaps.count, swaps.gone_by) == (3, 1)
 
 

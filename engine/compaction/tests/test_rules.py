@@ -120,7 +120,7 @@ def test_a_tombstone_gets_its_horizon_and_stays_until_then() -> None:
     renewed = dirty.cleaned(*again, FAR)
     assert renewed is not None, "what it deletes may be here, whatever another log says"
     assert (parse_header(renewed).delete_horizon_ms, contents(renewed)) == (NOW_MS + 2 * RETENTION_MS, contents(marked))
-    assert (dirty.has_stamped, dirty.tombstones_to, dirty.dropped_ms) == (True, 0, None)
+    assert (dirty.stamped_ms, dirty.tombstones_to, dirty.dropped_ms) == (NOW_MS + 2 * RETENTION_MS, 0, None)
     gone = after.cleaned(*again, FAR)
     assert (before.tombstones_to, after.tombstones_to) == (0, 2)
     assert (before.dropped_ms, after.dropped_ms) == (None, NOW_MS + RETENTION_MS)

@@ -76,16 +76,17 @@ def test_a_marker_that_came_with_a_horizon_has_none_while_anything_is_left_here(
         made = rules(now_ms=NOW_MS + 10 * RETENTION_MS)
         made.cleaned(*data(0), FAR)
         assert made.cleaned(*copied, FAR) == bare[0]
-        assert (made.has_stamped, made.markers_to) == (False, 0)
+        assert (made.stamped_ms, made.markers_to) == (None, 0)
         for clean_to in (0, 2):
             made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=clean_to)
             left = made.cleaned(*copied, FAR)
             assert left is not None
             assert parse_header(left).delete_horizon_ms == NOW_MS + 11 * RETENTION_MS
-            assert (made.has_stamped, made.markers_to, made.dropped_ms) == (True, 0, None)
+            stamped_ms = NOW_MS + 11 * RETENTION_MS
+            assert (made.stamped_ms, made.markers_to, made.dropped_ms) == (stamped_ms, 0, None)
         made = rules(now_ms=NOW_MS + 10 * RETENTION_MS, clean_to=3)
         assert made.cleaned(*copied, FAR) is None
-        assert (made.has_stamped, made.markers_to, made.dropped_ms) == (False, 3, NOW_MS + RETENTION_MS)
+        assert (made.stamped_ms, made.markers_to, made.dropped_ms) == (None, 3, NOW_MS + RETENTION_MS)
 
 
 def test_a_marker_that_ends_nothing_gets_a_horizon_and_goes_behind_it() -> None:
