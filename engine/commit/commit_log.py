@@ -108,7 +108,7 @@ class CommitLog:
         """It was opened. Damage that a scan has found takes a scan to find again."""
         self.logs[key] = log
         self._decided[key] = decided
-        self.expect_no_more(key, log)
+        self.lacks(key, log, log.dropped)
         self._suspect.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
@@ -244,17 +244,13 @@ class CommitLog:
             await self.checkpoint_alone()
             return True
 
-    def expect_no_more(self, key: PartitionKey, log: Log, *, leads: bool = False) -> None:
-        """Of what was noted, and has not come: the log ends where it ends, of a leader, and after a crash. What is
-        damaged may be whole at the next start."""
-        if log.damaged_from is not None:
-            return
-        end_offset = log.end.offset
-        log.dropped = log.dropped.below(end_offset)
-        if leads and log.dropped.replaced_to > end_offset:  # elected uncleanly: who ends here may have what this lacks
-            log.dropped = log.dropped._replace(tombstones_to=end_offset + 1, replaced_to=end_offset)
-        if key in self.points:
-            self.points[key] = self.points[key].lacking(log.dropped)
+    def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
+        """And no more, though more was noted: that has not come. Not of what is damaged, which may be whole at the next
+        start."""
+        if log.damaged_from is None:
+            log.dropped = dropped
+            if key in self.points:
+                self.points[key] = self.points[key].lacking(dropped)
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""

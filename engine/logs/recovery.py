@@ -77,6 +77,8 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     log.forget_older_epochs()
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, first_offset):
         log.damaged_from = log.end.offset
+    else:
+        log.dropped = log.dropped.below(log.end.offset)  # what was noted, and has not come, is not missing
     if last_known.has_others:
         log.unconfirmed = _ends_from(filesystem, log, last_known.checkpoint.high_watermark)
     recover_producers(filesystem, log, last_known.checkpoint.producers_from)

@@ -92,7 +92,8 @@ class Partition(Replica):
 
     def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
         """In an epoch that begins at the end of the log."""
-        self.log_dir.commit_log.expect_no_more(key_of(self.partition), self.log, leads=True)
+        dropped = self.log.dropped.led_from(self.log.end.offset)
+        self.log_dir.commit_log.lacks(key_of(self.partition), self.log, dropped)
         self.progress.has_others = others is not None
         if others is None:
             self.progress.lead(())

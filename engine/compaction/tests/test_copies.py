@@ -100,6 +100,14 @@ async def compact(log: Partition, times: int = 4) -> None:
         await trio.sleep(COMPACT.delete_retention_ms / 1000)
 
 
+async def without_a_tombstone(leader: Partition, *, behind: int) -> None:
+    """It, and what it had deleted, came behind so many records that stay."""
+    await fill(leader, count=behind, keys=behind)
+    await send(leader, (b"gone", b"value"))
+    await send(leader, (b"gone", None))
+    await compact(leader)
+
+
 async def latest(log: Partition) -> Mapping[bytes | None, bytes]:
     values = dict(value for _, value in sorted((await values_in(log)).items()))
     return {key: value for key, value in values.items() if value is not None}
@@ -195,10 +203,7 @@ async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
     world = MemoryFileSystem()
     async with stores(1) as (a,):
         leader = await led(a, 0)
-        await fill(leader, count=9, keys=9)
-        await send(leader, (b"gone", b"value"))
-        await send(leader, (b"gone", None))
-        await compact(leader)
+        await without_a_tombstone(leader, behind=9)
         assert leader.log.dropped.tombstones_to == 11
         for times in (0, 1):
             async with running(world, clock=now_ms) as b:
@@ -290,10 +295,7 @@ async def test_a_leader_that_is_a_copy_itself_can_be_copied(config: LogConfig) -
     """What was gone when it was copied decides about nothing there, though its cleaner has not been through it."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
-        await fill(leader, count=9, keys=9)
-        await send(leader, (b"gone", b"value"))
-        await send(leader, (b"gone", None))
-        await compact(leader)
+        await without_a_tombstone(leader, behind=9)
         await followed(b, 0)
         assert await copy(b, leader) == 0
         second = await led(b, 1, config)
@@ -308,10 +310,7 @@ async def test_a_leader_that_is_a_copy_and_half_cleaned_can_be_copied() -> None:
     half = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=0.5)
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
-        await fill(leader, count=40, keys=40)
-        await send(leader, (b"gone", b"value"))
-        await send(leader, (b"gone", None))
-        await compact(leader)
+        await without_a_tombstone(leader, behind=40)
         await b.open_partitions([Following(ORDERS, half, 0)])
         await copy(b, leader, to=36)
         await trio.sleep(BACKOFF_S + 1)
@@ -457,23 +456,33 @@ async def test_what_could_not_be_noted_is_not_appended() -> None:
         await follower.replicate(sent, compacted=told).wait()
 
 
-async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it(*, restarts: bool) -> None:
     """Else a replica that is in sync with it would begin anew. Who ends there, or before, has to, as that part may lack
-    what it has."""
-    async with stores(2) as (a, b):
+    what it has; also if it leads from its start on."""
+    world = MemoryFileSystem()
+    async with stores(1) as (a,):
         leader = await led(a, 0)
-        await fill(leader, count=9, keys=9)
-        await send(leader, (b"gone", b"value"))
-        await send(leader, (b"gone", None))
-        await compact(leader)
-        await followed(b, 0)
-        await copy_some(b, leader)
-        elected = await led(b, 1, LAZY)
-        end_offset = elected.log_end_offset
-        assert end_offset < leader.log.dropped.tombstones_to
-        await send(elected, (b"new", b"value"))
-        assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset)
-        await elected.log_dir.commit_log.checkpoint()
+        await without_a_tombstone(leader, behind=9)
+        async with running(world, clock=now_ms) as b:
+            await followed(b, 0)
+            await copy_some(b, leader)
+            end_offset = b.replica(ORDERS).log_end_offset
+            assert end_offset < leader.log.dropped.tombstones_to
+            if not restarts:
+                await leads_with_a_part(b, end_offset)
+                return
+        world.crash()
+        async with running(world, clock=now_ms) as b:
+            await leads_with_a_part(b, end_offset)
+
+
+async def leads_with_a_part(store: SegmentStore, end_offset: int) -> None:
+    elected = await led(store, 1, LAZY)
+    assert elected.log_end_offset == end_offset
+    await send(elected, (b"new", b"value"))
+    assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset)
+    await elected.log_dir.commit_log.checkpoint()
 
 
 async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> None:
@@ -550,12 +559,34 @@ async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, re
 
 async def test_what_a_damaged_log_had_noted_is_kept() -> None:
     """It may be read again at the next start."""
-    async with stores(1) as (store,):
+    world = MemoryFileSystem()
+    async with running(world, clock=now_ms) as store:
         follower = await followed(store, 0)
         await follower.expect_gaps(50, (), Dropped(50, 50))
-        follower.log.damaged_from = 0
-        follower.log_dir.commit_log.expect_no_more(key_of(ORDERS), follower.log)
-        assert follower.log.dropped == Dropped(50, 50)
+        await fill(await led(store, 1, LAZY), count=9, keys=9)
+        follower.log.dropped = Dropped(5, 5)
+        await follower.log_dir.commit_log.checkpoint()
+        path = follower.log.path_of(0)
+    world.damage(path, 0, b"?")
+    for leader_epoch in (2, 3):
+        async with running(world, clock=now_ms) as store:
+            damaged = await led(store, leader_epoch, LAZY)
+            assert damaged.log.damaged_from == 0
+            assert damaged.log.dropped == Dropped(5, 5)
+            await damaged.log_dir.commit_log.checkpoint()
+            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == Dropped(5, 5)
+
+
+async def without_what_counts_again(leader: Partition, late: SegmentStore) -> None:
+    """Its cleaner has taken the value that `late` has, because of one that `late` has not."""
+    await send(leader, (b"k", b"acknowledged"))
+    for number in range(9):
+        await send(leader, (b"before %d" % number, b"value"))
+    await copy(late, leader)
+    await send(leader, (b"k", b"given up"))
+    for number in range(20):
+        await send(leader, (b"behind %d" % number, b"value"))
+    await until_compacted(leader)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -565,14 +596,7 @@ async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_e
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         late = await followed(b, 0)
-        await send(leader, (b"k", b"acknowledged"))
-        for number in range(9):
-            await send(leader, (b"before %d" % number, b"value"))
-        await copy(b, leader)
-        await send(leader, (b"k", b"given up"))
-        for number in range(20):
-            await send(leader, (b"behind %d" % number, b"value"))
-        await until_compacted(leader)
+        await without_what_counts_again(leader, b)
         async with running(world, clock=now_ms) as c:
             await followed(c, 0)
             await copy(c, leader, to=late.log_end_offset)
@@ -617,14 +641,7 @@ async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_electio
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         late = await followed(b, 0)
-        await send(leader, (b"k", b"acknowledged"))
-        for number in range(9):
-            await send(leader, (b"before %d" % number, b"value"))
-        await copy(b, leader)
-        await send(leader, (b"k", b"given up"))
-        for number in range(20):
-            await send(leader, (b"behind %d" % number, b"value"))
-        await until_compacted(leader)
+        await without_what_counts_again(leader, b)
         async with running(world, clock=now_ms) as c:
             await followed(c, 0)
             await copy(c, leader, to=late.log_end_offset + 1)
