@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import structlog
 import trio
 
+from coordinator.api import NO_EPOCH
 from coordinator.errors import CoordinatorError, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
-from coordinator.record_fields import UnknownRecord
+from coordinator.shards.early import EarlyAskers
+from coordinator.shards.loading import Loading
 from coordinator.shards.outcomes import Outgoing, Reading, unconfirmed
 from coordinator.shards.pending import Answer
 from coordinator.shards.table import NEVER_MS, Moment, StateTable
@@ -29,22 +31,25 @@ from coordinator.state_log import StateLogFailed, StateMarker
 from coordinator.state_view import Checkpoint, PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from coordinator.shards.table import Effects
     from coordinator.shards.writer import RoundWriter, Waiting
-    from coordinator.state_log import StateBatch, StateLog, StateLogs, StateProducer, StateRecord
+    from coordinator.state_log import StateLog, StateLogs, StateProducer
     from coordinator.state_view import StateView
 
 log = structlog.get_logger(__name__)
 
 RELOAD_PAUSE_S: Final = 1.0
 RETRY_MS: Final = 500  # while too few replicas are in sync; Kafka's CoordinatorRuntime tries its timers as often
-APPLIED_PER_TURN: Final = 1_000  # records of the view, entries to look at, before others get their turn
-NO_EPOCH: Final = -1
+LOOKED_AT_PER_TURN: Final = 1_000  # entries, before others get their turn
 
 Asker = Answer[object]
 TableT = TypeVar("TableT", bound=StateTable[Asker])
+
+
+def _shutting_down() -> NotCoordinator:
+    return NotCoordinator("this broker is shutting down")
 
 
 def ignore(shard: Shard[Any], letter: object) -> None:
@@ -88,6 +93,7 @@ class Shard(Generic[TableT]):
         self._sleeps_until_ms = NEVER_MS
         self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0, 0)
         self._unsaved: dict[bytes, bytes | None] = {}
+        self._early = EarlyAskers(self._name)
         self._is_stopping = False
         self._late: tuple[Round | None, float] = (None, 0.0)  # what the log owed first, and since when
 
@@ -109,15 +115,30 @@ class Shard(Generic[TableT]):
     def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False) -> Asker:
         """Runs a command of the table; `only_reads`: it never has records."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
+        self._admit(asker, command, only_reads)
+        return asker
+
+    def ask_early(
+        self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False
+    ) -> Asker:
+        """As `ask`, but who comes while the partition is read waits a moment for it."""
+        if self.is_loaded or self._is_stopping:
+            return self.ask(command, only_reads=only_reads)
+        asker: Asker = Answer()
+        self._early.keep(asker, lambda: self._admit(asker, command, only_reads))
+        return asker
+
+    def _admit(
+        self, asker: Asker, command: Callable[[TableT, Moment, Asker], Effects[Asker]], only_reads: bool
+    ) -> None:
         if self._is_stopping:
-            asker.settle(NotCoordinator("this broker is shutting down"))
+            asker.settle(_shutting_down())
         elif not self.is_loaded:
             asker.settle(CoordinatorLoading(f"{self._name} is being read"))
         elif not (only_reads or self.takes_writes):
             asker.settle(self._too_few())
         else:
             self._perform(command(self._table, self._moment(), asker))
-        return asker
 
     def ask_about(
         self, transaction: StateProducer | StateMarker, command: Callable[[TableT, Moment, Asker], Effects[Asker]]
@@ -153,25 +174,32 @@ class Shard(Generic[TableT]):
     async def run(self) -> None:
         """Reads the partition and serves it; again, when its log failed."""
         try:
-            while True:
-                try:
-                    self._failure = None
-                    await self._load()
-                    await self._serve()
-                except StateLogFailed as error:
-                    log.log(error.level, "state is dropped", partition=self._name, reason=str(error))
-                except Exception:  # a bug that one entry meets must not stop the broker
-                    log.exception("state is dropped", partition=self._name)
-                self._drop()
-                await trio.sleep(RELOAD_PAUSE_S)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._early.send_late_away)
+                await self._keep_on_serving()
         finally:
             self._drop()
+            self._early.send_away(self._not_led())
+
+    async def _keep_on_serving(self) -> None:
+        while True:
+            try:
+                self._failure = None
+                await self._load()
+                await self._serve()
+            except StateLogFailed as error:
+                log.log(error.level, "state is dropped", partition=self._name, reason=str(error))
+            except Exception:  # a bug that one entry meets must not stop the broker
+                log.exception("state is dropped", partition=self._name)
+            self._drop()
+            await trio.sleep(RELOAD_PAUSE_S)
 
     def stop(self) -> None:
         """Takes no command any more, and keeps nobody waiting but for the disk."""
         self._is_stopping = True
         for asker in list(self._table.waiting()):
-            asker.settle(NotCoordinator("this broker is shutting down"))
+            asker.settle(_shutting_down())
+        self._early.send_away(_shutting_down())
 
     def send_late_away(self, timeout_s: float) -> None:
         """Called now and then. What the log owes for so long may yet come about, but nobody is kept waiting for it, as
@@ -189,66 +217,23 @@ class Shard(Generic[TableT]):
                 for asker in list(self._table.waiting()):
                     asker.settle(self._too_few())
 
-    # Loading
-
     async def _load(self) -> None:
         state_log = await self._world.logs.get(self.topic_id, self._topic, self.partition)
-        first_offset = offset = await self._load_view(state_log)
-        while offset < state_log.end_offset:
-            read = await state_log.read(offset)
-            for batch in read.batches:
-                self._note(self._apply_batch(batch))
-            offset = read.next_offset
-            # What was open there may have ended since, so that the log does not tell any more from where on it was.
-            is_read = offset >= state_log.end_offset
-            replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
-            self._checkpoint = Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset)
+        loading = Loading(
+            topic_id=self.topic_id,
+            name=self._name,
+            partition=self.partition,
+            view=self._world.view,
+            table=self._table,
+            advance=self._advance,
+        )
+        await loading.read(state_log)
         self._log = state_log
         self.is_loaded = True
         self._world.on_loaded()
         for effects in self._table.wake(self._moment()):
             self._perform(effects)
-
-    async def _load_view(self, state_log: StateLog) -> int:
-        """Where to read on. A view that is not of this log is forgotten (RULES C2)."""
-        found = await self._world.view.load(self.partition)
-        if found is not None:
-            checkpoint, records = found
-            if self._is_of(checkpoint, state_log):
-                for first in range(0, len(records), APPLIED_PER_TURN):
-                    self._apply(records[first : first + APPLIED_PER_TURN])
-                    await trio.lowlevel.checkpoint()
-                self._checkpoint = checkpoint
-                return checkpoint.replay_offset
-            await self._world.view.discard(self.partition)
-        start_offset = state_log.start_offset
-        self._checkpoint = Checkpoint(self.topic_id, NO_EPOCH, start_offset, start_offset)
-        return start_offset
-
-    def _is_of(self, checkpoint: Checkpoint, state_log: StateLog) -> bool:
-        return (
-            checkpoint.topic_id == self.topic_id
-            and checkpoint.replay_offset >= state_log.start_offset
-            and state_log.holds(checkpoint.leader_epoch, checkpoint.next_offset)
-        )
-
-    def _apply_batch(self, batch: StateBatch | StateMarker) -> Sequence[StateRecord]:
-        """Returns what counts from now on."""
-        if isinstance(batch, StateMarker):
-            return self._table.apply_marker(batch)
-        if batch.producer is None:
-            self._apply(batch.records)
-            return batch.records
-        self._apply(batch.records, partial(self._table.apply_in_transaction, batch.producer))
-        return ()
-
-    def _apply(self, records: Sequence[StateRecord], apply: Callable[[StateRecord], None] | None = None) -> None:
-        apply = apply or self._table.apply
-        for record in records:
-            try:
-                apply(record)
-            except UnknownRecord as error:
-                log.warning("record left out", topic=self._topic, partition=self.partition, reason=str(error))
+        self._early.let_in()
 
     # Serving
 
@@ -298,8 +283,8 @@ class Shard(Generic[TableT]):
             written.release()
             raise StateLogFailed("somebody else writes to it")  # as an administrator's tool may
         replay_offset = min(end_offset, self._log.stable_offset)
-        self._checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset, replay_offset)
-        self._note(written.changes)  # with all of its records
+        checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset, replay_offset)
+        self._advance(checkpoint, written.changes)  # with all of its records
 
     def release(self, written: Round) -> None:
         if written is self._in_flight:
@@ -313,9 +298,11 @@ class Shard(Generic[TableT]):
         self._failure = error
         self._woken.set()
 
-    def _note(self, records: Sequence[StateRecord]) -> None:
-        self._unsaved.update(records)
-        self._world.on_unsaved()
+    def _advance(self, checkpoint: Checkpoint, changes: Collection[tuple[bytes, bytes | None]]) -> None:
+        self._checkpoint = checkpoint
+        if changes:
+            self._unsaved.update(changes)
+            self._world.on_unsaved()
 
     def take_unsaved(self) -> PartitionChange | None:
         if not self._unsaved:
@@ -374,7 +361,10 @@ class Shard(Generic[TableT]):
         self._filling, self._in_flight = Round(), None
         self._unsaved = {}
         for asker in held:
-            asker.settle(NotCoordinator(f"{self._name} is not led any more"))
+            asker.settle(self._not_led())
+
+    def _not_led(self) -> NotCoordinator:
+        return NotCoordinator(f"{self._name} is not led any more")
 
     # Now and then
 
@@ -385,7 +375,7 @@ class Shard(Generic[TableT]):
         be written: see `until_it_writes`."""
         table = self._table
         for number, name in enumerate(names(table)):
-            if number % APPLIED_PER_TURN == 0:
+            if number % LOOKED_AT_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
             if table is not self._table or not self.is_loaded or self._is_stopping or not self.takes_writes:
                 return

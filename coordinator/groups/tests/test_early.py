@@ -1,0 +1,148 @@
+"""Who comes while a partition is read waits a moment for it, and is told something in any case (RULES C7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
+from coordinator.groups.api import OffsetToCommit
+from coordinator.groups.service import OFFSETS_TOPIC
+from coordinator.groups.tests.answers import result_of
+from coordinator.groups.tests.test_service import coordinating, topic
+from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, error_of, fetch, offset_of
+from coordinator.shards import early
+from coordinator.shards.early import EARLY_WAIT_S
+from coordinator.testing import FakeStateLog
+
+if TYPE_CHECKING:
+    from coordinator.groups.service import Table
+    from coordinator.shards.shard import Asker, Shard
+
+
+class GatedLog(FakeStateLog):
+    """Is read once `may_read` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_read = trio.Event()
+
+    async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
+        await self.may_read.wait()
+        return await super().get(topic_id, topic, partition)
+
+
+def commit_early(shard: Shard[Table], offset: int) -> Asker:
+    offsets = [OffsetToCommit("t", 0, offset, -1, "")]
+    return shard.ask_early(lambda table, moment, asker: table.commit(moment, "g", NOBODY, offsets, -1, asker))
+
+
+def fetch_early(shard: Shard[Table]) -> Asker:
+    return shard.ask_early(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True)
+
+
+async def gated() -> tuple[Bench, GatedLog]:
+    """With a commit of 1."""
+    log = GatedLog()
+    bench = Bench(log=log)
+    log.may_read.set()
+    async with bench.running() as shard:
+        await result_of(commit(shard, 1))
+    log.may_read = trio.Event()
+    return bench, log
+
+
+async def test_who_comes_while_it_is_read_is_answered_when_it_is_in_their_order() -> None:
+    bench, log = await gated()
+    async with bench.running() as shard:
+        before, committing, after = fetch_early(shard), commit_early(shard, 2), fetch_early(shard)
+        await trio.sleep(EARLY_WAIT_S - 0.1)
+        assert not any(one.is_settled for one in (before, committing, after))
+        log.may_read.set()
+        assert await result_of(committing) == [None]
+        assert [offset_of(one) for one in (before, after)] == [1, 2]
+
+
+async def test_who_has_waited_is_told_that_it_is_being_read_and_leaves_nothing() -> None:
+    bench, log = await gated()
+    async with bench.running() as shard:
+        committing = commit_early(shard, 2)
+        await trio.sleep(EARLY_WAIT_S / 2)
+        later = fetch_early(shard)
+        await trio.sleep(EARLY_WAIT_S / 2 + 0.001)
+        assert error_of(committing) is CoordinatorLoading
+        assert not later.is_settled
+        log.may_read.set()
+        await wait_all_tasks_blocked()
+        assert offset_of(later) == 1
+        assert offset_of(fetch(shard)) == 1, "nobody waits for that commit any more"
+
+
+async def test_each_has_its_own_time_to_wait() -> None:
+    bench, _ = await gated()
+    async with bench.running() as shard:
+        for _ in range(3):
+            begun_s = trio.current_time()
+            with pytest.raises(CoordinatorLoading):
+                await result_of(commit_early(shard, 2))
+            assert trio.current_time() - begun_s == pytest.approx(EARLY_WAIT_S)
+
+
+async def test_there_are_not_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early, "EARLY_MAX", 2)
+    bench, log = await gated()
+    async with bench.running() as shard:
+        kept, one_more = [commit_early(shard, offset) for offset in (2, 3)], commit_early(shard, 4)
+        assert error_of(one_more) is CoordinatorLoading
+        log.may_read.set()
+        await wait_all_tasks_blocked()
+        assert [one.result() for one in kept] == [[None], [None]]
+        assert offset_of(fetch(shard)) == 3
+
+
+async def test_a_log_that_cannot_be_read_at_first_keeps_them() -> None:
+    bench, log = await gated()
+    log.is_broken = True
+    log.may_read.set()
+    async with bench.running() as shard:
+        committing = commit_early(shard, 2)
+        await wait_all_tasks_blocked()
+        log.is_broken = False
+        assert await result_of(committing) == [None]
+
+
+async def test_a_stopping_shard_sends_them_away() -> None:
+    bench, _ = await gated()
+    async with bench.running() as shard:
+        committing = commit_early(shard, 2)
+        shard.stop()
+        assert error_of(committing) is NotCoordinator
+        assert error_of(commit_early(shard, 3)) is NotCoordinator
+
+
+async def test_with_too_few_replicas_they_are_told_so_when_it_is_read() -> None:
+    bench, log = await gated()
+    log.takes_writes = False
+    async with bench.running() as shard:
+        committing, reading = commit_early(shard, 2), fetch_early(shard)
+        log.may_read.set()
+        await wait_all_tasks_blocked()
+        assert error_of(committing) is CoordinatorNotAvailable
+        assert offset_of(reading) == 1
+
+
+async def test_when_others_lead_they_look_there_at_once() -> None:
+    async with coordinating() as world:
+        world.logs.logs[world.groups.partition_of("g")] = GatedLog()
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        committing = world.groups.commit("g", NOBODY, [OffsetToCommit("t", 0, 1, -1, "")])
+        assert not committing.is_settled
+        begun_s = trio.current_time()
+        world.cluster.publish(topic(OFFSETS_TOPIC, leader=2, epoch=1))
+        with pytest.raises(NotCoordinator):
+            await result_of(committing)
+        assert trio.current_time() == begun_s

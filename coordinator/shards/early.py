@@ -1,0 +1,71 @@
+"""Who comes while a shard is read waits a moment for it.
+
+Kafka's coordinator tells them at once that it is loading, and clients try again: librdkafka three times within half a
+second, and then a commit is given up. To read a log takes Kafka less than that, and this broker longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from coordinator.errors import CoordinatorLoading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.errors import CoordinatorError
+    from coordinator.shards.pending import Answer
+
+EARLY_WAIT_S: Final = 2.0
+EARLY_MAX: Final = 10_000
+
+
+class _Early(NamedTuple):
+    until_s: float
+    asker: Answer[object]
+    perform: Callable[[], None]
+
+
+class EarlyAskers:
+    """Of one shard, in their order."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._kept: deque[_Early] = deque()
+        self._came = trio.Event()
+
+    def keep(self, asker: Answer[object], perform: Callable[[], None]) -> None:
+        """Until it is read, or the asker is told that it is still being read."""
+        if len(self._kept) >= EARLY_MAX:
+            asker.settle(self._loading())
+            return
+        self._kept.append(_Early(trio.current_time() + EARLY_WAIT_S, asker, perform))
+        self._came.set()
+
+    def let_in(self) -> None:
+        """It is read."""
+        kept, self._kept = self._kept, deque()
+        for one in kept:
+            one.perform()
+
+    def send_away(self, error: CoordinatorError) -> None:
+        """It will not be read here."""
+        kept, self._kept = self._kept, deque()
+        for one in kept:
+            one.asker.settle(error)
+
+    async def send_late_away(self) -> None:
+        """For as long as the shard runs."""
+        while True:
+            await self._came.wait()
+            self._came = trio.Event()
+            while self._kept:
+                await trio.sleep_until(self._kept[0].until_s)
+                while self._kept and self._kept[0].until_s <= trio.current_time():
+                    self._kept.popleft().asker.settle(self._loading())
+
+    def _loading(self) -> CoordinatorLoading:
+        return CoordinatorLoading(f"{self._name} is being read")

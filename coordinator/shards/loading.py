@@ -1,0 +1,116 @@
+"""Reads one partition of an internal topic into a table: what the view has of it, then what the log has besides.
+
+Of records that follow each other the newest of each key is enough: it is all that compaction leaves, too. Deletions,
+what is written in transactions, and what ends these come in the log's order among them (RULES C4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+import trio
+
+from coordinator.api import NO_EPOCH
+from coordinator.record_fields import UnknownRecord
+from coordinator.state_log import StateBatch, StateMarker, StateRecord
+from coordinator.state_view import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from coordinator.shards.table import StateTable
+    from coordinator.state_log import StateLog
+    from coordinator.state_view import StateView
+
+log = structlog.get_logger(__name__)
+
+APPLIED_PER_TURN: Final = 1_000  # records, before others get their turn
+
+Changes = dict[bytes, bytes | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """Of one partition, into a table that is empty. `advance` is told how far that is by now, and what counts since the
+    time before that the view does not have."""
+
+    topic_id: bytes
+    name: str
+    partition: int
+    view: StateView
+    table: StateTable[Any]
+    advance: Callable[[Checkpoint, Collection[tuple[bytes, bytes | None]]], None]
+
+    async def read(self, state_log: StateLog) -> None:
+        """All that is durable. Raises StateLogFailed."""
+        first_offset = offset = await self._read_view(state_log)
+        while offset < state_log.end_offset:
+            read = await state_log.read(offset)
+            changes = await self._apply_all(read.batches)
+            offset = read.next_offset
+            # What was open there may have ended since, so that the log does not tell any more from where on it was.
+            is_read = offset >= state_log.end_offset
+            replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
+            self.advance(Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset), changes.items())
+
+    async def _read_view(self, state_log: StateLog) -> int:
+        """Where to read on. A view that is not of this log is forgotten (RULES C2)."""
+        found = await self.view.load(self.partition)
+        if found is not None:
+            checkpoint, records = found
+            if self._is_of(checkpoint, state_log):
+                await self._apply(records, self.table.apply)
+                self.advance(checkpoint, ())
+                return checkpoint.replay_offset
+            await self.view.discard(self.partition)
+        start_offset = state_log.start_offset
+        self.advance(Checkpoint(self.topic_id, NO_EPOCH, start_offset, start_offset), ())
+        return start_offset
+
+    def _is_of(self, checkpoint: Checkpoint, state_log: StateLog) -> bool:
+        return (
+            checkpoint.topic_id == self.topic_id
+            and checkpoint.replay_offset >= state_log.start_offset
+            and state_log.holds(checkpoint.leader_epoch, checkpoint.next_offset)
+        )
+
+    async def _apply_all(self, batches: Iterable[StateBatch | StateMarker]) -> Changes:
+        """Returns what counts from now on."""
+        changes: Changes = {}
+        newest: Changes = {}  # of what is in no transaction, and not applied yet
+        for batch in batches:
+            if isinstance(batch, StateBatch) and _only_sets(batch):
+                newest.update(batch.records)
+                continue
+            newest = await self._take(newest, changes)
+            if isinstance(batch, StateMarker):
+                changes.update(self.table.apply_marker(batch))
+            elif batch.producer is None:
+                await self._apply(batch.records, self.table.apply)
+                changes.update(batch.records)
+            else:
+                await self._apply(batch.records, partial(self.table.apply_in_transaction, batch.producer))
+        await self._take(newest, changes)
+        return changes
+
+    async def _take(self, newest: Changes, changes: Changes) -> Changes:
+        """Returns the next, which has nothing yet."""
+        await self._apply(map(StateRecord._make, newest.items()), self.table.apply)
+        changes.update(newest)
+        return {}
+
+    async def _apply(self, records: Iterable[StateRecord], apply: Callable[[StateRecord], None]) -> None:
+        for number, record in enumerate(records, 1):
+            try:
+                apply(record)
+            except UnknownRecord as error:
+                log.warning("record left out", partition=self.name, reason=str(error))
+            if number % APPLIED_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
+
+
+def _only_sets(batch: StateBatch) -> bool:
+    return batch.producer is None and all(record.value is not None for record in batch.records)
