@@ -288,15 +288,15 @@ class Partition(Replica):
         self.check_open()
         return self.log.start_offset
 
-    async def note_log_start(self, offset: int) -> None:
-        """The leader's: retention is its to decide (RULES K20). As far as all of it is here, and the leader has told
-        that it counts, though that is within a batch. Raises StorageError."""
+    def leaders_log_start(self, offset: int) -> Move | None:
+        """What takes over the leader's (RULES K20), as far as all below it is here and counts: also within a batch."""
         role, progress = self._role, self.progress
         told = role.leader_high_watermark if isinstance(role, Follower) else 0
         before_offset = min(offset, max(told, progress.high_watermark.offset), progress.durable.offset)
         if before_offset > self.log.start_offset:
             progress.reach(before_offset)
-            await move_log_starts(self.log_dir, [Move(self, before_offset)])
+            return Move(self, before_offset)
+        return None
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
         self.check_open()

@@ -18,12 +18,14 @@ from coordinator.errors import CoordinatorError
 from engine.api import OffsetSpec
 from engine.batches.batch import parse_header
 from engine.errors import EngineError, OffsetOutOfRange, StorageError
+from engine.log_dirs.log_starts import move_log_starts
 from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
 from kafkawire.fetching.sessions import INITIAL_EPOCH
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsResponse
 from kafkawire.replication.asking import Asking
+from kafkawire.replication.cutting import Cutting, by_kind, cut
 from kafkawire.replication.pauses import Pauses
 from kafkawire.replication.questions import (
     FETCH_VERSION,
@@ -37,7 +39,7 @@ from kafkawire.replication.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from coordinator.api import Pending
     from engine.api import PendingAppend, TopicPartition
@@ -184,15 +186,16 @@ class Fetcher:
         if not isinstance(response, FetchResponse) or response.error_code:
             await self._begin_anew(is_forgotten=made.epoch != INITIAL_EPOCH and response is not None)
             return
-        taken = []
+        found = []
         for place, answer in told(response):
             if (asked := self._asking.answered(place)) is not None:
                 self._unsettled[asked[0]] = None
-                taken += self._answered(*asked, answer, nursery)
+                found.append(self._answered(*asked, answer, nursery))
         if not self._asking.responded(response.session_id):
             self._lose_all()
-        for each in taken:
-            await self._finish(each, nursery)
+        for together in by_kind(one for one in found if isinstance(one, Cutting)):
+            nursery.start_soon(self._cut, together, nursery)
+        await self._finish([one for one in found if isinstance(one, _Taken)], nursery)
 
     async def _answer_to(self, request: FetchRequest) -> Message:
         """What is to be asked next need not wait as long as the leader would: that there is another request, of no
@@ -225,22 +228,22 @@ class Fetcher:
 
     def _answered(
         self, partition: TopicPartition, question: Asked, answer: Told, nursery: trio.Nursery
-    ) -> list[_Taken]:
-        """What was taken, in the step in which it was allowed (RULES K15); the rest goes on beside."""
+    ) -> _Taken | Cutting | None:
+        """What was taken, in the step in which it was allowed (RULES K15), or is to be cut; the rest goes on beside."""
         log = self._log_of(partition)
         if log is None or (state := log.fetching) is None:
-            return []
+            return None
         action = log.answered(question, answer.answer)
         if isinstance(action, Take):
             try:
-                pending = self._replicated(log, answer)
+                return _Taken(log, state, action, answer, self._replicated(log, answer))
             except EngineError as error:
-                nursery.start_soon(self._refused, log, state, action, error)
-            else:
-                return [_Taken(log, state, action, answer, pending)]
+                nursery.start_soon(self._refused, _Taken(log, state, action, answer, None), error)
+        elif isinstance(action, Cut):
+            return Cutting(log, state, action)
         elif action is not None:
             nursery.start_soon(self._carry_out, log, state, action)
-        return []
+        return None
 
     def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
         records = answer.records
@@ -253,27 +256,39 @@ class Fetcher:
         self._world.counters.bytes_in += size_bytes
         self._world.throttle.copied(log.config.follower_throttled_replicas, log.partition.partition, size_bytes)
 
-    async def _finish(self, taken: _Taken, nursery: trio.Nursery) -> None:
+    async def _finish(self, taken: Sequence[_Taken], nursery: trio.Nursery) -> None:
         """Once it is durable the leader's word counts, and the next question may be asked."""
+        there = [each for each in taken if await self._is_there(each, nursery)]
         try:
-            await self._taken_over(taken)
+            await self._heed(there)
+        except EngineError as error:
+            for each in there:
+                nursery.start_soon(self._refused, each, error)
+        else:
+            for each in there:
+                each.state.done()
+
+    async def _is_there(self, taken: _Taken, nursery: trio.Nursery) -> bool:
+        """Whether it is durable; what is not is seen to beside."""
+        try:
+            if taken.pending is not None:
+                await taken.pending.wait()
         except OffsetOutOfRange:
             nursery.start_soon(self._take_otherwise, taken)
         except EngineError as error:
-            nursery.start_soon(self._refused, taken.log, taken.state, taken.action, error)
+            nursery.start_soon(self._refused, taken, error)
         else:
-            taken.state.done()
+            return True
+        return False
 
-    async def _taken_over(self, taken: _Taken) -> None:
-        log, action = taken.log, taken.action
-        if taken.pending is not None:
-            await taken.pending.wait()
-        if log.fetching is taken.state:
-            await self._heed(log, action)
-
-    async def _heed(self, log: Partition, action: Take) -> None:
-        log.note_leader(action.high_watermark)
-        await log.note_log_start(action.log_start_offset)
+    async def _heed(self, taken: Sequence[_Taken]) -> None:
+        """How much of them counts, and where the leader's logs begin by now: all at once, as its retention moves many.
+        Raises StorageError."""
+        followed = [(one.log, one.action) for one in taken if one.log.fetching is one.state]
+        for log, action in followed:
+            log.note_leader(action.high_watermark)
+        moves = [log.leaders_log_start(action.log_start_offset) for log, action in followed]
+        await move_log_starts(self._log_dir, [one for one in moves if one is not None])
 
     async def _take_otherwise(self, taken: _Taken) -> None:
         """It does not continue the log as it is."""
@@ -281,10 +296,11 @@ class Fetcher:
         try:
             if log.fetching is state:
                 await self._make_way(log, state, taken.told)
-            if log.fetching is state:
-                await self._taken_over(taken._replace(pending=self._replicated(log, taken.told)))
+            if log.fetching is state and (pending := self._replicated(log, taken.told)) is not None:
+                await pending.wait()
+            await self._heed([taken])
         except EngineError as error:
-            await self._refused(log, state, taken.action, error)
+            await self._refused(taken, error)
         else:
             state.done()
             self._has_news.set()
@@ -298,27 +314,38 @@ class Fetcher:
         if log.fetching is state:
             await log.expect_compacted(answer.records, answer.answer.compacted)
 
-    async def _refused(self, log: Partition, state: FetchState, action: Take, error: EngineError) -> None:
+    async def _refused(self, taken: _Taken, error: EngineError) -> None:
         """By this broker: it is asked for again in a while. Where there is no room, there is some when the leader's log
         begins later by now."""
-        if log.fetching is state:
-            _log.warning("what was fetched is not taken", partition=_name(log.partition), reason=str(error))
+        if taken.log.fetching is taken.state:
+            _log.warning("what was fetched is not taken", partition=_name(taken.log.partition), reason=str(error))
             if isinstance(error, StorageError):
                 with suppress(EngineError):
-                    await self._heed(log, action)
-        await self._pause(state)
+                    await self._heed([taken])
+        await self._pause(taken.state)
 
     async def _pause(self, state: FetchState) -> None:
         await trio.sleep(self._world.limits.backoff_ms / 1000)
         state.done()
         self._has_news.set()
 
+    async def _pause_after(self, log: Partition, state: FetchState, error: Exception) -> None:
+        _log.warning("a follower pauses", partition=_name(log.partition), reason=str(error))
+        await self._pause(state)
+
+    async def _cut(self, cuts: Sequence[Cutting], nursery: trio.Nursery) -> None:
+        for one, error in zip(cuts, await cut(self._world.store, cuts), strict=True):
+            if error is None:
+                one.state.done()
+            else:
+                nursery.start_soon(self._pause_after, one.log, one.state, error)
+        self._has_news.set()
+
     async def _carry_out(self, log: Partition, state: FetchState, action: Action) -> None:
         try:
             await self._do(log, state, action)
         except (EngineError, CoordinatorError) as error:
-            _log.warning("a follower pauses", partition=_name(log.partition), reason=str(error))
-            await self._pause(state)
+            await self._pause_after(log, state, error)
             return
         if not isinstance(action, Fail):
             state.done()
@@ -328,9 +355,7 @@ class Fetcher:
         """Raises EngineError, CoordinatorError."""
         store, partition, name = self._world.store, log.partition, _name(log.partition)
         if isinstance(action, Cut):
-            _log.info("a follower cuts its log", partition=name, offset=action.offset, end=log.log_end_offset)
-            cut, below_sealed = {partition: action.offset}, action.below_sealed
-            [error] = await store.truncate_partitions(cut, below_sealed=below_sealed, follows_in=state.epoch)
+            [error] = await cut(store, [Cutting(log, state, action)])
             if error is not None:
                 raise error
         elif isinstance(action, Begin):

@@ -15,6 +15,7 @@ from engine.compacted import Compacted
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import FlushPolicy, LogConfig
+from engine.log_dirs.log_starts import move_log_starts
 from engine.logs.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
 from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.recovery import LastKnown
@@ -383,7 +384,9 @@ async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_
         await follower.replicate(memoryview(bytearray(stamped(0, 0, *[b"v"] * 10)))).wait()
         follower.note_leader(5)
         for told in (7, 3):
-            await follower.note_log_start(told)
+            move = follower.leaders_log_start(told)
+            assert (move is not None) == (told == 7)
+            await move_log_starts(follower.log_dir, [move] if move is not None else [])
             assert (follower.log_start_offset, follower.high_watermark) == (5, 5)
     filesystem.crash()
     async with running(filesystem) as store:

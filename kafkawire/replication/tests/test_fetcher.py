@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import pytest
 import trio
 import trio.testing
 
 from coordinator.shards.pending import Answer
-from engine.api import Following
+from engine.api import Following, TopicPartition
+from engine.commit.commit_log import CommitLog
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
@@ -19,6 +21,7 @@ from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.links.links import Links
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -31,8 +34,9 @@ from kafkawire.requests.metrics import ReplicationCounters
 from kafkawire.requests.throttles import Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
+    from engine.commit.journal_format import Barrier
     from engine.store import SegmentStore
     from kafkawire.wire.message import Message
 
@@ -157,3 +161,71 @@ async def test_where_there_is_no_room_the_log_begins_where_the_leaders_does() ->
         await trio.testing.wait_all_tasks_blocked()
         await one.links.answer(row(10, 7))
         assert follower.log_end_offset == 11
+
+
+async def test_log_starts_that_the_leader_has_moved_together_are_taken_over_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when its retention has deleted of all: not one announcement, and a wait, for each."""
+    announced: list[int] = []
+    announce = CommitLog.announce
+
+    async def noting(commit_log: CommitLog, barriers: Sequence[Barrier]) -> None:
+        announced.append(len(barriers))
+        await announce(commit_log, barriers)
+
+    monkeypatch.setattr(CommitLog, "announce", noting)
+    many = [TopicPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
+
+    def rows(log_start_offset: int) -> list[PartitionData]:
+        records = b"" if log_start_offset else b"".join(stamped(offset, 1, b"v") for offset in range(10))
+        return [
+            PartitionData(partition_index=at, high_watermark=10, log_start_offset=log_start_offset, records=records)
+            for at in range(20)
+        ]
+
+    async with following() as one:
+        await one.store.open_partitions([Following(partition, LogConfig(), 1) for partition in many])
+        for partition in many:
+            one.fetcher.follow(partition, 1, is_in_sync=True)
+        await trio.testing.wait_all_tasks_blocked()
+        await one.links.answer(*rows(0))
+        announced.clear()
+        await one.links.answer(*rows(7))
+        assert [one.store.replica(partition).log.start_offset for partition in many] == [7] * 20
+        assert announced == [20]
+        assert isinstance(one.links.asked[-1], FetchRequest)
+
+
+async def test_logs_that_part_from_their_leaders_together_are_cut_with_one_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a crash of all; those of another epoch with another one, and each on its own account."""
+    checkpoints: list[int] = []
+    checkpoint_alone = CommitLog.checkpoint_alone
+
+    async def noting(commit_log: CommitLog) -> None:
+        checkpoints.append(1)
+        await checkpoint_alone(commit_log)
+
+    monkeypatch.setattr(CommitLog, "checkpoint_alone", noting)
+    many = [TopicPartition(ORDERS.topic_id, ORDERS.topic, number) for number in range(20)]
+    epochs = [1 if one.partition else 2 for one in many]
+    async with following() as one:
+        await one.store.open_partitions(
+            [Following(partition, LogConfig(), epoch) for partition, epoch in zip(many, epochs, strict=True)]
+        )
+        for partition, epoch in zip(many, epochs, strict=True):
+            one.fetcher.follow(partition, epoch, is_in_sync=True)
+        await trio.testing.wait_all_tasks_blocked()
+        records = b"".join(stamped(offset, 1, b"v") for offset in range(10))
+        await one.links.answer(
+            *(PartitionData(partition_index=at, high_watermark=5, records=records) for at in range(20))
+        )
+        checkpoints.clear()
+        parted = EpochEndOffset(epoch=1, end_offset=6)
+        await one.links.answer(*(PartitionData(partition_index=at, diverging_epoch=parted) for at in range(20)))
+        assert [one.store.replica(partition).log_end_offset for partition in many] == [6] * 20
+        assert len(checkpoints) == 2
+        asked = [one for one in one.links.asked if isinstance(one, FetchRequest)][-1]
+        assert {row.fetch_offset for topic in asked.topics for row in topic.partitions} == {6}

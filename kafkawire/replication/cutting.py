@@ -1,0 +1,47 @@
+"""Logs that are to be cut by an answer of their leader. After a crash these may be all that are followed: they are cut
+together, with one checkpoint."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from engine.errors import EngineError
+    from engine.partitions.partition import Partition
+    from engine.replication.fetch_state import Cut, FetchState
+    from engine.store import SegmentStore
+
+_log = structlog.get_logger(__name__)
+
+
+class Cutting(NamedTuple):
+    """One of them."""
+
+    log: Partition
+    state: FetchState
+    action: Cut
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """Those of one kind can be cut together."""
+        return self.state.epoch, self.action.below_sealed
+
+
+def by_kind(cuts: Iterable[Cutting]) -> Iterator[list[Cutting]]:
+    for _, together in groupby(sorted(cuts, key=lambda one: one.kind), lambda one: one.kind):
+        yield [*together]
+
+
+async def cut(store: SegmentStore, cuts: Sequence[Cutting]) -> list[EngineError | None]:
+    """Those of one kind, as long as they are followed in that epoch."""
+    for one in cuts:
+        name, end_offset = f"{one.log.partition.topic}-{one.log.partition.partition}", one.log.log_end_offset
+        _log.info("a follower cuts its log", partition=name, offset=one.action.offset, end=end_offset)
+    epoch, below_sealed = cuts[0].kind
+    offsets = {one.log.partition: one.action.offset for one in cuts}
+    return await store.truncate_partitions(offsets, below_sealed=below_sealed, follows_in=epoch)
