@@ -165,11 +165,11 @@ class GroupCoordinators:
         return self._shards.partition_of(group_id)
 
     def _ask(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
-        return self._shards.ask(group_id, command)
+        return self._shards.ask(group_id, command, waits=True)
 
     def _read(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         """Of what needs no record; it is answered while none can be written."""
-        return self._shards.ask(group_id, command, only_reads=True)
+        return self._shards.ask(group_id, command, only_reads=True, waits=True)
 
     def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         """Offsets alone may be of a group without a name."""
@@ -253,7 +253,8 @@ class GroupCoordinators:
 
     def _guard(self, group_id: str, producer_id: int) -> Guard:
         shard = self._shards.find(self._shards.partition_of(group_id))
-        guards = Guards() if shard is None else shard.table.guards
+        # While it is read, markers of transactions that ended long ago would void it.
+        guards = shard.table.guards if shard is not None and shard.is_loaded else Guards()
         return guards.take(producer_id)
 
     def end_transaction(self, partition: int, marker: StateMarker) -> Pending[None]:

@@ -1,4 +1,4 @@
-"""Who comes while a shard is read waits a moment for it.
+"""Who comes while a shard is read waits a moment for it (RULES C7).
 
 Kafka's coordinator tells them at once that it is loading, and clients try again: librdkafka three times within half a
 second, and then a commit is given up. To read a log takes Kafka less than that, and this broker longer.
@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import structlog
 import trio
 
-from coordinator.errors import CoordinatorLoading
+from coordinator.errors import CoordinatorLoading, GroupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.errors import CoordinatorError
     from coordinator.shards.pending import Answer
 
 EARLY_WAIT_S: Final = 2.0
-EARLY_MAX: Final = 10_000
+EARLY_MAX: Final = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+def loading(name: str) -> CoordinatorLoading:
+    return CoordinatorLoading(f"{name} is being read")
 
 
 class _Early(NamedTuple):
@@ -40,18 +46,22 @@ class EarlyAskers:
     def keep(self, asker: Answer[object], perform: Callable[[], None]) -> None:
         """Until it is read, or the asker is told that it is still being read."""
         if len(self._kept) >= EARLY_MAX:
-            asker.settle(self._loading())
+            asker.settle(loading(self._name))
             return
         self._kept.append(_Early(trio.current_time() + EARLY_WAIT_S, asker, perform))
         self._came.set()
 
     def let_in(self) -> None:
-        """It is read."""
-        kept, self._kept = self._kept, deque()
-        for one in kept:
-            one.perform()
+        """It is read. A bug that one of them meets concerns nobody else."""
+        while self._kept:
+            one = self._kept.popleft()
+            try:
+                one.perform()
+            except Exception:
+                log.exception("a command failed", partition=self._name)
+                one.asker.settle(GroupError("a command failed"))
 
-    def send_away(self, error: CoordinatorError) -> None:
+    def send_away(self, error: GroupError) -> None:
         """It will not be read here."""
         kept, self._kept = self._kept, deque()
         for one in kept:
@@ -65,7 +75,4 @@ class EarlyAskers:
             while self._kept:
                 await trio.sleep_until(self._kept[0].until_s)
                 while self._kept and self._kept[0].until_s <= trio.current_time():
-                    self._kept.popleft().asker.settle(self._loading())
-
-    def _loading(self) -> CoordinatorLoading:
-        return CoordinatorLoading(f"{self._name} is being read")
+                    self._kept.popleft().asker.settle(loading(self._name))

@@ -247,14 +247,19 @@ class LedShards(Generic[TableT]):
         return self._shards.get(partition)
 
     def ask(
-        self, name: str, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False
+        self,
+        name: str,
+        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
+        *,
+        only_reads: bool = False,
+        waits: bool = False,
     ) -> Asker:
-        """Whoever knows of that name, after a moment if that is being read; `only_reads`: see `Shard.ask`."""
+        """Whoever knows of that name; `only_reads`: see `Shard.ask`; `waits`: a moment, if that is being read."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
         if shard is None:
             return settled(NotCoordinator(f"{name} is not coordinated here"))
-        return shard.ask_early(command, only_reads=only_reads)
+        return (shard.ask_early if waits else shard.ask)(command, only_reads=only_reads)
 
     def ask_about(
         self,

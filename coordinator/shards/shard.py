@@ -20,8 +20,8 @@ import structlog
 import trio
 
 from coordinator.api import NO_EPOCH
-from coordinator.errors import CoordinatorError, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
-from coordinator.shards.early import EarlyAskers
+from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator
+from coordinator.shards.early import EarlyAskers, loading
 from coordinator.shards.loading import Loading
 from coordinator.shards.outcomes import Outgoing, Reading, unconfirmed
 from coordinator.shards.pending import Answer
@@ -134,7 +134,7 @@ class Shard(Generic[TableT]):
         if self._is_stopping:
             asker.settle(_shutting_down())
         elif not self.is_loaded:
-            asker.settle(CoordinatorLoading(f"{self._name} is being read"))
+            asker.settle(loading(self._name))
         elif not (only_reads or self.takes_writes):
             asker.settle(self._too_few())
         else:
@@ -219,7 +219,7 @@ class Shard(Generic[TableT]):
 
     async def _load(self) -> None:
         state_log = await self._world.logs.get(self.topic_id, self._topic, self.partition)
-        loading = Loading(
+        reading = Loading(
             topic_id=self.topic_id,
             name=self._name,
             partition=self.partition,
@@ -227,7 +227,9 @@ class Shard(Generic[TableT]):
             table=self._table,
             advance=self._advance,
         )
-        await loading.read(state_log)
+        await reading.read(state_log)
+        if self._failure is not None:  # the table that was read into is dropped already
+            raise self._failure
         self._log = state_log
         self.is_loaded = True
         self._world.on_loaded()

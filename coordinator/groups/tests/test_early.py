@@ -8,19 +8,24 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
+from coordinator.errors import CoordinatorLoading, CoordinatorNotAvailable, GroupError, NotCoordinator
 from coordinator.groups.api import OffsetToCommit
 from coordinator.groups.service import OFFSETS_TOPIC
 from coordinator.groups.tests.answers import result_of
+from coordinator.groups.tests.test_loading import offset_record
 from coordinator.groups.tests.test_service import coordinating, topic
 from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, error_of, fetch, offset_of
 from coordinator.shards import early
 from coordinator.shards.early import EARLY_WAIT_S
+from coordinator.shards.pending import Answer
+from coordinator.shards.shard import RELOAD_PAUSE_S
+from coordinator.state_log import StateLogMoved, StateMarker, StateProducer
 from coordinator.testing import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table
     from coordinator.shards.shard import Asker, Shard
+    from coordinator.shards.table import Effects, Moment
 
 
 class GatedLog(FakeStateLog):
@@ -132,6 +137,60 @@ async def test_with_too_few_replicas_they_are_told_so_when_it_is_read() -> None:
         await wait_all_tasks_blocked()
         assert error_of(committing) is CoordinatorNotAvailable
         assert offset_of(reading) == 1
+
+
+async def test_a_bug_that_one_of_them_meets_concerns_nobody_else() -> None:
+    bench, log = await gated()
+    async with bench.running() as shard:
+
+        def fail(table: Table, moment: Moment, asker: Asker) -> Effects[Asker]:
+            raise ZeroDivisionError
+
+        failing, committing = shard.ask_early(fail), commit_early(shard, 2)
+        log.may_read.set()
+        assert await result_of(committing) == [None]
+        assert error_of(failing) is GroupError
+        assert shard.is_loaded
+
+
+async def test_a_table_that_is_dropped_while_it_is_read_answers_nobody() -> None:
+    """To read a view goes on whoever is cancelled, and is followed by nothing if the log has nothing more."""
+    bench, log = await gated()
+    async with bench.running() as shard:
+        reading = fetch_early(shard)
+        shard.fail(StateLogMoved("another leads"))
+        log.may_read.set()
+        await wait_all_tasks_blocked()
+        assert (shard.is_loaded, reading.is_settled) == (False, False)
+        await trio.sleep(RELOAD_PAUSE_S)
+        await wait_all_tasks_blocked()
+        assert offset_of(reading) == 1
+
+
+@pytest.mark.parametrize("is_led_before", [False, True])
+async def test_what_is_allowed_while_it_is_read_is_void_when_it_is(*, is_led_before: bool) -> None:
+    """Simulation seeds 31301 and 31594: a marker of an earlier transaction had made a fatal error of it."""
+    async with coordinating() as world:
+        at, producer = world.groups.partition_of("g"), StateProducer(5, 0)
+        log = world.logs.logs[at] = GatedLog()
+        log.append([offset_record("g", 0, 7)], 0, producer)
+        log.end_transaction(StateMarker(*producer, 0, is_commit=True))
+        if is_led_before:
+            log.may_read.set()
+        world.cluster.publish(topic(OFFSETS_TOPIC))
+        await wait_all_tasks_blocked()
+        allowed: Answer[None] = Answer()
+        committing = world.groups.commit_in_transaction(
+            "g", NOBODY, *producer, [OffsetToCommit("t", 0, 1, -1, "")], allowed=allowed
+        )
+        log.may_read.set()
+        await wait_all_tasks_blocked()
+        allowed.settle(None)
+        if is_led_before:
+            assert await result_of(committing) == [None]
+        else:
+            with pytest.raises(CoordinatorLoading):
+                await result_of(committing)
 
 
 async def test_when_others_lead_they_look_there_at_once() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset
@@ -126,6 +126,16 @@ def told(table: Table) -> list[object]:
     return found
 
 
+PENDED: Final = StateBatch([offset_record("g", 0, 1)], PRODUCERS[0])
+SET: Final = StateBatch([offset_record("g", 0, 2)])
+DELETED: Final = StateBatch([offset_record("g", 0, None)])
+ENDED: Final = StateMarker(*PRODUCERS[0], 0, is_commit=True)
+
+
+@example([PENDED, DELETED, SET], 20)
+@example([PENDED, SET, ENDED], 20)
+@example([SET, PENDED, ENDED], 20)
+@example([PENDED, ENDED, SET], 20)
 @given(BATCHES, st.integers(1, 20))
 def test_it_comes_to_the_same(batches: list[StateBatch | StateMarker], per_slice: int) -> None:
     expected_table, expected_changes = one_by_one(batches)
