@@ -61,6 +61,8 @@ NAMED_CASES = (
     "kafkawire/replication/tests/test_fetcher.py",
     "kafkawire/tests/test_link_sessions.py",
     "kafkawire/tests/test_replicated_tier.py",
+    "kafkawire/tests/test_repudiation.py",
+    "coordinator/groups/tests/test_loading.py",
     "coordinator/groups/tests/test_service.py",
     "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",

@@ -245,12 +245,13 @@ class CommitLog:
             return True
 
     def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
-        """And no more, though more was noted: that has not come. Not of what is damaged, which may be whole at the next
-        start."""
+        """And no more, though more was noted: that has not come, nor have gaps that were expected there. Not of what is
+        damaged, which may be whole at the next start."""
         if log.damaged_from is None:
             log.dropped = dropped
+            log.compacted_to = min(log.compacted_to, log.end.offset)
             if key in self.points:
-                self.points[key] = self.points[key].lacking(dropped)
+                self.points[key] = self.points[key].lacking(dropped)._replace(compacted_to=log.compacted_to)
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""

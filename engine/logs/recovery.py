@@ -79,6 +79,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
         log.damaged_from = log.end.offset
     else:
         log.dropped = log.dropped.below(log.end.offset)  # what was noted, and has not come, is not missing
+        log.compacted_to = min(log.compacted_to, log.end.offset)
     if last_known.has_others:
         log.unconfirmed = _ends_from(filesystem, log, last_known.checkpoint.high_watermark)
     recover_producers(filesystem, log, last_known.checkpoint.producers_from)

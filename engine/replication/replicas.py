@@ -21,11 +21,13 @@ from engine.roles import Committed as Committed
 
 
 class Proposal(NamedTuple):
-    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life."""
+    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life;
+    `lacking`: who has given up what counted, and where its log ends now (RULES K8)."""
 
     version: int
     in_sync: frozenset[int]
     added: Mapping[int, int] = MappingProxyType({})
+    lacking: Mapping[int, int] = MappingProxyType({})
 
 
 class Seen(NamedTuple):
@@ -149,7 +151,8 @@ class Replicas:
             asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
         )
         has_moved = self._progress.note_replica(replica, asked.offset)
-        return Heard(None, self._count(now_ms) or has_moved, has_deleted, replica not in self._committed.in_sync)
+        may_change_isr = replica not in self._committed.in_sync or self._lacks(replica)
+        return Heard(None, self._count(now_ms) or has_moved, has_deleted, may_change_isr)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
@@ -175,10 +178,11 @@ class Replicas:
         if self._proposed is None:
             committed = self._committed
             added = {one: self._seen[one].broker_epoch for one in sorted(committed.replicas) if self._may_join(one)}
+            lacking = {one: self._end_of(one) for one in sorted(self.successors) if self._lacks(one)}
             late = {one for one in committed.in_sync if self._is_late(one, now_ms)}
-            if added or late:
-                in_sync = (committed.in_sync - late) | added.keys()
-                self._proposed = Proposal(committed.version, in_sync, added)
+            if added or late or lacking:
+                in_sync = (committed.in_sync - late - lacking.keys()) | added.keys()
+                self._proposed = Proposal(committed.version, in_sync, added, lacking)
         self._count(now_ms)
         return self._proposed
 
@@ -227,6 +231,11 @@ class Replicas:
         if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
             return False
         return now_ms - self._caught_up_at_ms(replica) > self._lag_max_ms
+
+    def _lacks(self, replica: int) -> bool:
+        """What counts was on all that may be elected: one of them that asks for it has begun anew since (RULES K18),
+        and must not lead before it has copied that again."""
+        return NO_OFFSET < self._end_of(replica) < self._progress.high_watermark.offset and replica in self.successors
 
     def _end_of(self, replica: int) -> int:
         seen = self._seen.get(replica)

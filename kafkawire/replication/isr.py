@@ -113,9 +113,9 @@ class IsrKeeper:
             return None
         name = f"{partition.topic}-{partition.partition}"
         _log.info("an ISR is to change", partition=name, to=sorted(proposal.in_sync))
-        return IsrChange(
-            partition.topic_id, partition.partition, log.leader_epoch, proposal.in_sync, dict(proposal.added)
-        )
+        _, in_sync, added, lacking = proposal
+        at = partition.topic_id, partition.partition, log.leader_epoch
+        return IsrChange(*at, in_sync, added, lacking)
 
     def _learn(self, partition: TopicPartition, image: ClusterImage) -> None:
         """It may be gone, or led by another by the time this is known."""

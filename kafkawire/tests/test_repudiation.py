@@ -250,3 +250,24 @@ async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
         assert await led(cluster) == 2
         assert state(cluster).marks == ()
         assert await values(cluster) == SENT
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+async def test_who_begins_anew_while_it_is_in_sync_is_not_elected(min_isr: int) -> None:
+    """As it does where it lacks what its leader's compaction has dropped (RULES K19): its leader says so for it."""
+    async with open_cluster(2, min_insync_replicas=str(min_isr)) as (cluster, _):
+        await create_on(cluster, 1, 2)
+        await filled(cluster)
+        await in_sync(cluster, 1, 2)
+        replica(cluster, 2).log_dir.is_nearly_full = True  # so that it stays with nothing
+        await cluster.brokers[2].broker.store.reset_partition(replica(cluster, 2).partition, 0, follows_in=0)
+
+        async def is_told() -> bool:
+            return [mark[0] for mark in state(cluster).marks] == [2]
+
+        begun_s = trio.current_time()
+        await until(is_told)
+        assert trio.current_time() - begun_s < 1
+        assert (state(cluster).isr, state(cluster).elr) == ((1,), ())
+        await kill(cluster, 1)
+        await stays_without_leader(cluster)

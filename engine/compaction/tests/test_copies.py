@@ -5,6 +5,7 @@ import dataclasses
 import errno
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -18,6 +19,7 @@ from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.checkpoints import key_of, read_checkpoint
+from engine.logs.swap import swap_in
 from engine.partitions.partition import Partition
 from engine.replication.exchange import Answer
 from engine.replication.fetch_state import Begin, Take
@@ -536,6 +538,31 @@ async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_wh
         await equal(await led(b, 1), leader)
 
 
+async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose file is not open: its name is that of the new one a moment before anybody is told so."""
+    async with stores(1) as (a,), trio.open_nursery() as nursery:
+        leader = await led(a, 0)
+        await fill(leader, count=30, keys=2)
+        segment, disk = leader.log.segments[0], leader.log_dir.disk
+        assert leader.log.close_file(segment)
+        run = disk.run
+
+        async def reading(job: Any) -> object:
+            found = await run(job)
+            if getattr(job, "func", None) is swap_in and leader.log.has(segment):
+                nursery.start_soon(leader.load_for_replica, 0, 1)
+                await trio.testing.wait_all_tasks_blocked()
+                assert segment.file is None
+                has_read.set()
+            return found
+
+        has_read = trio.Event()
+        monkeypatch.setattr(disk, "run", reading)
+        await until_compacted(leader)
+        assert has_read.is_set()
+        assert not leader.log.has(segment)
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, restarts: bool) -> None:
     """Before that role, or before a crash."""
@@ -546,15 +573,16 @@ async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, re
         if not restarts:
             elected = await led(store, 1, LAZY)
             await fill(elected, count=60, keys=60)
-            assert elected.log.dropped == Dropped()
+            assert (elected.log.dropped, elected.log.compacted_to) == (Dropped(), 0)
             await elected.log_dir.commit_log.checkpoint()
     world.crash()
     async with running(world, clock=now_ms) as store:
         elected = await led(store, 2, LAZY)
         await fill(elected, count=60, keys=60)
-        assert elected.log.dropped == Dropped()
+        assert (elected.log.dropped, elected.log.compacted_to) == (Dropped(), 0)
         await elected.log_dir.commit_log.checkpoint()
-        assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == Dropped()
+        noted = read_checkpoint(world, "/data").partitions[key_of(ORDERS)]
+        assert (noted.dropped, noted.compacted_to) == (Dropped(), 0)
 
 
 async def test_what_a_damaged_log_had_noted_is_kept() -> None:

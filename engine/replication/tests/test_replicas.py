@@ -250,7 +250,33 @@ def test_logs_that_part_count_for_nothing() -> None:
 
 def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
     leading = Leading()
-    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, is_outside=True)
+    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, may_change_isr=True)
     for offset in (-1, 101):
         with pytest.raises(OffsetOutOfRange):
             leading.fetch(3, offset, last_epoch=-1)
+
+
+@pytest.mark.parametrize("is_eligible", [False, True])
+def test_who_asks_for_what_had_counted_has_begun_anew_and_must_not_lead(*, is_eligible: bool) -> None:
+    """At once: until it is late, it would be elected without what was acknowledged."""
+    leading = Leading((1, 3) if is_eligible else (1, 2, 3), high_watermark=90)
+    if is_eligible:
+        leading.replicas.learn(committed(2, {1, 3})._replace(eligible=frozenset({2})), 0)
+    leading.fetch(3, 100)
+    leading.fetch(2, 100)
+    assert leading.high_watermark == 100
+    assert leading.fetch(2, 40).may_change_isr
+    proposal = leading.replicas.propose(0)
+    assert proposal == Proposal(2 if is_eligible else 1, frozenset({1, 3}), {}, {2: 40})
+    leading.replicas.learn(committed(3, {1, 3}), 0)
+    leading.fetch(2, 60)
+    assert leading.replicas.propose(0) is None
+    leading.fetch(2, 100)
+    assert leading.replicas.propose(0) == Proposal(3, frozenset({1, 2, 3}), {2: 20})
+
+
+def test_who_is_behind_and_has_all_that_counts_stays() -> None:
+    leading = Leading((1, 2), high_watermark=90)
+    leading.write(5)
+    assert not leading.fetch(2, 90).may_change_isr
+    assert leading.replicas.propose(0) is None

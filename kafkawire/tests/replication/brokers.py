@@ -106,8 +106,8 @@ def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozen
     world = world.with_broker(one, disk.back(broker, led(replicas)))
     if proposal is None:
         return world
-    in_sync, added = tuple(sorted(proposal.in_sync)), tuple(sorted(proposal.added.items()))
-    write = Write(one, broker.life, role.epoch, proposal.version, in_sync, added)
+    in_sync, (added, lacking) = tuple(sorted(proposal.in_sync)), (tuple(sorted(x.items())) for x in proposal[2:])
+    write = Write(one, broker.life, role.epoch, proposal.version, in_sync, added, lacking)
     return world._replace(writes=tuple(sorted({*world.writes, write})))
 
 

@@ -17,6 +17,8 @@ from kafkawire.tests.replication.world import LATER, NEVER, Broker, Follows, Kno
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kafkawire.tests.replication.world import Pairs
+
 Ordered = TypeVar("Ordered", int, tuple[int, int])
 NOW_MS, LAG_MAX_MS = 0, 0  # who is late has caught up NEVER
 
@@ -90,8 +92,8 @@ def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: froze
     found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if late - {row[0] for row in role.seen} else NOW_MS
     found._proposed, found._seen = None, {}
     if role.proposed is not None:
-        version, in_sync, added = role.proposed
-        found._proposed = Proposal(version, frozenset(in_sync), dict(added))
+        version, in_sync, added, lacking = role.proposed
+        found._proposed = Proposal(version, frozenset(in_sync), dict(added), dict(lacking))
     for one, end, epoch in role.seen:
         found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if one in late else NOW_MS)
     disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._seen.items()}
@@ -107,7 +109,7 @@ def led(replicas: Replicas) -> Leads:
         replicas.epoch,
         replicas.epoch_start,
         seen,
-        None if proposed is None else (proposed.version, _ordered(proposed.in_sync), _ordered(proposed.added.items())),
+        None if proposed is None else _proposed(proposed),
     )
 
 
@@ -121,3 +123,8 @@ def following(role: Follows) -> FetchState:
 
 def _ordered(values: Iterable[Ordered]) -> tuple[Ordered, ...]:
     return tuple(sorted(values))
+
+
+def _proposed(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs, Pairs]:
+    version, in_sync, added, lacking = proposal
+    return version, _ordered(in_sync), _ordered(added.items()), _ordered(lacking.items())

@@ -15,6 +15,7 @@ from coordinator.cluster.elections import Electorate
 Record = tuple[int, int]  # the epoch it was written in, and which one it is
 Log = tuple[Record, ...]
 Start = tuple[int, int]  # an epoch, and the offset it began at
+Pairs = tuple[tuple[int, int], ...]
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,12 +112,12 @@ class Known(NamedTuple):
 
 class Leads(NamedTuple):
     """What a leader's machine holds. `seen`: of each follower that has fetched its end, and its life; `proposed`:
-    version, ISR, who is added in which life."""
+    version, ISR, who is added in which life, and who lacks what counted, from where on."""
 
     epoch: int
     epoch_start: int
     seen: tuple[tuple[int, int, int], ...] = ()
-    proposed: tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]] | None = None
+    proposed: tuple[int, tuple[int, ...], Pairs, Pairs] | None = None
 
 
 class Follows(NamedTuple):
@@ -166,7 +167,8 @@ class Write(NamedTuple):
     epoch: int
     version: int
     in_sync: tuple[int, ...]
-    added: tuple[tuple[int, int], ...]
+    added: Pairs
+    lacking: Pairs
 
 
 class World(NamedTuple):
