@@ -67,10 +67,11 @@ class Swaps:
     one, by the last of its times and its first horizon. Clocks may go back, and the time to keep may change.
     """
 
-    __slots__ = ("_stamps", "count", "gone_by")
+    __slots__ = ("_stamps", "count", "gone_by", "is_under_way")
 
     def __init__(self) -> None:
         self.count = self.gone_by = 0
+        self.is_under_way = False  # files of the new segments may have the names of those before
         self._stamps: list[tuple[int, int]] = []  # (count, horizon_ms)
 
     def note(self, stamped_ms: int | None, dropped_ms: int | None, delete_retention_ms: int) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LogEnd = tuple[int, int]  # the epoch of the last record and the offset behind it: of two logs the greater has more
 NO_LOG: LogEnd = (-1, -1)
-_UNKNOWN: LogEnd = (-1, 0)
+_UNKNOWN: LogEnd = (-1, 2**63 - 1)  # more than who has begun anew, of whose last epoch nothing is known
 SERVING = (BrokerState.SERVING,)
 UP = (BrokerState.SERVING, BrokerState.LEAVING)
 

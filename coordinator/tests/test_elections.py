@@ -136,6 +136,15 @@ def test_an_unclean_election_is_for_want_of_any_other() -> None:
     assert (nobody.leader, nobody.unclean_since) == (NO_LEADER, -1)
 
 
+def test_who_has_begun_anew_is_elected_uncleanly_for_want_of_any_other_that_has_a_log() -> None:
+    """Wherever that has begun: its leader knows where it ends, and not what it has."""
+    last = replace(STATE, isr=(1,), marks=((2, -1, 1_000_000),))
+    assert unclean(last, brokers(FENCED, SERVING, SERVING)).leader == 3
+    assert unclean(last, brokers(FENCED, SERVING, FENCED)).leader == 2
+    lost = replace(last, marks=((2, -1, 1_000_000), (3, *NO_LOG)))
+    assert unclean(lost, brokers(FENCED, SERVING, SERVING)).leader == 2
+
+
 def test_of_those_whose_ends_are_known_the_one_with_most_leads() -> None:
     away = settled(STATE, brokers(FENCED, FENCED, FENCED))
     ends = {1: (5, 10), 2: (5, 12), 3: (4, 90)}

@@ -155,8 +155,12 @@ class Pass:
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)
-            paths = await log_dir.disk.run(job)
-            log.replace(group, target.segment, has_aborted=bool(rules.kept))
+            log.swaps.is_under_way = True
+            try:
+                paths = await log_dir.disk.run(job)
+                log.replace(group, target.segment, has_aborted=bool(rules.kept))
+            finally:
+                log.swaps.is_under_way = False
             # Whoever was told of fewer may have what was before.
             log.swaps.note(rules.stamped_ms, rules.dropped_ms, rules.delete_retention_ms)
             log_dir.caches.forget(group)

@@ -132,7 +132,7 @@ class LogReader:
         part = await self.part_from(segment, offset, limit)
         job = partial(_load, part, offset, max_size_bytes, is_cold=segment.is_cold)
         loaded, held = await self.run(segment, job) or (None, None)
-        if part.file is None and self.log.compacted_to:  # by its name, which what takes its place may have by now
+        if part.file is None and self.log.swaps.is_under_way:  # by its name, which what takes its place may have by now
             await self._parts.commit_log.replaced()
         if loaded is not None and self.log.has(segment):
             await self._keep(segment, offset, loaded)

@@ -151,7 +151,10 @@ class Replicas:
             asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
         )
         has_moved = self._progress.note_replica(replica, asked.offset)
-        may_change_isr = replica not in self._committed.in_sync or self._lacks(replica)
+        lacks = self._lacks(replica)
+        if lacks:  # nobody waits for it
+            self._seen[replica] = self._seen[replica]._replace(caught_up_at_ms=NEVER_MS)
+        may_change_isr = lacks or replica not in self._committed.in_sync
         return Heard(None, self._count(now_ms) or has_moved, has_deleted, may_change_isr)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:

@@ -268,10 +268,13 @@ def test_who_asks_for_what_had_counted_has_begun_anew_and_must_not_lead(*, is_el
     assert leading.fetch(2, 40).may_change_isr
     proposal = leading.replicas.propose(0)
     assert proposal == Proposal(2 if is_eligible else 1, frozenset({1, 3}), {}, {2: 40})
+    leading.write(5)
+    leading.fetch(3, 105)
     leading.replicas.learn(committed(3, {1, 3}), 0)
+    assert leading.high_watermark == 105, "nobody waits for it"
     leading.fetch(2, 60)
     assert leading.replicas.propose(0) is None
-    leading.fetch(2, 100)
+    leading.fetch(2, 105)
     assert leading.replicas.propose(0) == Proposal(3, frozenset({1, 2, 3}), {2: 20})
 
 
