@@ -16,11 +16,11 @@ import trio
 from coordinator.api import NO_LEADER
 from coordinator.errors import (
     CoordinatorError,
-    CoordinatorLoading,
     CoordinatorNotAvailable,
     NotCoordinator,
     TopicExists,
 )
+from coordinator.shards.early import loading
 from coordinator.shards.pending import settled
 from coordinator.shards.shard import Shard, ShardWorld, TableT, ignore
 from coordinator.shards.writer import RoundWriter, ViewMode
@@ -188,7 +188,7 @@ class LedShards(Generic[TableT]):
         """Why there is no list of all that is known now; None: there is."""
         shards = self._shards.values()
         if not all(shard.is_loaded for shard in shards):
-            return CoordinatorLoading(f"{self._options.topic.name} is being read")
+            return loading(self._options.topic.name)
         if not all(shard.is_confirmed for shard in shards):
             return CoordinatorNotAvailable(f"another broker may have begun to lead {self._options.topic.name}")
         return None
@@ -254,12 +254,12 @@ class LedShards(Generic[TableT]):
         only_reads: bool = False,
         waits: bool = False,
     ) -> Asker:
-        """Whoever knows of that name; `only_reads`: see `Shard.ask`; `waits`: a moment, if that is being read."""
+        """Whoever knows of that name; see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
         if shard is None:
             return settled(NotCoordinator(f"{name} is not coordinated here"))
-        return (shard.ask_early if waits else shard.ask)(command, only_reads=only_reads)
+        return shard.ask(command, only_reads=only_reads, waits=waits)
 
     def ask_about(
         self,

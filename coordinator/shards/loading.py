@@ -85,7 +85,7 @@ class Loading:
             if isinstance(batch, StateBatch) and _only_sets(batch):
                 newest.update(batch.records)
                 continue
-            newest = await self._take(newest, changes)
+            await self._take(newest, changes)
             if isinstance(batch, StateMarker):
                 changes.update(self.table.apply_marker(batch))
             elif batch.producer is None:
@@ -96,11 +96,10 @@ class Loading:
         await self._take(newest, changes)
         return changes
 
-    async def _take(self, newest: Changes, changes: Changes) -> Changes:
-        """Returns the next, which has nothing yet."""
+    async def _take(self, newest: Changes, changes: Changes) -> None:
         await self._apply(map(StateRecord._make, newest.items()), self.table.apply)
         changes.update(newest)
-        return {}
+        newest.clear()
 
     async def _apply(self, records: Iterable[StateRecord], apply: Callable[[StateRecord], None]) -> None:
         for number, record in enumerate(records, 1):

@@ -112,20 +112,20 @@ class Shard(Generic[TableT]):
         """Whether what the table tells now is the newest that anybody was told (RULES K24)."""
         return self._log is not None and self._log.is_confirmed
 
-    def ask(self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False) -> Asker:
-        """Runs a command of the table; `only_reads`: it never has records."""
-        asker: Asker = Answer()  # not by the alias: that would cost five times as much
-        self._admit(asker, command, only_reads)
-        return asker
-
-    def ask_early(
-        self, command: Callable[[TableT, Moment, Asker], Effects[Asker]], *, only_reads: bool = False
+    def ask(
+        self,
+        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
+        *,
+        only_reads: bool = False,
+        waits: bool = False,
     ) -> Asker:
-        """As `ask`, but who comes while the partition is read waits a moment for it."""
-        if self.is_loaded or self._is_stopping:
-            return self.ask(command, only_reads=only_reads)
-        asker: Asker = Answer()
-        self._early.keep(asker, lambda: self._admit(asker, command, only_reads))
+        """Runs a command of the table; `only_reads`: it never has records; `waits`: a moment, while the partition is
+        read."""
+        asker: Asker = Answer()  # not by the alias: that would cost five times as much
+        if self.is_loaded or self._is_stopping or not waits:
+            self._admit(asker, command, only_reads)
+        else:
+            self._early.keep(asker, lambda: self._admit(asker, command, only_reads))
         return asker
 
     def _admit(

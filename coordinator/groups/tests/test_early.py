@@ -42,11 +42,11 @@ class GatedLog(FakeStateLog):
 
 def commit_early(shard: Shard[Table], offset: int) -> Asker:
     offsets = [OffsetToCommit("t", 0, offset, -1, "")]
-    return shard.ask_early(lambda table, moment, asker: table.commit(moment, "g", NOBODY, offsets, -1, asker))
+    return shard.ask(lambda table, moment, asker: table.commit(moment, "g", NOBODY, offsets, -1, asker), waits=True)
 
 
 def fetch_early(shard: Shard[Table]) -> Asker:
-    return shard.ask_early(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True)
+    return shard.ask(lambda table, _, asker: table.fetch_offsets("g", [("t", [0])], asker), only_reads=True, waits=True)
 
 
 async def gated() -> tuple[Bench, GatedLog]:
@@ -146,7 +146,7 @@ async def test_a_bug_that_one_of_them_meets_concerns_nobody_else() -> None:
         def fail(table: Table, moment: Moment, asker: Asker) -> Effects[Asker]:
             raise ZeroDivisionError
 
-        failing, committing = shard.ask_early(fail), commit_early(shard, 2)
+        failing, committing = shard.ask(fail, waits=True), commit_early(shard, 2)
         log.may_read.set()
         assert await result_of(committing) == [None]
         assert error_of(failing) is GroupError

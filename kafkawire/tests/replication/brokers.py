@@ -14,6 +14,7 @@ from kafkawire.tests.replication.machines import (
     LAG_MAX_MS,
     NOW_MS,
     Disk,
+    as_rows,
     committed,
     following,
     leading,
@@ -106,8 +107,7 @@ def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozen
     world = world.with_broker(one, disk.back(broker, led(replicas)))
     if proposal is None:
         return world
-    in_sync, (added, lacking) = tuple(sorted(proposal.in_sync)), (tuple(sorted(x.items())) for x in proposal[2:])
-    write = Write(one, broker.life, role.epoch, proposal.version, in_sync, added, lacking)
+    write = Write(one, broker.life, role.epoch, *as_rows(proposal))
     return world._replace(writes=tuple(sorted({*world.writes, write})))
 
 

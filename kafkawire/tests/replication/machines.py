@@ -109,7 +109,7 @@ def led(replicas: Replicas) -> Leads:
         replicas.epoch,
         replicas.epoch_start,
         seen,
-        None if proposed is None else _proposed(proposed),
+        None if proposed is None else as_rows(proposed),
     )
 
 
@@ -125,6 +125,7 @@ def _ordered(values: Iterable[Ordered]) -> tuple[Ordered, ...]:
     return tuple(sorted(values))
 
 
-def _proposed(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs, Pairs]:
+def as_rows(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs, Pairs]:
+    """In an order of its own, so that worlds can be compared."""
     version, in_sync, added, lacking = proposal
     return version, _ordered(in_sync), _ordered(added.items()), _ordered(lacking.items())
