@@ -14,6 +14,7 @@ from compat_tests.cli.commands import TIMEOUT_S
 from compat_tests.harness.apache_kafka import ApacheKafka
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.requirements import need_kafka_jars
+from compat_tests.transactions.readers import wait_for_markers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,7 @@ def write_transactions(broker: Broker) -> None:
             one.flush(TIMEOUT_S)
         aborting.abort_transaction(TIMEOUT_S)
         committing.commit_transaction(TIMEOUT_S)
+    wait_for_markers(broker, "orders")
 
 
 def asked(data: Path, command: str, *arguments: str) -> Any:

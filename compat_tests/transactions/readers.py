@@ -26,6 +26,20 @@ def read(broker: Broker, topic: str, isolation: str = "read_committed", *, parti
     return [value.decode() for value in values if isinstance(value, bytes)]
 
 
+def read_decided(broker: Broker, topic: str) -> list[str]:
+    """As `read`, of partition 0 once no transaction is open there."""
+    wait_for_markers(broker, topic)
+    return read(broker, topic)
+
+
+def wait_for_markers(broker: Broker, topic: str) -> None:
+    """In partition 0; a client is answered when its end is decided, before they are written (as Kafka does)."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while undecided(broker, topic, 1):
+        assert time.monotonic() < deadline_s, f"a transaction of {topic} stays open"
+        time.sleep(0.01)
+
+
 def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[Message]:
     """As `read`, whole messages."""
     consumer = Consumer(

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compat_tests.confluent.clients import create_topic, producer, wait_until
 from compat_tests.transactions.producers import ALL
-from compat_tests.transactions.readers import committed, epoch_of, read
+from compat_tests.transactions.readers import committed, epoch_of, read, read_decided
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -33,7 +33,7 @@ def test_commit_and_abort(broker: Broker, topic: str, new_producer: NewProducer,
     its.transact(topic, "a", "b")
     its.transact(topic, "never", end="abort")
     its.transact(topic, "c")
-    assert read(broker, topic) == ["a", "b", "c"]
+    assert read_decided(broker, topic) == ["a", "b", "c"]
     assert read(broker, topic, "read_uncommitted") == ["a", "b", "never", "c"]
     its.ask("begin")
     its.ask("send", topic=topic, partition=0, value="d")
@@ -89,7 +89,7 @@ def test_offsets(broker: Broker, topic: str, new_producer: NewProducer, client: 
         its.ask("offsets", group=group, topic=topic, partition=0, offset=offset)
         its.ask(end)
         assert committed(broker, group, topic) == expected
-    assert read(broker, topic) == ["commit"]
+    assert read_decided(broker, topic) == ["commit"]
 
 
 def test_offsets_are_unstable_until_the_end(broker: Broker, topic: str, new_producer: NewProducer) -> None:
@@ -118,7 +118,7 @@ def test_a_second_producer_fences_the_first(broker: Broker, topic: str, new_prod
     told = first.tell("send", topic=topic, partition=0, value="too late") or first.tell("commit")
     assert FENCED.search(told), told
     second.transact(topic, "after")
-    assert read(broker, topic) == ["before", "after"]
+    assert read_decided(broker, topic) == ["before", "after"]
 
 
 @EACH_CLIENT
@@ -137,7 +137,7 @@ def test_a_transaction_that_takes_too_long(broker: Broker, topic: str, new_produ
     again = new_producer(client, topic, timeout_ms=30_000)
     again.ask("initialise")
     again.transact(topic, "in time")
-    assert read(broker, topic) == ["behind", "in time"]
+    assert read_decided(broker, topic) == ["behind", "in time"]
 
 
 @EACH_CLIENT
@@ -152,7 +152,7 @@ def test_a_client_that_dies(broker: Broker, topic: str, new_producer: NewProduce
     again = new_producer(client, topic)
     again.ask("initialise")
     again.transact(topic, "whole")
-    assert read(broker, topic) == ["whole"]
+    assert read_decided(broker, topic) == ["whole"]
 
 
 def test_franz_go_transforms(broker: Broker, topic: str, new_producer: NewProducer) -> None:
@@ -167,8 +167,8 @@ def test_franz_go_transforms(broker: Broker, topic: str, new_producer: NewProduc
     its = new_producer("franz-go", topic)
     asked = {"topic": topic, "group": group, "output": output, "count": 10}
     its.ask("transform", **asked, commit=False)
-    assert read(broker, output) == []
+    assert read_decided(broker, output) == []
     assert committed(broker, group, topic) == -1001
     its.ask("transform", **asked, commit=True)
-    assert read(broker, output) == [f"{number}" for number in range(10)]
+    assert read_decided(broker, output) == [f"{number}" for number in range(10)]
     assert committed(broker, group, topic) == 10

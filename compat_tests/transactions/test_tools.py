@@ -15,7 +15,7 @@ from compat_tests.harness.target import target_broker
 from compat_tests.harness.tools import java_tool
 from compat_tests.harness.wire import WireConnection
 from compat_tests.java.commands import TOOLS, tool
-from compat_tests.transactions.readers import committed, read
+from compat_tests.transactions.readers import committed, read, read_decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_an_open_transaction_is_ended_by_force(broker: Broker, topic: str) -> No
     create_topic(broker, topic)
     its = ongoing(broker, topic)
     transactions(broker, "forceTerminateTransaction", "--transactionalId", topic)
-    assert read(broker, topic) == []
+    assert read_decided(broker, topic) == []
     with pytest.raises(KafkaException, match=r"fenced|old epoch|newer"):
         its.commit_transaction(TIMEOUT_S)
 
@@ -120,7 +120,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(believing_broker: Broker,
     assert (found["Topic"], found["ProducerId"], found["ProducerEpoch"]) == (topic, str(FORGOTTEN_ID), "2")
     where = ["--topic", topic, "--partition", "0"]
     transactions(broker, "abort", *where, "--start-offset", found["StartOffset"])
-    assert read(broker, topic) == ["behind"]
+    assert read_decided(broker, topic) == ["behind"]
     assert transactions(broker, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0") == []
 
 
@@ -201,5 +201,5 @@ def test_the_tool_that_copies_in_transactions(broker: Broker, topic: str, mode: 
         *("--output-topic", output, "--transactional-id", topic, "--consumer-group", group),
         *("--transaction-size", "100", "--enable-random-aborts", *mode),
     )
-    assert read(broker, output) == [f"{number}" for number in range(RECORDS)]
+    assert read_decided(broker, output) == [f"{number}" for number in range(RECORDS)]
     assert committed(broker, group, topic) == RECORDS
