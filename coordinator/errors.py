@@ -45,6 +45,13 @@ class UnknownTopicId(CoordinatorError):
         super().__init__(f"No topic has the id {topic_id.hex()}.")
 
 
+class NotFollowedSo(CoordinatorError):
+    """This broker follows another leader by now, or none."""
+
+    def __init__(self) -> None:
+        super().__init__("The partition has another leader by now.")
+
+
 class UnknownPartition(CoordinatorError):
     """There is no such topic, or it has no such partition."""
 

@@ -19,6 +19,7 @@ from coordinator.cluster import controller, features, in_sync, layout, settlemen
 from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
 from coordinator.cluster.decisions import Decisions
+from coordinator.cluster.giving_up import Followed, GivingUp
 from coordinator.cluster.hosting import host_changes, hosted_by
 from coordinator.cluster.membership import Membership
 from coordinator.cluster.plans import Plan, first_batch
@@ -95,6 +96,7 @@ class Coordinator(RequestedChanges):
         self._held: Sequence[Held] = ()  # what a start has found, until all of it is told
         self._image = self._recovered = self._changes.image
         self._has_losses = False  # on log dirs that have failed
+        self._giving_up = GivingUp(self._look)
         self._wake = trio.Event()
         self._published = trio.Event()
         self._is_leaving = self._has_left = False
@@ -179,6 +181,21 @@ class Coordinator(RequestedChanges):
     def note_loss(self) -> None:
         """A log dir has failed."""
         self._has_losses = True
+        self._look()
+
+    async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
+        """Before the log of a partition that is followed in that epoch is emptied, and begins at that offset: returns
+        when the others know (RULES K8). Raises NotFollowedSo."""
+        await self._giving_up.tell(Followed(topic_id, partition, leader_epoch), offset)
+
+    async def _tell_of_giving_up(self) -> None:
+        while told := self._giving_up.to_write(image := self._changes.image, self._membership.me):
+            batch = first_batch([*told.values()])
+            with suppress(Overtaken):
+                await self._changes.commit(image, [self._membership.fence], batch)
+                self._giving_up.written([*told][: len(batch)])
+
+    def _look(self) -> None:
         self._wake.set()
 
     def note_away(self) -> None:
@@ -239,6 +256,7 @@ class Coordinator(RequestedChanges):
             try:
                 await self._changes.catch_up(wake)
                 await self._repudiate()
+                await self._tell_of_giving_up()
             except (ConnectionLost, MetadataUnavailable):
                 await trio.sleep(RECONNECT_PAUSE_S)
                 continue

@@ -14,7 +14,7 @@ class Heard(NamedTuple):
     diverging: EpochEnd | None = None
     has_moved: bool = False  # the high watermark
     has_deleted: bool = False  # its log begins later than it was known to
-    may_change_isr: bool = False  # it is outside, or has begun anew
+    is_outside: bool = False  # of the ISR
 
 
 class Standing:

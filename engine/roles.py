@@ -18,7 +18,8 @@ class Committed(NamedTuple):
     """What the metadata says, at a version that no write which is based on an older one gets past.
 
     `in_sync`: the ISR, of which the leader is; `eligible`: the ELR (KIP-966); `broker_epochs`: of all brokers, in the
-    lives they registered last; `serving`: those that may join an ISR.
+    lives they registered last; `serving`: those that may join an ISR; `marked`: who has said that it may lack what
+    counted, as of `state_version`, which is another one with whatever is written of the partition.
     """
 
     version: int
@@ -28,6 +29,8 @@ class Committed(NamedTuple):
     serving: Collection[int]
     min_isr: int = 1
     eligible: frozenset[int] = frozenset()
+    marked: frozenset[int] = frozenset()
+    state_version: int = 0
 
     @property
     def is_enough(self) -> bool:

@@ -66,6 +66,7 @@ NAMED_CASES = (
     "coordinator/groups/tests/test_service.py",
     "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",
+    "coordinator/tests/test_giving_up.py",
     "coordinator/tests/test_kept_changes.py",
     "coordinator/tests/test_reassignments.py",
     "coordinator/tests/test_repudiation.py",

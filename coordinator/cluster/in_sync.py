@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from coordinator.api import NO_EPOCH, BrokerState
-from coordinator.cluster.elections import repudiated, with_isr
+from coordinator.api import BrokerState
+from coordinator.cluster.elections import with_isr
 from coordinator.cluster.hosting import may_append
 from coordinator.cluster.nodes import encode_partition
 from coordinator.cluster.settlement import min_isr
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """The ISR that the leader of an epoch wants; `added`: who enters it, in which broker epoch it has caught up;
-    `lacking`: who has given up what counted, and where its log ends."""
+    """The ISR that the leader of an epoch wants; `added`: who enters it, in which broker epoch it has caught up."""
 
     topic_id: bytes
     partition: int
     leader_epoch: int
     in_sync: frozenset[int]
     added: Mapping[int, int] = field(default_factory=dict)
-    lacking: Mapping[int, int] = field(default_factory=dict)
 
 
 def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) -> Iterator[Operation]:
@@ -58,11 +56,7 @@ def changed_by(
     leads = may_append(state, me) and state.leader_epoch == change.leader_epoch
     may_enter = (_serves_in(members.get(one), epoch) for one, epoch in change.added.items())
     is_allowed = leads and all(may_enter) and me.broker_id in change.in_sync <= {*state.isr, *change.added}
-    if not is_allowed:
-        return state
-    for one, end_offset in change.lacking.items():
-        state = repudiated(state, one, (NO_EPOCH, end_offset), min_isr)
-    return with_isr(state, change.in_sync, min_isr)
+    return with_isr(state, change.in_sync, min_isr) if is_allowed else state
 
 
 def _serves_in(broker: BrokerInfo | None, epoch: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coordinator.api import NO_EPOCH
 from coordinator.cluster.elections import NO_LOG, repudiated, returned
 from coordinator.cluster.nodes import encode_partition
 from coordinator.cluster.settlement import min_isr
@@ -34,7 +35,28 @@ def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> I
         state = topic.partitions[number]
         told = as_told(state, one, me, min_isr(image, topic))
         if told != state:
-            yield Put(paths.partition(topic_id, number), encode_partition(told), state.version)
+            yield _put(topic_id, number, told)
+
+
+def giving_up(
+    image: ClusterImage, topic_id: bytes, number: int, leader_epoch: int, offset: int, me: BrokerInfo
+) -> Operation | None:
+    """Before a log that this broker follows in that epoch is emptied, and begins at that offset; None: it does not.
+
+    Who is marked so already writes it again: its leader may be about to have it in sync, and knows by another version
+    of the state that what it has shown is no longer there.
+    """
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None or number >= len(topic.partitions):
+        return None
+    state = topic.partitions[number]
+    if state.leader_epoch != leader_epoch or me.broker_id not in state.replicas:
+        return None
+    return _put(topic_id, number, repudiated(state, me.broker_id, (NO_EPOCH, offset), min_isr(image, topic)))
+
+
+def _put(topic_id: bytes, number: int, state: PartitionState) -> Put:
+    return Put(paths.partition(topic_id, number), encode_partition(state), state.version)
 
 
 def as_told(state: PartitionState, held: Held, me: BrokerInfo, min_isr: int) -> PartitionState:

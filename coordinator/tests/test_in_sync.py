@@ -38,15 +38,6 @@ def test_the_epoch_stays_and_whoever_makes_it_too_small_fills_the_elr() -> None:
     assert (found.leader_epoch, found.isr, found.elr) == (5, (1,), (2,))
 
 
-def test_who_has_given_up_what_counted_is_marked_and_not_eligible() -> None:
-    lacking = replace(change(1), lacking={2: 40})
-    found = changed(lacking, min_isr=2)
-    assert (found.leader, found.isr, found.elr, found.marks) == (1, (1,), (), ((2, -1, 40),))
-    eligible = replace(STATE, isr=(1,), elr=(2, 3))
-    assert changed(lacking, eligible, min_isr=2).elr == (3,)
-    assert changed(change(1, 2, _2=20), found).marks == ()
-
-
 @pytest.mark.parametrize(
     ("state", "wanted"),
     [

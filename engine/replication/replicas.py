@@ -21,13 +21,11 @@ from engine.roles import Committed as Committed
 
 
 class Proposal(NamedTuple):
-    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life;
-    `lacking`: who has given up what counted, and where its log ends now (RULES K8)."""
+    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life."""
 
     version: int
     in_sync: frozenset[int]
     added: Mapping[int, int] = MappingProxyType({})
-    lacking: Mapping[int, int] = MappingProxyType({})
 
 
 class Seen(NamedTuple):
@@ -151,29 +149,23 @@ class Replicas:
             asked.offset, broker_epoch, now_ms, log.end_offset, caught_up_at_ms, standing, start_offset
         )
         has_moved = self._progress.note_replica(replica, asked.offset)
-        lacks = self._lacks(replica)
-        if lacks:  # nobody waits for it
-            self._seen[replica] = self._seen[replica]._replace(caught_up_at_ms=NEVER_MS)
-        may_change_isr = lacks or replica not in self._committed.in_sync
-        return Heard(None, self._count(now_ms) or has_moved, has_deleted, may_change_isr)
+        is_outside = replica not in self._committed.in_sync
+        return Heard(None, self._count(now_ms) or has_moved, has_deleted, is_outside)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
-        been deposed. Who has left the ISR without this leader has said himself that he has not what he said (RULES K8).
-        Whether the high watermark moved."""
+        been deposed. Who is marked, and was not as of that state, has no longer what he said (RULES K8). Whether the
+        high watermark moved."""
         if committed.version <= self._committed.version:
             return False
-        gone = self._committed.in_sync - committed.in_sync - self._dropped()
+        is_written = committed.state_version != self._committed.state_version
+        void = committed.marked - committed.in_sync if is_written else frozenset[int]()
         self._committed, self._proposed = committed, None
         for replica, seen in [*self._seen.items()]:
-            if replica in gone or seen.broker_epoch != committed.broker_epochs.get(replica):
+            if replica in void or seen.broker_epoch != committed.broker_epochs.get(replica):
                 del self._seen[replica]
                 self._progress.note_replica(replica, NO_OFFSET)
         return self._count(now_ms)
-
-    def _dropped(self) -> frozenset[int]:
-        """Who is to leave the ISR by this leader's own proposal."""
-        return frozenset() if self._proposed is None else self._committed.in_sync - self._proposed.in_sync
 
     def propose(self, now_ms: int) -> Proposal | None:
         """The ISR to write, if another one is wanted: from now on it counts. As long as nobody knows what became of
@@ -181,11 +173,10 @@ class Replicas:
         if self._proposed is None:
             committed = self._committed
             added = {one: self._seen[one].broker_epoch for one in sorted(committed.replicas) if self._may_join(one)}
-            lacking = {one: self._end_of(one) for one in sorted(self.successors) if self._lacks(one)}
             late = {one for one in committed.in_sync if self._is_late(one, now_ms)}
-            if added or late or lacking:
-                in_sync = (committed.in_sync - late - lacking.keys()) | added.keys()
-                self._proposed = Proposal(committed.version, in_sync, added, lacking)
+            if added or late:
+                in_sync = (committed.in_sync - late) | added.keys()
+                self._proposed = Proposal(committed.version, in_sync, added)
         self._count(now_ms)
         return self._proposed
 
@@ -234,11 +225,6 @@ class Replicas:
         if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
             return False
         return now_ms - self._caught_up_at_ms(replica) > self._lag_max_ms
-
-    def _lacks(self, replica: int) -> bool:
-        """What counts was on all that may be elected: one of them that asks for it has begun anew since (RULES K18),
-        and must not lead before it has copied that again."""
-        return NO_OFFSET < self._end_of(replica) < self._progress.high_watermark.offset and replica in self.successors
 
     def _end_of(self, replica: int) -> int:
         seen = self._seen.get(replica)

@@ -101,7 +101,7 @@ class ReplicaReader(FetchReader):
             as_of_ms=self._link.as_of_ms,
             standing=self._standing,
         )
-        if heard.may_change_isr:
+        if heard.is_outside:
             self._behind.add(target)
             self._context.broker.note_follower(log.partition)
         return None if heard.diverging is None else _nothing_of(log)._replace(diverging=heard.diverging)

@@ -60,12 +60,13 @@ _log = structlog.get_logger(__name__)
 
 class FetchWorld(NamedTuple):
     """What is around all fetchers of a broker. `me`: as it is registered now; `until_news`: there is another image;
-    `note_away`: a leader has gone without an answer."""
+    `give_up`: what is followed in that epoch begins anew there; `note_away`: a leader has gone without an answer."""
 
     links: Links
     store: SegmentStore
     me: Callable[[], ReplicaState]
     until_news: Callable[[], Awaitable[None]]
+    give_up: Callable[[TopicPartition, int, int], Awaitable[None]]
     note_away: Callable[[], None]
     limits: FetchLimits
     counters: ReplicationCounters
@@ -360,6 +361,8 @@ class Fetcher:
                 raise error
         elif isinstance(action, Begin):
             _log.info("a follower begins anew", partition=name, offset=action.offset)
+            if action.offset <= log.log_end_offset:  # else nobody counts on what it has
+                await self._world.give_up(partition, state.epoch, action.offset)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
         elif isinstance(action, AskEnds):
             ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]

@@ -113,9 +113,8 @@ class IsrKeeper:
             return None
         name = f"{partition.topic}-{partition.partition}"
         _log.info("an ISR is to change", partition=name, to=sorted(proposal.in_sync))
-        _, in_sync, added, lacking = proposal
         at = partition.topic_id, partition.partition, log.leader_epoch
-        return IsrChange(*at, in_sync, added, lacking)
+        return IsrChange(*at, proposal.in_sync, proposal.added)
 
     def _learn(self, partition: TopicPartition, image: ClusterImage) -> None:
         """It may be gone, or led by another by the time this is known."""

@@ -54,7 +54,15 @@ class Replication:
         self._store = store
         self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
         self._world = FetchWorld(
-            links, store, self._me, self._until_news, cluster.note_away, settings.limits, counters, throttle
+            links,
+            store,
+            self._me,
+            self._until_news,
+            self._give_up,
+            cluster.note_away,
+            settings.limits,
+            counters,
+            throttle,
         )
         self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
         self._around: object = None  # the members, and what is configured for all brokers
@@ -80,6 +88,9 @@ class Replication:
 
     async def _until_news(self) -> None:
         await self._cluster.wait_for_image_after(self._cluster.image.version)
+
+    async def _give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
+        await self._cluster.give_up(partition.topic_id, partition.partition, leader_epoch, offset)
 
     def _arrange(self, image: ClusterImage, nursery: trio.Nursery) -> None:
         known = self._topics

@@ -98,7 +98,7 @@ async def test_duplicate_before_hw() -> None:
         assert (await leader.append(produced(4), acks=-1).wait()).base_offset == 4
         assert (await leader.append(produced(5), acks=1).wait()).base_offset == 5
         assert not any(one.is_settled for one in retries)
-        leader.learn(others(1, 2, replicas=(3,), version=2).committed)
+        leader.learn(others(1, 2, replicas=(3,), version=2).committed._replace(serving=(1, 2)))
         assert [(await one.wait()).base_offset for one in (originals[5], *retries)] == [5, 5, 5]
         assert (leader.high_watermark, leader.log_end_offset) == (7, 7)
 

@@ -137,16 +137,6 @@ def test_who_was_proposed_to_leave_counts_until_it_has_left() -> None:
     assert leading.high_watermark == 101
 
 
-def test_who_has_left_by_itself_has_to_say_anew_how_far_it_is() -> None:
-    """It may have lost what it had said (RULES K8); one that was late may come back by what it says next."""
-    leading = Leading((1, 2, 3), high_watermark=100)
-    leading.fetch(2, 100)
-    leading.replicas.learn(committed(2, {1, 3}), 0)
-    assert leading.replicas.propose(0) is None
-    leading.fetch(2, 100)
-    assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {2: 20})
-
-
 def test_one_proposal_for_who_enters_and_who_leaves() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.write()
@@ -250,36 +240,45 @@ def test_logs_that_part_count_for_nothing() -> None:
 
 def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
     leading = Leading()
-    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, may_change_isr=True)
+    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, is_outside=True)
     for offset in (-1, 101):
         with pytest.raises(OffsetOutOfRange):
             leading.fetch(3, offset, last_epoch=-1)
 
 
-@pytest.mark.parametrize("is_eligible", [False, True])
-def test_who_asks_for_what_had_counted_has_begun_anew_and_must_not_lead(*, is_eligible: bool) -> None:
-    """At once: until it is late, it would be elected without what was acknowledged."""
-    leading = Leading((1, 3) if is_eligible else (1, 2, 3), high_watermark=90)
-    if is_eligible:
-        leading.replicas.learn(committed(2, {1, 3})._replace(eligible=frozenset({2})), 0)
+@pytest.mark.parametrize("is_in_sync", [False, True])
+def test_who_has_said_that_it_begins_anew_has_said_nothing_else(*, is_in_sync: bool) -> None:
+    """Else it would stay, or enter, with what it has no longer."""
+    leading = Leading((1, 2, 3) if is_in_sync else (1, 3), high_watermark=90)
     leading.fetch(3, 100)
     leading.fetch(2, 100)
     assert leading.high_watermark == 100
-    assert leading.fetch(2, 40).may_change_isr
-    proposal = leading.replicas.propose(0)
-    assert proposal == Proposal(2 if is_eligible else 1, frozenset({1, 3}), {}, {2: 40})
+    told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
+    leading.replicas.learn(told, 0)
+    assert leading.replicas.propose(0) is None
     leading.write(5)
     leading.fetch(3, 105)
-    leading.replicas.learn(committed(3, {1, 3}), 0)
     assert leading.high_watermark == 105, "nobody waits for it"
     leading.fetch(2, 60)
     assert leading.replicas.propose(0) is None
     leading.fetch(2, 105)
+    assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {2: 20})
+
+
+def test_who_is_marked_counts_again_with_what_it_says_later() -> None:
+    """As of other versions of the metadata, too, that have nothing new of the partition; to say it again is new."""
+    leading = Leading((1, 3), high_watermark=90)
+    told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
+    leading.replicas.learn(told, 0)
+    leading.fetch(2, 100)
+    leading.replicas.learn(told._replace(version=3), 0)
     assert leading.replicas.propose(0) == Proposal(3, frozenset({1, 2, 3}), {2: 20})
+    leading.replicas.learn(told._replace(version=4, state_version=2), 0)
+    assert leading.replicas.propose(0) is None
 
 
 def test_who_is_behind_and_has_all_that_counts_stays() -> None:
     leading = Leading((1, 2), high_watermark=90)
     leading.write(5)
-    assert not leading.fetch(2, 90).may_change_isr
+    assert not leading.fetch(2, 90).is_outside
     assert leading.replicas.propose(0) is None

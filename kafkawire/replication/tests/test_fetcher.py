@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 import trio
 import trio.testing
 
+from coordinator.errors import NotFollowedSo
 from coordinator.shards.pending import Answer
 from engine.api import Following, TopicPartition
 from engine.commit.commit_log import CommitLog
@@ -27,9 +29,16 @@ from kafkawire.messages.fetch import (
     FetchResponse,
     PartitionData,
     ReplicaState,
+    WhatIsDropped,
+)
+from kafkawire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
 )
 from kafkawire.replication.fetcher import Fetcher, FetchWorld
 from kafkawire.replication.questions import FetchLimits
+from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.metrics import ReplicationCounters
 from kafkawire.requests.throttles import Throttle
 
@@ -63,11 +72,33 @@ class FakeLinks:
         self._answers[last].settle(FetchResponse(session_id=LINK_SESSION_ID, responses=topics))
         await trio.testing.wait_all_tasks_blocked()
 
+    async def tell_end(self, offset: int) -> None:
+        """The last ListOffsets."""
+        row = ListOffsetsPartitionResponse(offset=offset)
+        topics = [ListOffsetsTopicResponse(name=ORDERS.topic, partitions=[row])]
+        self._answers[-1].settle(ListOffsetsResponse(topics=topics))
+        await trio.testing.wait_all_tasks_blocked()
+
     @property
     def epochs(self) -> list[int]:
         """In which Fetches ask for ORDERS."""
         fetches = [one for one in self.asked if isinstance(one, FetchRequest)]
         return [one.topics[0].partitions[0].current_leader_epoch for one in fetches]
+
+
+@dataclass
+class FakeMarks:
+    """What is to begin anew, until the test has written it."""
+
+    asked: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
+    written: trio.Event = field(default_factory=trio.Event)
+    is_refused: bool = False
+
+    async def give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
+        self.asked.append((partition, leader_epoch, offset))
+        await self.written.wait()
+        if self.is_refused:
+            raise NotFollowedSo
 
 
 class Setting(NamedTuple):
@@ -76,6 +107,7 @@ class Setting(NamedTuple):
     fetcher: Fetcher
     links: FakeLinks
     store: SegmentStore
+    marks: FakeMarks
 
     async def follow(self, epoch: int) -> None:
         """As the image says."""
@@ -92,12 +124,13 @@ async def following() -> AsyncIterator[Setting]:
     async with running(MemoryFileSystem()) as store, trio.open_nursery() as nursery:
         [log] = await store.open_partitions([Following(ORDERS, LogConfig(), 1)])
         assert isinstance(log, Partition)
-        links = FakeLinks()
+        links, marks = FakeLinks(), FakeMarks()
         world = FetchWorld(
             cast("Links", links),
             store,
             lambda: ReplicaState(replica_id=1, replica_epoch=7),
             trio.sleep_forever,
+            marks.give_up,
             lambda: None,
             FetchLimits(),
             ReplicationCounters(),
@@ -105,7 +138,7 @@ async def following() -> AsyncIterator[Setting]:
         )
         fetcher = Fetcher(LEADER, "fetch-0", log.log_dir, world)
         nursery.start_soon(fetcher.run)
-        yield Setting(fetcher, links, store)
+        yield Setting(fetcher, links, store, marks)
         nursery.cancel_scope.cancel()
 
 
@@ -229,3 +262,35 @@ async def test_logs_that_part_from_their_leaders_together_are_cut_with_one_check
         assert len(checkpoints) == 2
         asked = [one for one in one.links.asked if isinstance(one, FetchRequest)][-1]
         assert {row.fetch_offset for topic in asked.topics for row in topic.partitions} == {6}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_log_begins_anew_once_the_others_know(*, is_refused: bool) -> None:
+    """Else it may lead cleanly with nothing (RULES K8); it stays as it is if it is followed in another way by then."""
+    dropped = WhatIsDropped(tombstones_to=20, swaps=6, gone_by=5)
+    records = b"".join(stamped(offset, 1, b"v") for offset in range(10))
+    async with following() as one:
+        await one.follow(1)
+        await one.links.answer(PartitionData(high_watermark=10, records=records))
+        follower = one.store.replica(ORDERS)
+        await one.links.answer(PartitionData(high_watermark=10, log_start_offset=0, dropped=dropped))
+        await trio.sleep(60)
+        assert (one.marks.asked, follower.log_end_offset) == ([(ORDERS, 1, 0)], 10)
+        assert not [one for one in one.links.asked[2:] if isinstance(one, FetchRequest)]
+        one.marks.is_refused = is_refused
+        one.marks.written.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert follower.log_end_offset == (10 if is_refused else 0)
+        await trio.sleep(FetchLimits().backoff_ms / 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(one.links.epochs) == 3
+
+
+async def test_a_log_that_ends_before_its_leaders_begins_is_not_counted_on() -> None:
+    async with following() as one:
+        await one.follow(1)
+        await one.links.answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))
+        for offset in (70, 80):
+            await one.links.tell_end(offset)
+        follower = one.store.replica(ORDERS)
+        assert (one.marks.asked, follower.log_end_offset) == ([], 70)

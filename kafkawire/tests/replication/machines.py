@@ -34,7 +34,10 @@ def committed(known: Known) -> Committed:
     epochs = {one: epoch for one, (epoch, _) in enumerate(image.members, 1)}
     serving = {one for one, (_, state) in enumerate(image.members, 1) if state is BrokerState.SERVING}
     isr, replicas = frozenset(image.partition.isr), frozenset(image.partition.replicas)
-    return Committed(known.version, isr, replicas, epochs, serving, image.min_isr)
+    marked = frozenset(mark[0] for mark in image.partition.marks)
+    return Committed(
+        known.version, isr, replicas, epochs, serving, image.min_isr, marked=marked, state_version=known.version
+    )
 
 
 class Disk:
@@ -92,8 +95,8 @@ def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: froze
     found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if late - {row[0] for row in role.seen} else NOW_MS
     found._proposed, found._seen = None, {}
     if role.proposed is not None:
-        version, in_sync, added, lacking = role.proposed
-        found._proposed = Proposal(version, frozenset(in_sync), dict(added), dict(lacking))
+        version, in_sync, added = role.proposed
+        found._proposed = Proposal(version, frozenset(in_sync), dict(added))
     for one, end, epoch in role.seen:
         found._seen[one] = Seen(end, epoch, NOW_MS, LATER, NEVER if one in late else NOW_MS)
     disk.progress._ends_of_others |= {one: seen.end_offset for one, seen in found._seen.items()}
@@ -125,7 +128,7 @@ def _ordered(values: Iterable[Ordered]) -> tuple[Ordered, ...]:
     return tuple(sorted(values))
 
 
-def as_rows(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs, Pairs]:
+def as_rows(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs]:
     """In an order of its own, so that worlds can be compared."""
-    version, in_sync, added, lacking = proposal
-    return version, _ordered(in_sync), _ordered(added.items()), _ordered(lacking.items())
+    version, in_sync, added = proposal
+    return version, _ordered(in_sync), _ordered(added.items())

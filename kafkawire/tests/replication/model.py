@@ -102,7 +102,7 @@ def _carried_out(world: World, write: Write) -> World:
     writer = image.infos[write.leader]
     if writer.incarnation != incarnation(write.leader, write.life):
         return world
-    change = IsrChange(b"", 0, write.epoch, frozenset(write.in_sync), dict(write.added), dict(write.lacking))
+    change = IsrChange(b"", 0, write.epoch, frozenset(write.in_sync), dict(write.added))
     partition = changed_by(image.partition, image.infos, change, writer, image.min_isr)
     return world.with_image(image._replace(partition=partition))
 

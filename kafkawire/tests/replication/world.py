@@ -112,12 +112,12 @@ class Known(NamedTuple):
 
 class Leads(NamedTuple):
     """What a leader's machine holds. `seen`: of each follower that has fetched its end, and its life; `proposed`:
-    version, ISR, who is added in which life, and who lacks what counted, from where on."""
+    version, ISR, who is added in which life."""
 
     epoch: int
     epoch_start: int
     seen: tuple[tuple[int, int, int], ...] = ()
-    proposed: tuple[int, tuple[int, ...], Pairs, Pairs] | None = None
+    proposed: tuple[int, tuple[int, ...], Pairs] | None = None
 
 
 class Follows(NamedTuple):
@@ -168,7 +168,6 @@ class Write(NamedTuple):
     version: int
     in_sync: tuple[int, ...]
     added: Pairs
-    lacking: Pairs
 
 
 class World(NamedTuple):

@@ -1,0 +1,69 @@
+"""What of this broker's logs is about to begin anew: it does once the others know (RULES K8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from coordinator.cluster.repudiation import giving_up
+from coordinator.errors import NotFollowedSo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from coordinator.api import BrokerInfo, ClusterImage
+    from coordinator.metadata.store import Operation
+
+
+class Followed(NamedTuple):
+    """A partition as this broker follows it."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class _Wish:
+    offset: int
+    settled: trio.Event = field(default_factory=trio.Event)
+    is_told: bool = False
+
+
+class GivingUp:
+    """`wake`: have `to_write` asked."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._wishes: dict[Followed, _Wish] = {}
+
+    async def tell(self, followed: Followed, offset: int) -> None:
+        """Returns when it is written that this broker may lack what counts, as its log is to begin at that offset;
+        waits for as long as the metadata is away. Raises NotFollowedSo."""
+        wish = self._wishes[followed] = _Wish(offset)
+        self._wake()
+        try:
+            await wish.settled.wait()
+        finally:
+            if self._wishes.get(followed) is wish:
+                del self._wishes[followed]
+        if not wish.is_told:
+            raise NotFollowedSo
+
+    def to_write(self, image: ClusterImage, me: BrokerInfo) -> dict[Followed, Operation]:
+        """All there is to tell; who waits for what is not so any more waits no longer."""
+        found = {one: giving_up(image, *one, wish.offset, me) for one, wish in self._wishes.items()}
+        self._settle([one for one, operation in found.items() if operation is None], is_told=False)
+        return {one: operation for one, operation in found.items() if operation is not None}
+
+    def written(self, told: Iterable[Followed]) -> None:
+        """These are."""
+        self._settle(told, is_told=True)
+
+    def _settle(self, which: Iterable[Followed], *, is_told: bool) -> None:
+        for followed in which:
+            if (wish := self._wishes.pop(followed, None)) is not None:
+                wish.is_told = is_told
+                wish.settled.set()
