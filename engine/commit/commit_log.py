@@ -245,13 +245,15 @@ class CommitLog:
             return True
 
     def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
-        """And no more, though more was noted: that has not come, nor have gaps that were expected there. Not of what is
-        damaged, which may be whole at the next start."""
+        """And no more, though more was noted: that has not come, nor have gaps that were expected there. Soon, as what
+        comes from now on stands where that would have. Not of what is damaged, which may be whole at the next start."""
         if log.damaged_from is None:
             log.dropped = dropped
             log.compacted_to = min(log.compacted_to, log.end.offset)
-            if key in self.points:
-                self.points[key] = self.points[key].lacking(dropped)._replace(compacted_to=log.compacted_to)
+            if (before := self.points.get(key)) is not None:
+                self.points[key] = before.lacking(dropped)._replace(compacted_to=log.compacted_to)
+                if self.points[key] != before:
+                    self.want_checkpoint()
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
         """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""
