@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from coordinator.api import ClusterImage, ClusterService, TopicInfo
-    from coordinator.shards.shard import Asker
-    from coordinator.shards.table import Effects, Moment
+    from coordinator.shards.shard import Asker, Command
     from coordinator.state_log import StateLogs, StateMarker, StateProducer
     from coordinator.state_view import StateView
 
@@ -246,14 +245,7 @@ class LedShards(Generic[TableT]):
         """None when it is not led here."""
         return self._shards.get(partition)
 
-    def ask(
-        self,
-        name: str,
-        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
-        *,
-        only_reads: bool = False,
-        waits: bool = False,
-    ) -> Asker:
+    def ask(self, name: str, command: Command[TableT], *, only_reads: bool = False, waits: bool = False) -> Asker:
         """Whoever knows of that name; see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
@@ -261,12 +253,7 @@ class LedShards(Generic[TableT]):
             return settled(NotCoordinator(f"{name} is not coordinated here"))
         return shard.ask(command, only_reads=only_reads, waits=waits)
 
-    def ask_about(
-        self,
-        name: str,
-        transaction: StateProducer | StateMarker,
-        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
-    ) -> Asker:
+    def ask_about(self, name: str, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
         """As `ask`, of what is written in a transaction; see `Shard.ask_about`."""
         shard = self._shards.get(self.partition_of(name))
         if shard is None:

@@ -12,6 +12,7 @@ time stands still for the table (RULES K26). What was on its way then counts whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -25,15 +26,14 @@ from coordinator.shards.early import EarlyAskers, loading
 from coordinator.shards.loading import Loading
 from coordinator.shards.outcomes import Outgoing, Reading, unconfirmed
 from coordinator.shards.pending import Answer
-from coordinator.shards.table import NEVER_MS, Moment, StateTable
+from coordinator.shards.table import NEVER_MS, Effects, Moment, StateTable
 from coordinator.shards.writer import Round
 from coordinator.state_log import StateLogFailed, StateMarker
 from coordinator.state_view import Checkpoint, PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
-    from coordinator.shards.table import Effects
     from coordinator.shards.writer import RoundWriter, Waiting
     from coordinator.state_log import StateLog, StateLogs, StateProducer
     from coordinator.state_view import StateView
@@ -46,6 +46,7 @@ LOOKED_AT_PER_TURN: Final = 1_000  # entries, before others get their turn
 
 Asker = Answer[object]
 TableT = TypeVar("TableT", bound=StateTable[Asker])
+Command = Callable[[TableT, Moment, Asker], Effects[Asker]]
 
 
 def _shutting_down() -> NotCoordinator:
@@ -112,13 +113,7 @@ class Shard(Generic[TableT]):
         """Whether what the table tells now is the newest that anybody was told (RULES K24)."""
         return self._log is not None and self._log.is_confirmed
 
-    def ask(
-        self,
-        command: Callable[[TableT, Moment, Asker], Effects[Asker]],
-        *,
-        only_reads: bool = False,
-        waits: bool = False,
-    ) -> Asker:
+    def ask(self, command: Command[TableT], *, only_reads: bool = False, waits: bool = False) -> Asker:
         """Runs a command of the table; `only_reads`: it never has records; `waits`: a moment, while the partition is
         read."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
@@ -128,9 +123,7 @@ class Shard(Generic[TableT]):
             self._early.keep(asker, lambda: self._admit(asker, command, only_reads))
         return asker
 
-    def _admit(
-        self, asker: Asker, command: Callable[[TableT, Moment, Asker], Effects[Asker]], only_reads: bool
-    ) -> None:
+    def _admit(self, asker: Asker, command: Command[TableT], only_reads: bool) -> None:
         if self._is_stopping:
             asker.settle(_shutting_down())
         elif not self.is_loaded:
@@ -140,9 +133,7 @@ class Shard(Generic[TableT]):
         else:
             self._perform(command(self._table, self._moment(), asker))
 
-    def ask_about(
-        self, transaction: StateProducer | StateMarker, command: Callable[[TableT, Moment, Asker], Effects[Asker]]
-    ) -> Asker:
+    def ask_about(self, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
         """As `ask`, of what is written in a transaction, or ends it: refused where the log would refuse it."""
         if self._log is not None and self.is_loaded:
             try:
