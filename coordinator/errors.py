@@ -46,10 +46,10 @@ class UnknownTopicId(CoordinatorError):
 
 
 class NotFollowedSo(CoordinatorError):
-    """This broker follows another leader by now, or none."""
+    """This broker follows another leader by now, or none that has all that counts."""
 
     def __init__(self) -> None:
-        super().__init__("The partition has another leader by now.")
+        super().__init__("The partition has another leader by now, or none.")
 
 
 class UnknownPartition(CoordinatorError):

@@ -63,6 +63,9 @@ class ReplicaLog(PartitionLog, Protocol):
     def left_by(self, replica: int) -> None:
         """It asks for that no longer, or for something else. Of what is not led here nothing is known."""
 
+    def check_heard(self, replica: int) -> None:
+        """Of a Fetch that has waited. Raises UnknownLeaderEpoch if what it said counts no more, and as `read` does."""
+
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment. Where there
         may be gaps it tells which epochs began there, or at `offset` had begun before, and where what decides about

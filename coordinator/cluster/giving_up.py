@@ -42,6 +42,7 @@ class GivingUp:
     async def tell(self, followed: Followed, offset: int) -> None:
         """Returns when it is written that this broker may lack what counts, as its log is to begin at that offset;
         waits for as long as the metadata is away. Raises NotFollowedSo."""
+        assert followed not in self._wishes, "there is one question at a time"
         wish = self._wishes[followed] = _Wish(offset)
         self._wake()
         try:

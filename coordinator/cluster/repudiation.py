@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_EPOCH
-from coordinator.cluster.elections import NO_LOG, repudiated, returned
+from coordinator.cluster.elections import NO_LOG, Electorate, is_led, repudiated, returned
 from coordinator.cluster.nodes import encode_partition
 from coordinator.cluster.settlement import min_isr
 from coordinator.metadata import paths
@@ -41,7 +41,8 @@ def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> I
 def giving_up(
     image: ClusterImage, topic_id: bytes, number: int, leader_epoch: int, offset: int, me: BrokerInfo
 ) -> Operation | None:
-    """Before a log that this broker follows in that epoch is emptied, and begins at that offset; None: it does not.
+    """Before a log that this broker follows in that epoch is emptied, and begins at that offset; None: it must not, as
+    nobody who has all that counts leads in that epoch, and this may be the last log that has it.
 
     Who is marked so already writes it again: its leader may be about to have it in sync, and knows by another version
     of the state that what it has shown is no longer there.
@@ -50,7 +51,8 @@ def giving_up(
     if topic is None or number >= len(topic.partitions):
         return None
     state = topic.partitions[number]
-    if state.leader_epoch != leader_epoch or me.broker_id not in state.replicas:
+    is_followed = state.leader_epoch == leader_epoch and me.broker_id in state.replicas
+    if not is_followed or not is_led(state, Electorate(image.members)):
         return None
     return _put(topic_id, number, repudiated(state, me.broker_id, (NO_EPOCH, offset), min_isr(image, topic)))
 

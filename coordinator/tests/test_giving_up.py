@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
+from coordinator.api import BrokerState
+from coordinator.cluster.elections import repudiated
+from coordinator.cluster.repudiation import giving_up
 from coordinator.errors import NotFollowedSo
 from coordinator.testing import FakeEnsemble, Loss
 from coordinator.tests.test_runtime import elect, two_brokers
@@ -91,6 +95,29 @@ async def test_whoever_leads_by_now_gives_nothing_up() -> None:
         assert outcome
         state = states(one)[0]
         assert (state.leader, state.isr, state.marks) == (2, (1, 2), ())
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["is fenced", "lives again", "lacks something", "is out of sync"])
+async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
+    """It may be the last log that has what counted: who follows would lead."""
+    async with trio.open_nursery() as nursery:
+        one, _ = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        image = one.coordinator.image
+        leader, state = image.members[1], image.topics_by_id[topic_id].partitions[0]
+        assert giving_up(image, topic_id, 0, 0, 7, image.members[2]) is not None
+        if what == "is fenced":
+            leader = replace(leader, state=BrokerState.FENCED)
+        elif what == "lives again":
+            leader = replace(leader, incarnation=bytes(16))
+        elif what == "lacks something":
+            state = repudiated(state, 1, (0, 0), min_isr=1)
+        else:
+            state = replace(state, isr=(2,))
+        topic = replace(image.topics_by_id[topic_id], partitions=(state,))
+        image = replace(image, members={**image.members, 1: leader}, topics_by_id={topic_id: topic})
+        assert giving_up(image, topic_id, 0, 0, 7, image.members[2]) is None
         nursery.cancel_scope.cancel()
 
 

@@ -137,6 +137,10 @@ class Replica(Availability):
                 if one is not None:
                     one.left(replica)
 
+    def check_heard(self, replica: int) -> None:
+        """See `engine.replica_log.ReplicaLog`."""
+        self._known_replicas().check_heard(replica)
+
     def check_has_latest(self) -> None:
         """Raises OffsetNotAvailable for a leader that has just begun."""
         role = self._role

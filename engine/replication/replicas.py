@@ -120,6 +120,11 @@ class Replicas:
         if replica in self._seen:
             self._seen[replica] = self._seen[replica].so_far()
 
+    def check_heard(self, replica: int) -> None:
+        """Raises UnknownLeaderEpoch if nothing that it has said counts any more."""
+        if replica not in self._seen:
+            raise UnknownLeaderEpoch(f"broker {replica} has to say again how far it is")
+
     def fetched(
         self,
         replica: int,
@@ -154,8 +159,8 @@ class Replicas:
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
         """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
-        been deposed. Who is marked, and was not as of that state, has no longer what he said (RULES K8). Whether the
-        high watermark moved."""
+        been deposed. Who is marked as of another version of the state may have no longer what he said, and says it
+        again (RULES K8). Whether the high watermark moved."""
         if committed.version <= self._committed.version:
             return False
         is_written = committed.state_version != self._committed.state_version

@@ -80,7 +80,9 @@ class ReplicaReader(FetchReader):
         if not is_heard:
             replicated.left_by(self._replica.replica_id)  # whatever becomes of what it asks now
         replicated.check_leader_epoch(target.leader_epoch)
-        if not is_heard:
+        if is_heard:
+            replicated.check_heard(self._replica.replica_id)
+        else:
             self._heard.add(target)
             if (diverged := self._hear(target, replicated)) is not None:
                 return diverged

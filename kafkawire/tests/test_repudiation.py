@@ -8,9 +8,11 @@ import pytest
 import trio
 
 from coordinator.api import NO_LEADER
+from coordinator.cluster.giving_up import Followed, GivingUp
 from coordinator.testing_view import FakeViews
 from engine.api import TopicPartition
 from engine.compacted import Dropped
+from engine.errors import UnknownLeaderEpoch
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.store import SegmentStore
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -262,30 +264,55 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
 ) -> None:
     """As it does where it lacks what its leader's compaction has dropped (RULES K19)."""
     seen: list[tuple[int, list[int], list[int], list[int]]] = []
-    reset_partition = SegmentStore.reset_partition
+    tell, reset_partition = GivingUp.tell, SegmentStore.reset_partition
 
-    async def noting(store: SegmentStore, partition: TopicPartition, offset: int, *, follows_in: int) -> None:
+    def note() -> None:
         its = cluster.brokers[2].broker.coordinator._changes.image.partition(TOPIC, 0)  # it may not go by that yet
         assert its is not None
         seen.append((replica(cluster, 2).log_end_offset, [*its.isr], [*its.elr], [mark[0] for mark in its.marks]))
+
+    async def noting_tell(giving_up: GivingUp, followed: Followed, offset: int) -> None:
+        note()
+        await tell(giving_up, followed, offset)
+
+    async def noting_reset(store: SegmentStore, partition: TopicPartition, offset: int, *, follows_in: int) -> None:
+        note()
         await reset_partition(store, partition, offset, follows_in=follows_in)
 
     async def has_begun_anew() -> bool:
-        return bool(seen)
+        return len(seen) > 1
 
     async with open_cluster(2, min_insync_replicas=str(min_isr)) as (cluster, nursery):
         await create_on(cluster, 1, 2)
         await filled(cluster)
         await in_sync(cluster, 1, 2)
         await kill(cluster, 2)
-        monkeypatch.setattr(SegmentStore, "reset_partition", noting)
+        monkeypatch.setattr(GivingUp, "tell", noting_tell)
+        monkeypatch.setattr(SegmentStore, "reset_partition", noting_reset)
         replica(cluster, 1).log.dropped = Dropped(tombstones_to=len(SENT) + 1)
         await produce(cluster, b"more", acks=1)
         assert sorted(state(cluster).isr) == [1, 2]
         await nursery.start(cluster.serve, 2, {})
         await until(has_begun_anew)
         await in_sync(cluster, 1, 2)
-        assert seen == [(len(SENT), [1], [], [2])]
+        assert seen == [(len(SENT), [1, 2], [], []), (len(SENT), [1], [], [2])]
         assert state(cluster).marks == ()
         await equal(cluster)
         assert await values(cluster) == [*SENT, b"more"]
+
+
+async def test_who_has_begun_anew_and_has_all_again_is_heard_at_once() -> None:
+    """Its leader may learn of its mark behind the Fetch with which it has all: nothing else would come to be asked."""
+    async with open_cluster(2) as (cluster, _):
+        await create_on(cluster, 1, 2)
+        await filled(cluster)
+        await in_sync(cluster, 1, 2)
+        leader = replica(cluster, 1)
+        assert leader.replicas is not None
+        known = leader.replicas._committed
+        marked = frozenset({2})
+        leader.learn(known._replace(version=99, in_sync=known.in_sync - marked, marked=marked, state_version=99))
+        with pytest.raises(UnknownLeaderEpoch):
+            leader.check_heard(2)
+        await trio.sleep(0.2)
+        leader.check_heard(2)

@@ -277,6 +277,15 @@ def test_who_is_marked_counts_again_with_what_it_says_later() -> None:
     assert leading.replicas.propose(0) is None
 
 
+def test_a_fetch_that_waits_while_its_follower_begins_anew_has_said_nothing() -> None:
+    leading = Leading((1, 2))
+    leading.fetch(2, 100)
+    leading.replicas.check_heard(2)
+    leading.replicas.learn(committed(2, {1})._replace(marked=frozenset({2}), state_version=1), 0)
+    with pytest.raises(UnknownLeaderEpoch):
+        leading.replicas.check_heard(2)
+
+
 def test_who_is_behind_and_has_all_that_counts_stays() -> None:
     leading = Leading((1, 2), high_watermark=90)
     leading.write(5)
