@@ -81,6 +81,7 @@ class SimulatedFileSystem(MemoryFileSystem):
             self.sync_dir(directory)
 
     def loss_told(self, path: str) -> None:
+        self.was_hit = True  # also by what the life before was not told
         if f"/{INDEX}/" not in path and f"/{CACHE_DIRECTORY}/" not in path:
             self.on_failure(path)
 
