@@ -194,6 +194,7 @@ class Coordinator(RequestedChanges):
             with suppress(Overtaken):
                 await self._changes.commit(image, [self._membership.fence], batch)
                 self._giving_up.written([*told][: len(batch)])
+                log.warning("replicas here begin anew, and lack what was acknowledged", partitions=len(batch))
 
     def _look(self) -> None:
         self._wake.set()

@@ -64,7 +64,8 @@ class ReplicaLog(PartitionLog, Protocol):
         """It asks for that no longer, or for something else. Of what is not led here nothing is known."""
 
     def check_heard(self, replica: int) -> None:
-        """Of a Fetch that has waited. Raises UnknownLeaderEpoch if what it said counts no more, and as `read` does."""
+        """Of a Fetch that has waited. Raises UnknownLeaderEpoch if what it said counts no more, by which it ends (see
+        `left_by`), and as `read` does."""
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
         """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment. Where there

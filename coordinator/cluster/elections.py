@@ -146,7 +146,7 @@ def returned(state: PartitionState, broker_id: int) -> PartitionState:
 
 def is_led(state: PartitionState, electorate: Electorate) -> bool:
     """By who lives, and has all that counts: an election would leave it to that one."""
-    return electorate.leads_well(state) and state.leader in {*state.isr} - _marked(state)
+    return electorate.leads_well(state) and _leader(state, electorate) == state.leader
 
 
 def _standing(state: PartitionState, electorate: Electorate) -> list[int]:
@@ -157,7 +157,7 @@ def _standing(state: PartitionState, electorate: Electorate) -> list[int]:
 def _leader(state: PartitionState, electorate: Electorate) -> int:
     """Who leads, or is to lead: whoever does stays, but one that is leaving gives way to another in sync."""
     isr, elr = (_ordered(state, {*group} - _marked(state)) for group in (state.isr, state.elr))
-    if is_led(state, electorate):
+    if electorate.leads_well(state) and state.leader in isr:
         serves = electorate.brokers[state.leader].state is BrokerState.SERVING
         return state.leader if serves or not (others := electorate.among(isr, SERVING)) else others[0]
     found = (electorate.best(group, states) for states in (SERVING, UP) for group in (isr, elr))

@@ -98,7 +98,7 @@ async def test_whoever_leads_by_now_gives_nothing_up() -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("what", ["is fenced", "lives again", "lacks something", "is out of sync"])
+@pytest.mark.parametrize("what", ["is fenced", "leaves", "lives again", "lacks something", "is out of sync"])
 async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
     """It may be the last log that has what counted: who follows would lead."""
     async with trio.open_nursery() as nursery:
@@ -109,10 +109,12 @@ async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
         assert giving_up(image, topic_id, 0, 0, 7, image.members[2]) is not None
         if what == "is fenced":
             leader = replace(leader, state=BrokerState.FENCED)
+        elif what == "leaves":
+            leader = replace(leader, state=BrokerState.LEAVING)
         elif what == "lives again":
             leader = replace(leader, incarnation=bytes(16))
         elif what == "lacks something":
-            state = repudiated(state, 1, (0, 0), min_isr=1)
+            state = repudiated(replace(state, isr=(1,)), 1, (0, 0), min_isr=1)
         else:
             state = replace(state, isr=(2,))
         topic = replace(image.topics_by_id[topic_id], partitions=(state,))

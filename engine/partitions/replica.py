@@ -7,7 +7,7 @@ for those that read.
 from collections.abc import Callable
 
 from engine.api import NO_OFFSET, Isolation, ReadResult
-from engine.errors import EngineError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange
+from engine.errors import EngineError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange, UnknownLeaderEpoch
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.truncation import is_unused
@@ -139,7 +139,11 @@ class Replica(Availability):
 
     def check_heard(self, replica: int) -> None:
         """See `engine.replica_log.ReplicaLog`."""
-        self._known_replicas().check_heard(replica)
+        try:
+            self._known_replicas().check_heard(replica)
+        except UnknownLeaderEpoch:
+            self.left_by(replica)
+            raise
 
     def check_has_latest(self) -> None:
         """Raises OffsetNotAvailable for a leader that has just begun."""

@@ -360,9 +360,9 @@ class Fetcher:
             if error is not None:
                 raise error
         elif isinstance(action, Begin):
-            _log.info("a follower begins anew", partition=name, offset=action.offset)
             if action.offset <= log.log_end_offset:  # else nobody counts on what it has
                 await self._world.give_up(partition, state.epoch, action.offset)
+            _log.info("a follower begins anew", partition=name, offset=action.offset)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
         elif isinstance(action, AskEnds):
             ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]

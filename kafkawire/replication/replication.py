@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import structlog
 import trio
 
 from coordinator.api import CLUSTER_DEFAULT, NO_LEADER
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kafkawire.replication.questions import FetchLimits
     from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.requests.throttles import Throttle
+
+_log = structlog.get_logger(__name__)
 
 Source = tuple[int, str]  # a leader, and a log dir here
 
@@ -90,6 +93,8 @@ class Replication:
         await self._cluster.wait_for_image_after(self._cluster.image.version)
 
     async def _give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
+        name = f"{partition.topic}-{partition.partition}"
+        _log.info("a follower has to begin anew", partition=name, offset=offset)
         await self._cluster.give_up(partition.topic_id, partition.partition, leader_epoch, offset)
 
     def _arrange(self, image: ClusterImage, nursery: trio.Nursery) -> None:
