@@ -232,8 +232,8 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
 
 MESSAGE_MAX_CHARACTERS: Final = 8_000
 
-# Raised before there is a listener, or where there is none: no client can ever see them.
-START_UP_ONLY: Final = frozenset({log.StoreRefused, control.CannotStart, control.TransferRefused})
+# Raised before there is a listener, or where there is none, or no client has asked: none can ever see them.
+NEVER_TOLD: Final = frozenset({log.StoreRefused, control.CannotStart, control.TransferRefused, control.NotFollowedSo})
 
 
 def error_code_of(error: Exception) -> ErrorCode:
