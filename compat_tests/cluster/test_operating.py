@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 6
 RECORDS: Final = 60
-OF_TWO: Final = {"zookeeper.session.timeout.ms": "4000", "offsets.topic.replication.factor": "2"}
+OF_TWO: Final = {"zookeeper.session.timeout.ms": "8000", "offsets.topic.replication.factor": "2"}
 IMPATIENT: Final = {"zookeeper.connection.timeout.ms": "1000"}
 CREDENTIALS: Final = "zookeeper.credentials.file"
-AWAY_S = 9.0  # two of them, and more
+AWAY_S = 17.0  # two of them, and more
 FENCED_WITHIN_S = 5.0  # its session lasts for longer, and nobody sees the controller refuse
 
 
