@@ -14,7 +14,7 @@ from compat_tests.chaos.transformation import INPUT, OUTPUT, PARTITIONS, Transfo
 from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
 from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.host import Host
-from compat_tests.transactions.readers import committed, ends, undecided
+from compat_tests.transactions.readers import committed, ends, wait_for_markers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ class Load:
             lambda: is_transformed(self._cluster, inputs), "not all that is written is copied"
         )
         self.transformation.leave()
-        wait_until(lambda: not undecided(self._cluster, OUTPUT, PARTITIONS), "a transaction stays open")
+        wait_for_markers(self._cluster, OUTPUT, PARTITIONS)
         return self.transformation.anomalies(inputs)
 
     def _check_spark(self) -> list[str]:

@@ -24,9 +24,9 @@ from compat_tests.chaos.transformation import (
     is_transformed,
     values_of,
 )
-from compat_tests.confluent.clients import create_topic, wait_until
+from compat_tests.confluent.clients import create_topic
 from compat_tests.harness.target import TARGET, target_broker
-from compat_tests.transactions.readers import undecided
+from compat_tests.transactions.readers import wait_for_markers
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def check(broker: Broker, directory: Path, fault: Fault, faults: int, kills: int
             campaign.wait_until(lambda: is_transformed(broker, inputs), "what was written is not transformed")
         finally:
             campaign.leave()
-        wait_until(lambda: not undecided(broker, OUTPUT, PARTITIONS), "it stays open")
+        wait_for_markers(broker, OUTPUT, PARTITIONS)
         anomalies = campaign.anomalies(inputs)
     summary = f"seed {SEED}, {faults} x {fault_name(fault)} of the broker, {campaign.killed} x of transformers, "
     summary += f"{campaign.restarts} fenced or failed, {campaign.count('committed')} transactions committed, "

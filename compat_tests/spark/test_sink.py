@@ -20,7 +20,7 @@ from compat_tests.harness.target import target_broker
 from compat_tests.spark.faulty import Faulty, Trouble
 from compat_tests.spark.kill_plan import COMMITTING
 from compat_tests.spark.queries import LIMITS, OURS, STOCK, await_end, fill, run_to_end
-from compat_tests.transactions.readers import undecided
+from compat_tests.transactions.readers import wait_for_markers
 from spark_connectors.sink.commit import NAME_PREFIX, commit
 from spark_connectors.sink.errors import Fenced
 from spark_connectors.sink.options import SinkOptions, sink_options
@@ -78,11 +78,6 @@ def read(spark: SparkSession, broker: Broker, topic: str) -> DataFrame:
     """What is committed, by Spark's own source."""
     reader = spark.read.format(STOCK).options(**to(broker), **LIMITS)
     return reader.options(subscribe=topic, includeHeaders="true", **{"kafka.isolation.level": "read_committed"}).load()
-
-
-def wait_for_markers(broker: Broker, topic: str, partitions: int) -> None:
-    """A producer is told that its transaction is committed before readers see that it is."""
-    wait_until(lambda: not undecided(broker, topic, partitions), "a transaction does not end")
 
 
 def numbers(spark: SparkSession, broker: Broker, topic: str, partitions: int = 1) -> list[int]:

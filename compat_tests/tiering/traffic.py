@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaException, Producer
 
 from compat_tests.confluent.clients import create_topic, wait_until
-from compat_tests.transactions.readers import ends, undecided
+from compat_tests.transactions.readers import ends, wait_for_markers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -313,7 +313,7 @@ class Traffic:
         self.history.may_hurry.set()
         for done in self._writing:
             done.result(WITHIN_S)
-        wait_until(lambda: not undecided(self.broker, self.topic, PARTITIONS), "a transaction does not end", WITHIN_S)
+        wait_for_markers(self.broker, self.topic, PARTITIONS, WITHIN_S)
         self.history.is_complete.set()
 
     def __enter__(self) -> Self:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
@@ -32,12 +33,9 @@ def read_decided(broker: Broker, topic: str) -> list[str]:
     return read(broker, topic)
 
 
-def wait_for_markers(broker: Broker, topic: str) -> None:
-    """In partition 0; a client is answered when its end is decided, before they are written (as Kafka does)."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while undecided(broker, topic, 1):
-        assert time.monotonic() < deadline_s, f"a transaction of {topic} stays open"
-        time.sleep(0.01)
+def wait_for_markers(broker: Broker, topic: str, partitions: int = 1, timeout_s: float = TIMEOUT_S) -> None:
+    """A producer is told that its transaction is committed before readers see that it is, as Kafka does it."""
+    wait_until(lambda: not undecided(broker, topic, partitions), f"a transaction of {topic} does not end", timeout_s)
 
 
 def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[Message]:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from coordinator.api import BrokerState
 from coordinator.cluster.elections import with_isr
 from coordinator.cluster.hosting import may_append
-from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.plans import write_partition
 from coordinator.cluster.settlement import min_isr
-from coordinator.metadata import paths
-from coordinator.metadata.store import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -45,7 +43,7 @@ def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) 
         state = topic.partitions[change.partition]
         changed = changed_by(state, image.members, change, me, min_isr(image, topic))
         if changed is not state:
-            yield Put(paths.partition(change.topic_id, change.partition), encode_partition(changed), state.version)
+            yield write_partition(change.topic_id, change.partition, changed)
 
 
 def changed_by(

@@ -10,11 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from coordinator.cluster.elections import without_elr
-from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.plans import write_partition
 from coordinator.cluster.reassignments import enough_in_sync
 from coordinator.cluster.settlement import min_isr
-from coordinator.metadata import paths
-from coordinator.metadata.store import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,4 +34,4 @@ def _cleared(image: ClusterImage, after: ClusterImage) -> Iterator[Operation]:
         for number, state in enumerate(before.partitions):
             is_lowered = enough_in_sync(state, enough) < enough_in_sync(state, was_enough)
             if is_lowered and (cleared := without_elr(state)) is not state:
-                yield Put(paths.partition(topic_id, number), encode_partition(cleared), state.version)
+                yield write_partition(topic_id, number, cleared)

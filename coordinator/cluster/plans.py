@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from coordinator.cluster.nodes import encode_partition
 from coordinator.errors import CoordinatorError
+from coordinator.metadata import paths
 from coordinator.metadata.store import Create, Operation, Put, size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coordinator.api import ClusterImage, Refusals, TopicInfo
+    from coordinator.api import ClusterImage, PartitionState, Refusals, TopicInfo
 
 T = TypeVar("T")
 
@@ -58,6 +60,11 @@ def first_batch(operations: Sequence[Operation]) -> Sequence[Operation]:
         if count == BATCH_OPERATIONS_MAX or (count and total_bytes > BATCH_SIZE_MAX_BYTES):
             return operations[:count]
     return operations
+
+
+def write_partition(topic_id: bytes, number: int, state: PartitionState) -> Put:
+    """Another state in the place of the one whose version it has."""
+    return Put(paths.partition(topic_id, number), encode_partition(state), state.version)
 
 
 def write_single(image: ClusterImage, path: str, value: bytes) -> Operation:

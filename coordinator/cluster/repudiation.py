@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.api import NO_EPOCH
 from coordinator.cluster.elections import NO_LOG, Electorate, is_led, repudiated, returned
-from coordinator.cluster.nodes import encode_partition
+from coordinator.cluster.plans import write_partition
 from coordinator.cluster.settlement import min_isr
-from coordinator.metadata import paths
-from coordinator.metadata.store import Put
 from coordinator.ports import Holding
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> I
         state = topic.partitions[number]
         told = as_told(state, one, me, min_isr(image, topic))
         if told != state:
-            yield _put(topic_id, number, told)
+            yield write_partition(topic_id, number, told)
 
 
 def giving_up(
@@ -54,11 +52,8 @@ def giving_up(
     is_followed = state.leader_epoch == leader_epoch and me.broker_id in state.replicas
     if not is_followed or not is_led(state, Electorate(image.members)):
         return None
-    return _put(topic_id, number, repudiated(state, me.broker_id, (NO_EPOCH, offset), min_isr(image, topic)))
-
-
-def _put(topic_id: bytes, number: int, state: PartitionState) -> Put:
-    return Put(paths.partition(topic_id, number), encode_partition(state), state.version)
+    given_up = repudiated(state, me.broker_id, (NO_EPOCH, offset), min_isr(image, topic))
+    return write_partition(topic_id, number, given_up)
 
 
 def as_told(state: PartitionState, held: Held, me: BrokerInfo, min_isr: int) -> PartitionState:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from coordinator.api import CLUSTER_DEFAULT, BrokerState
 from coordinator.cluster import elections
 from coordinator.cluster.elections import Electorate
-from coordinator.cluster.nodes import encode_member, encode_partition
+from coordinator.cluster.nodes import encode_member
+from coordinator.cluster.plans import write_partition
 from coordinator.metadata import paths
 from coordinator.metadata.store import Operation, Put
 
@@ -87,8 +88,7 @@ def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[tupl
     electorate = Electorate(image.members, min_isr(image, topic))
     for number, state in enumerate(topic.partitions):
         if (elected := elect(state, electorate)) is not state:
-            put = Put(paths.partition(topic.topic_id, number), encode_partition(elected), state.version)
-            yield put, elected.leader_epoch == state.leader_epoch
+            yield write_partition(topic.topic_id, number, elected), elected.leader_epoch == state.leader_epoch
 
 
 def min_isr(image: ClusterImage, topic: TopicInfo) -> int:
