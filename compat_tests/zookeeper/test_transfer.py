@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 
 TIMEOUT_S = 30
+PARTITIONS = 3
 RECORDS = 100
 CREDENTIALS = "kafkawire:secret"
 
 
 def fill(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topic = NewTopic("orders", 3, 1, config={"retention.ms": "-1"})
+    topic = NewTopic("orders", PARTITIONS, 1, config={"retention.ms": "-1"})
     admin.create_topics([topic])["orders"].result(TIMEOUT_S)
     produce(broker)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
@@ -37,9 +38,10 @@ def fill(broker: Broker) -> None:
 
 
 def produce(broker: Broker) -> None:
+    """Write to every partition: a group has no lag where it has committed nothing."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
     for number in range(RECORDS):
-        producer.produce("orders", str(number))
+        producer.produce("orders", str(number), partition=number % PARTITIONS)
     assert producer.flush(TIMEOUT_S) == 0
 
 
