@@ -19,7 +19,7 @@ def home_of(
 
     `coming` are about to be opened there. StorageError: a partition that was led before (its epoch is above 0) and is
     nowhere to be found may lie on the dir that is offline; an empty log in its place would hide that its records are
-    gone.
+    gone. Of one that is in its first epoch the caller knows whether it was here when the process started.
     """
     homes = _online_homes(log_dirs, name)
     if len(homes) > 1:

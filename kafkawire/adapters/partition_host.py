@@ -78,6 +78,7 @@ class EngineHost:
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
         self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
+        self._away: set[TopicPartition] = set()  # may be in a log dir that is offline: another log of it is never made
         self._image: ClusterImage | None = None  # of the last changes
         self._succession = Succession()
         self._outwaits_at_ms = 0
@@ -118,7 +119,9 @@ class EngineHost:
         on_disk = self._on_disk()
         await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in on_disk.names])
         self._hosted = {_identity(one): one for one in hosted}
-        return self._held(hosted, on_disk)
+        found = self._held(hosted, on_disk)
+        self._away = {_identity(one.hosted) for one in found if one.holding is Holding.LOST}
+        return found
 
     @property
     def outwaits_in_ms(self) -> int:
@@ -186,15 +189,20 @@ class EngineHost:
         return state.leader_epoch > 0 and not self._succession.has_left(_identity(hosted), state, image)
 
     async def _open_all(self, opened: Sequence[Opened]) -> None:
-        if not opened:
-            return
-        outcomes = await self.store.open_partitions(self._roles(opened))
-        for one, outcome in zip(opened, outcomes, strict=True):
+        for one in opened:
+            if _identity(one.hosted) in self._away:
+                self._note_offline(one.hosted, "its log is on a log dir that is offline")
+        here = [one for one in opened if _identity(one.hosted) not in self._away]
+        outcomes = await self.store.open_partitions(self._roles(here)) if here else ()
+        for one, outcome in zip(here, outcomes, strict=True):
             if isinstance(outcome, EngineError):
-                self._open.pop(_identity(one.hosted), None)
-                _log.error("partition is offline", partition=_name(one.hosted), reason=str(outcome))
+                self._note_offline(one.hosted, str(outcome))
             else:
                 self._open[_identity(one.hosted)] = one
+
+    def _note_offline(self, hosted: HostedPartition, reason: str) -> None:
+        self._open.pop(_identity(hosted), None)
+        _log.error("partition is offline", partition=_name(hosted), reason=reason)
 
     def _roles(self, opened: Sequence[Opened]) -> list[Role]:
         configs = self._log_configs([one.hosted for one in opened])

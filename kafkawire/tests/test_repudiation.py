@@ -12,7 +12,7 @@ from coordinator.cluster.giving_up import Followed, GivingUp
 from coordinator.testing_view import FakeViews
 from engine.api import TopicPartition
 from engine.compacted import Dropped
-from engine.errors import UnknownLeaderEpoch
+from engine.errors import EngineError, UnknownLeaderEpoch
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.store import SegmentStore
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -20,6 +20,7 @@ from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, settled, until
+from kafkawire.tests.test_cluster_admin import move, moved
 from kafkawire.tests.test_replication import (
     TOPIC,
     acknowledged,
@@ -237,6 +238,50 @@ async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
         await acknowledged(cluster, b"without")
         assert trio.current_time() - begun_s < 2
         assert sorted(state(cluster).isr) == [one for one in BROKERS if one != gone]
+
+
+async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_away() -> None:
+    """In a partition's first epoch neither: with two of them, once that is back, its broker would not start."""
+    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        gone = next(one for one in BROKERS if one != state(cluster).leader)
+        path = dir_of(cluster, gone)
+        await cluster.stop(gone)
+        filesystem = cluster.world(gone).filesystem
+        filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
+        await nursery.start(cluster.serve, gone, TWO_DIRS)
+        await acknowledged(cluster, b"meanwhile")
+        await trio.sleep(PATIENCE_S)
+        assert state(cluster).leader_epoch == 0
+        with pytest.raises(EngineError):
+            replica(cluster, gone)
+        await cluster.stop(gone)
+        filesystem.faults.clear()
+        await nursery.start(cluster.serve, gone, TWO_DIRS)
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"meanwhile"]
+
+
+async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_log_dir_is_away() -> None:
+    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
+        await create_on(cluster, 1, 2, 3)
+        await filled(cluster)
+        break_disk(cluster, 3, dir_of(cluster, 3))
+        await acknowledged(cluster, b"without 3")
+        await move(cluster, (1, 2))
+        await moved(cluster, 1, 2)
+        await move(cluster, (1, 2, 3))
+        await trio.sleep(PATIENCE_S)
+        with pytest.raises(EngineError):
+            replica(cluster, 3)
+        await cluster.stop(3)
+        cluster.world(3).filesystem.faults.clear()
+        await nursery.start(cluster.serve, 3, TWO_DIRS)
+        await moved(cluster, 1, 2, 3)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"without 3"]
 
 
 async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
