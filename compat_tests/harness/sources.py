@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.harness import versions
 from compat_tests.harness.requirements import ROOT, need_command
 from compat_tests.harness.tools import run
-from compat_tests.harness.versions import COMPAT_TESTS, Client
+from compat_tests.harness.versions import COMPAT_TESTS
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from compat_tests.harness.versions import Client
 
 BUILT_WITHIN_S = 400.0
 MANIFESTS = ("package.json", "Cargo.toml")  # Go has a whole file for another version, with its sums
 
 
-def workspace(folder: str, client: Client, age: str) -> Path:
-    """A directory with the newest sources of a client, and with what was built of them before, of that version."""
+def built(folder: str, client: Client, age: str, command: list[str]) -> Path:
+    """A directory with the newest sources of a client, and with what `command` makes of them, for that version.
+
+    Test runs beside each other share it: one builds at a time, and a file that is right is left alone, as it may be
+    in use.
+    """
     version = client.version(age)
     place = ROOT / ".cache" / "clients" / f"{client.name}-{version}"
-    sources = COMPAT_TESTS / folder
-    shutil.copytree(sources, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    for manifest in (place / name for name in MANIFESTS if (place / name).exists()):
-        manifest.write_text(manifest.read_text(encoding="utf-8").replace(client.newest, version), encoding="utf-8")
+    place.mkdir(parents=True, exist_ok=True)
+    put = partial(_put, client, version)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until it is closed
+        others = shutil.ignore_patterns("*.py", "__pycache__")
+        shutil.copytree(COMPAT_TESTS / folder, place, dirs_exist_ok=True, ignore=others, copy_function=put)
+        run(command, directory=place, timeout_s=BUILT_WITHIN_S)
     return place
+
+
+def _put(client: Client, version: str, source: str, target: str) -> None:
+    text, there = Path(source).read_text(encoding="utf-8"), Path(target)
+    if there.name in MANIFESTS:
+        text = text.replace(client.newest, version)
+    if not there.exists() or there.read_text(encoding="utf-8") != text:
+        there.write_text(text, encoding="utf-8")
+
+
+def kafkajs_program(name: str, age: str) -> list[str]:
+    """The command that runs a program for kafkajs."""
+    node, npm = (need_command(each, "install Node 18 or newer") for each in ("node", "npm"))
+    install = [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
+    return [node, str(built("node", versions.client("kafkajs"), age, install) / name)]
 
 
 def go_program(folder: str) -> str:
     """The path of what was built of a folder of the programs for franz-go."""
     go = need_command("go", "install Go 1.23.8 or newer")
-    place = workspace("go", versions.client("franz-go"), "newest")
-    run([go, "build", "-o", f"{folder}.program", f"./{folder}"], directory=place, timeout_s=BUILT_WITHIN_S)
-    return str(place / f"{folder}.program")
+    build = [go, "build", "-o", f"{folder}.program", f"./{folder}"]
+    return str(built("go", versions.client("franz-go"), "newest", build) / f"{folder}.program")

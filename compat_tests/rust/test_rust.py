@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.requirements import need_command
-from compat_tests.harness.sources import BUILT_WITHIN_S, workspace
+from compat_tests.harness.sources import built
 from compat_tests.harness.tools import run
 from compat_tests.harness.versions import EACH_AGE, client
 
@@ -18,6 +18,5 @@ FEATURES = {"newest": (), "oldest": ("--no-default-features",)}
 @EACH_AGE
 def test_rskafka(broker: Broker, topic: str, age: str) -> None:
     cargo = need_command("cargo", "install Rust 1.75 or newer")
-    place = workspace("rust", client("rskafka"), age)
-    run([cargo, "build", "--quiet", *FEATURES[age]], directory=place, timeout_s=BUILT_WITHIN_S)
+    place = built("rust", client("rskafka"), age, [cargo, "build", "--quiet", *FEATURES[age]])
     assert run([str(place / "target" / "debug" / "exercise"), broker.bootstrap, topic], timeout_s=90) == "done\n"

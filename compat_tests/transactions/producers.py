@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.host import Host
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
-from compat_tests.harness.sources import BUILT_WITHIN_S, go_program, workspace
-from compat_tests.harness.tools import run
-from compat_tests.harness.versions import client
+from compat_tests.harness.sources import go_program, kafkajs_program
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -31,11 +29,7 @@ def _command(name: str) -> list[str]:
     if name == "franz-go":
         return [go_program("transactions")]
     assert name == "kafkajs", name
-    node, npm = (need_command(each, "install Node 18 or newer") for each in ("node", "npm"))
-    place = workspace("node", client("kafkajs"), "newest")
-    install = [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
-    run(install, directory=place, timeout_s=BUILT_WITHIN_S)
-    return [node, str(place / "transactions.js")]
+    return kafkajs_program("transactions.js", "newest")
 
 
 class TransactionalProducer:
