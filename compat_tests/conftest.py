@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,15 +15,26 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.broker import Broker
 
+HERE = Path(__file__).parent
+WITH_SPARK = {HERE / folder for folder in ("spark", "install", "jobs")}
+LATE_WORKER = "Python worker failed to connect back"
+
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Three brokers are not asked for what only one that stands alone is to do."""
+    """Three brokers are not asked for what only one that stands alone is to do.
+
+    Spark gives a Python worker ten seconds to start, which is fixed (PythonWorkerFactory). Beside brokers that start
+    and stop on the same few cores it may take longer: then a test is tried again, as whoever runs such a query does.
+    """
     for item in items if TARGET == "cluster" else ():
         mark = item.get_closest_marker("one_broker")
         if mark is not None:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+    for item in items:
+        if item.path.parent in WITH_SPARK:
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[LATE_WORKER]))
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from compat_tests.confluent.clients import flush, producer, wait_until
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -24,11 +21,6 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.broker import Broker
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-LATE_WORKER = "Python worker failed to connect back"
-ATTEMPTS_MAX = 3
 FIRST_MS = 1_700_000_000_000
 DONE_WITHIN_S = 60.0
 STOCK, OURS = "kafka", "kafkawire"
@@ -95,6 +87,15 @@ def numbers(frame: DataFrame) -> list[int]:
     return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
 
 
+def size_on_disk(broker: Broker, topic: str) -> int:
+    """Of partition 0, in bytes."""
+    size_bytes = 0
+    for path in (broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"):
+        with suppress(FileNotFoundError):  # replaced just now
+            size_bytes += path.stat().st_size
+    return size_bytes
+
+
 class Output:
     """A directory of Parquet files, written exactly once, with the checkpoint of the query that writes them."""
 
@@ -144,19 +145,6 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def patiently(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Spark gives a Python worker ten seconds to start, which is fixed (PythonWorkerFactory). Beside brokers that start
-    and stop on the same few cores it may take longer: then it is tried again, as by whoever runs such a query."""
-    for attempts_left in reversed(range(ATTEMPTS_MAX)):
-        try:
-            return action(*args, **kwargs)
-        except (Py4JJavaError, PySparkException) as failure:
-            if LATE_WORKER not in str(failure) or not attempts_left:
-                raise
-            print(f"a query is tried again: {LATE_WORKER}")
-    raise AssertionError
-
-
 def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
     """Raises what the query failed with."""
     deadline = time.monotonic() + within_s
@@ -168,4 +156,4 @@ def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
 
 def run_to_end(writer: DataStreamWriter, within_s: float = DONE_WITHIN_S) -> None:
     """What is there now; raises what the query failed with."""
-    patiently(lambda: await_end(writer.trigger(availableNow=True).start(), within_s))
+    await_end(writer.trigger(availableNow=True).start(), within_s)
