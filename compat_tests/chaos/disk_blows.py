@@ -14,7 +14,7 @@ IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
 LEFT_BYTES: Final = 200_000
 LEAVES_WITHIN_S: Final = 30.0
-TELLS_WITHIN_S: Final = 2.0  # of what happened to its log dir while the disk was full
+TELLS_WITHIN_S: Final = 5.0  # of what happened to its log dir while the disk was full
 LIVES_ON: Final = "a broker lives on without its last log dir"
 OFFLINE: Final = "is offline: [Errno 28]"  # what a broker tells of its log dir then
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 VERSION = 3
 PLAIN, OTHER = Api.ADD_PARTITIONS_TO_TXN, 3  # the latter is not of transactions
-LATER = 0.3
+LATER = 2.0  # longer than what a test does meanwhile
 
 
 class EchoBroker:

@@ -136,13 +136,15 @@ def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
 
 
 def check_that_they_were_hit(proxy: FaultyProxy) -> None:
-    """A campaign without faults shows nothing."""
+    """A campaign without faults shows nothing. What a plan spares of a block may be all there was of an API."""
     faults, requests = proxy.faults(), proxy.exposed()
-    for api in Api:
-        assert any(faults[api, fault] for fault in FAULTS), f"{api.name}: no fault in {requests}"
     for fault in FAULTS:
         assert any(faults[api, fault] for api in Api), f"{fault}: nowhere in {requests}"
     for (key, version), count in requests.items():
-        is_due = key in set(Api) and count >= block_length(key, version)
-        if is_due and (IS_MERCILESS or may_be_late(key, version)):
+        if key not in set(Api):
+            continue
+        length = block_length(key, version)
+        if count > length - len(set(FAULTS) - COMES_LATER):
+            assert any(faults[key, fault] for fault in FAULTS), f"{key}: no fault in {requests}"
+        if count >= length and (IS_MERCILESS or may_be_late(key, version)):
             assert all(faults[key, fault] for fault in COMES_LATER), f"{key}: nothing came late in {requests}"

@@ -29,7 +29,7 @@ MOVES = (
     "read,readv,pread64,preadv,preadv2,recvfrom,recvmsg,write,writev,pwrite64,pwritev,pwritev2,sendto,sendmsg,"
     f"sendfile,splice,copy_file_range,{','.join(UNMEASURED)}"
 )
-BURSTS = 7
+BURSTS = 40
 # strace pads a thread's id to five digits.
 CALL = re.compile(r"^\d+ +(\d+\.\d+) (\w+)\((?:\d+<([^>]*)>)?.* = (\d+)")
 RESUMED = re.compile(r"^(\d+) +\d+\.\d+ <\.\.\. \w+ resumed>")

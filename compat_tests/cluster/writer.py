@@ -24,7 +24,8 @@ class Writer:
         self.topic = topic
         self.partitions = len(Admin(broker).topics()[topic].partitions)
         self.delivery = Delivery()
-        self._client = producer(broker, enable_idempotence=True)
+        # Brokers that leave in turn are not to be waited for all at a time.
+        self._client = producer(broker, enable_idempotence=True, reconnect_backoff_max_ms=200)
         self._is_left = threading.Event()
         self._thread = threading.Thread(target=self._write)
 
@@ -52,7 +53,7 @@ def numbers_in(broker: Broker, topic: str, count: int, partitions: int) -> Count
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
         found: Counter[int] = Counter()
-        while found.total() < count and (batch := consumer.consume(count, TIMEOUT_S / 4)):
+        while found.total() < count and (batch := consumer.consume(count, TIMEOUT_S)):
             assert not [message for message in batch if message.error()]
             found.update(int(message.value()) for message in batch)
         return found

@@ -46,7 +46,7 @@ def test_they_pass_the_tests_of_their_sources() -> None:
         "not sources and not fuzz",
         *TESTED,
     ]
-    *_, last = run(command, timeout_s=600, directory=COMPILED).strip().splitlines()
+    *_, last = run(command, timeout_s=800, directory=COMPILED).strip().splitlines()
     passed = int(last.split(" passed")[0].split()[-1])
     assert passed > 1_000, last
 

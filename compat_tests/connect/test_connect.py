@@ -55,6 +55,7 @@ def worker(broker: Broker, directory: Path, name: str, *, exactly_once: bool) ->
         "status.storage.replication.factor": 1,
         "offset.flush.interval.ms": 500,
         "scheduled.rebalance.max.delay.ms": 0,
+        "task.shutdown.graceful.timeout.ms": 60_000,
         "exactly.once.source.support": "enabled" if exactly_once else "disabled",
         "consumer.isolation.level": "read_committed",
     }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 SIZE = (160, 60)
+TABLES = 5  # of a topic: partitions, its configs, groups, their members and offsets
 TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 0.05
 
@@ -45,6 +46,11 @@ def complaints(app: App[None]) -> list[str]:
     return [notice.message for notice in app._notifications if notice.severity != "information"]
 
 
+def filled(app: App[None]) -> list[DataTable[str]]:
+    """The tables of its screen that show something."""
+    return [table for table in app.screen.query(DataTable) if table.row_count]
+
+
 async def administer(bootstrap: str, topic: str) -> dict[str, Any]:
     """The list of topics, and every tab of the details of one."""
     app = KaskadeAdmin({"bootstrap.servers": bootstrap}, refresh_interval=0)
@@ -56,8 +62,8 @@ async def administer(bootstrap: str, topic: str) -> dict[str, Any]:
         table.move_cursor(row=table.get_row_index(topic))
         await until(pilot, lambda: topics.current_topic is not None and topics.current_topic.name == topic)
         await pilot.press("d")
-        await until(pilot, lambda: isinstance(app.screen, DescribeTopicScreen))
-        details = {str(one.id): rows(one) for one in app.screen.query(DataTable)}
+        await until(pilot, lambda: isinstance(app.screen, DescribeTopicScreen) and len(filled(app)) == TABLES)
+        details = {str(one.id): rows(one) for one in filled(app)}
         return {"topics": listed, **details, "complaints": complaints(app)}
 
 

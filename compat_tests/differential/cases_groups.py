@@ -256,7 +256,7 @@ def metadata_that_is_none(side: Side, version: int) -> None:
 def who_does_not_join_again(side: Side, version: int) -> None:
     """It is out when the rebalance time-out has passed; a static member keeps its place until its session ends."""
     for group, instance in (("slow", None), ("slow-static", "mine")):
-        timeouts: dict[str, Any] = {"rebalance_timeout": 1_000}
+        timeouts: dict[str, Any] = {"rebalance_timeout": 3_000}
         one = stable(side, f"{group}: one", group, group_instance_id=instance, **timeouts)
         with side.on(group):
             two = join(side, version, f"{group}: two is told its id", group, **timeouts)["member_id"]

@@ -113,7 +113,7 @@ def test_join_second_member_leave_and_crash(
 
 def test_a_static_member_comes_back_unnoticed(broker: Broker, topic: str, start: Callable[..., Kcat]) -> None:
     create_topic(broker, topic, PARTITIONS)
-    slow = "session.timeout.ms=10000"
+    slow = "session.timeout.ms=25000"
     first, second = (start(f"group.instance.id={name}", slow) for name in "ab")
     share((first, 2), (second, 2))
     before = first._said.read_text()

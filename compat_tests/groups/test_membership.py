@@ -28,7 +28,7 @@ ASSIGNORS = {
 }
 CASES = [(client, assignor) for client, assignors in ASSIGNORS.items() for assignor in assignors]
 CLIENTS = list(ASSIGNORS)
-PATIENT_MS = 10_000  # a session that outlasts how long a process takes to end or to start
+PATIENT_MS = 25_000  # a session that outlasts how long a process takes to end or to start
 
 
 def all_seen(count: int, *members: Member) -> None:
@@ -77,7 +77,7 @@ def test_a_member_that_does_not_poll_is_out_until_it_does(
     group = party(client)
     slow, quick = (group.start(max_poll_interval_ms=SESSION_TIMEOUT_MS + 500) for _ in range(2))
     share([slow, quick], [2, 2])
-    slow.tell("idle", seconds=8)
+    slow.tell("idle", seconds=14)
     quick.owns(PARTITIONS)
     assert not slow.told("done"), "it was to be busy for longer"
     fill(broker, topic, PARTITIONS, range(5))

@@ -8,7 +8,7 @@ import pytest
 
 from compat_tests.confluent.clients import create_topic
 from compat_tests.groups.records import fill
-from compat_tests.groups.test_membership import CLIENTS
+from compat_tests.groups.test_membership import CLIENTS, PATIENT_MS
 
 if TYPE_CHECKING:
     from compat_tests.groups.members import Member
@@ -29,7 +29,7 @@ def test_pause_resume_seek_and_notes(broker: Broker, topic: str, party: NewParty
     create_topic(broker, topic, 2)
     fill(broker, topic, 2, range(3))
     group = party(client)
-    member = group.start()
+    member = group.start(session_timeout_ms=PATIENT_MS)
     reads(member, 0, [0, 1, 2])
     reads(member, 1, [0, 1, 2])
     member.ask("pause", partitions=[(topic, 0)])
@@ -44,7 +44,7 @@ def test_pause_resume_seek_and_notes(broker: Broker, topic: str, party: NewParty
     member.wait(lambda: member.told("committed")[-1]["offsets"] == [[topic, 1, 5]], "what was read is not committed")
     member.ask("commit", partitions=[(topic, 0)], offset=2, metadata="Lesezeichen: ½ gelesen")
     member.close()
-    successor = group.start()
+    successor = group.start(session_timeout_ms=PATIENT_MS)
     reads(successor, 0, [2, 3, 4])
     successor.ask("commit", partitions=[(topic, 0)], offset=1, metadata="Lesezeichen: ½ gelesen")
     assert successor.ask("committed", partitions=[(topic, 0)]) == [1, "Lesezeichen: ½ gelesen"]

@@ -66,7 +66,7 @@ def wait_for(broker: Broker, level: int) -> int:
         seen.append(described(broker)[NAME])
         return seen[-1].level == str(level)
 
-    wait_until(is_there, f"{NAME} is not at {level}")
+    wait_until(is_there, f"{NAME} is not at {level}", 60)
     assert seen[-1][:2] == ("0", "2")
     return seen[-1].epoch
 

@@ -37,6 +37,6 @@ def test_administration(broker: Broker, tool: str, arguments: list[str]) -> None
 )
 def test_groups_of_other_kinds(broker: Broker, topic: str, tool: str, arguments: list[str]) -> None:
     create_topic(broker, topic)
-    target = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--timeout-ms", "3000"]
+    target = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--timeout-ms", "30000"]
     told = java_tool(f"org.apache.kafka.tools.consumer.{tool}", *target, *arguments, check=False)
     assert "UnsupportedVersionException" in told

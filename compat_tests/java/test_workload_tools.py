@@ -71,7 +71,9 @@ def test_performance_of_producer_and_consumer(broker: Broker, topic: str) -> Non
     assert (
         tool(broker, "ProducerPerformance", "--topic", topic, *size).splitlines()[-1].startswith("20000 records sent")
     )
-    names, row = tool(broker, "ConsumerPerformance", "--topic", topic, "--num-records", "20000").splitlines()
+    names, row = tool(
+        broker, "ConsumerPerformance", "--topic", topic, "--num-records", "20000", "--timeout", "60000"
+    ).splitlines()
     measured = dict(zip(names.split(", "), row.split(", "), strict=True))
     assert measured["data.consumed.in.nMsg"] == "20000"
     assert measured["data.consumed.in.MB"] == f"{20_000 * 100 / 2**20:.4f}"

@@ -65,7 +65,7 @@ def test_configs_are_altered(broker: Broker, admin: KafkaAdminClient, topic: str
     wait_until(lambda: values(admin, topic) == altered, "the configs are not altered")
     bad = ConfigResource(ConfigResourceType.TOPIC, topic, {"segment.ms": "soon"})
     assert "segment.ms" in admin.alter_configs([bad], incremental=incremental)["topic"][topic]
-    assert values(admin, topic)["segment.ms"] == "100000"
+    wait_until(lambda: values(admin, topic) == altered, "the configs are not as they were")  # by whichever broker
 
 
 def test_a_broker_describes_itself(admin: KafkaAdminClient) -> None:

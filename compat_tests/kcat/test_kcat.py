@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from compat_tests.confluent.clients import wait_until
 from compat_tests.harness.tools import kcat
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def consume(broker: Broker, topic: str, offset: str) -> list[str]:
 
 
 def test_metadata_names_the_brokers(broker: Broker) -> None:
+    wait_until(lambda: f"{len(broker.brokers)} brokers:" in kcat(broker.bootstrap, "-L"), "not all are named")
     text = kcat(broker.bootstrap, "-L")
-    assert f"{len(broker.brokers)} brokers:" in text
     assert all(f"at {one.bootstrap}" in text for one in broker.brokers.values())
     assert text.count("(controller)") == 1
 

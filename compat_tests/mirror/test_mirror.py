@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -19,6 +20,7 @@ from compat_tests.confluent.clients import (
     producer,
     read,
     wait_until,
+    with_consumer,
 )
 from compat_tests.harness.apache_kafka import ApacheKafka
 from compat_tests.harness.requirements import need_kafka_jars
@@ -87,6 +89,7 @@ class Flow:
     def is_mirrored(self, count: int) -> None:
         """Each partition has `count` records, which are the same on both sides."""
         for partition in range(PARTITIONS):
+            wait_until(partial(self._has, partition, count), "not all is mirrored", PATIENCE_S)
             sides = ((self._source, self._topic), (self._target, self._mirror))
             written, copied = (
                 [
@@ -97,6 +100,11 @@ class Flow:
             )
             assert len(written) == count
             assert copied == written
+
+    def _has(self, partition: int, count: int) -> bool:
+        where = TopicPartition(self._mirror, partition)
+        _, end = with_consumer(self._target, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        return int(end) >= count
 
     def wait_for_mirror(self) -> None:
         wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)

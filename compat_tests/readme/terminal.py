@@ -17,7 +17,7 @@ from compat_tests.harness.requirements import need_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 POLL_S = 0.05
 DONE = "typed line ended with"
 
@@ -49,7 +49,7 @@ class Terminal:
 
     def type(self, line: str) -> tuple[int, str]:
         """Its exit code, and what was shown meanwhile, of work in the background too."""
-        begin = self._log_path.stat().st_size
+        begin = self.size()
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{line}\nprintf '\\n%s %s.\\n' '{DONE}' $?\n".encode())
         self._shell.stdin.flush()
@@ -64,6 +64,10 @@ class Terminal:
             assert time.monotonic() < deadline_s, f"no {text!r} in {TIMEOUT_S:.0f} s:\n{shown}"
             time.sleep(POLL_S)
         return shown
+
+    def size(self) -> int:
+        """Of what was shown so far."""
+        return self._log_path.stat().st_size
 
     def shown(self, begin: int = 0) -> str:
         with self._log_path.open("rb") as log:

@@ -55,11 +55,14 @@ def test_the_readme_works(installed: Installed, tmp_path: Path, capsys: pytest.C
 
 def follow(terminal: Terminal, lines: list[str]) -> None:
     for line in lines:
+        begin = terminal.size()
         code, said = terminal.type(line)
         assert code == (TIMED_OUT if line.startswith("timeout ") else 0), f"{line}\n{said}"
         for command, expected in SHOWN.items():
             if line.startswith(command):
                 assert expected in said, f"{line}\n{said}"
+        if line.startswith("kill -9"):  # the next one has ten seconds for what may take longer
+            terminal.wait_for("kafkawire ready", begin)
 
 
 def test_every_line_that_says_what_it_shows_is_in_the_readme() -> None:

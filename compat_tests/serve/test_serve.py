@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from compat_tests.confluent.clients import commit, create_topic, flush, new_consumer, producer, read, wait_until
-from compat_tests.harness.broker import BrokerFailedError, free_port
+from compat_tests.harness.broker import READY_TIMEOUT_S, BrokerFailedError, free_port
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.harness.tools import running
 from compat_tests.harness.wire import WireConnection, fetch_frame
@@ -24,7 +24,7 @@ from kafkawire.config.tests.test_broker_config import COMBINED_FILE
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEAVES_WITHIN_S = 7  # of a shutdown's grace of ten
+LEAVES_WITHIN_S = 9  # of a shutdown's grace of ten
 
 
 def http(broker: Kafkawire, path: str, host: str = "127.0.0.1") -> str:
@@ -137,7 +137,7 @@ def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) ->
     command = [str(KAFKAWIRE), "serve", str(properties), "--set", f"http.listeners=http://127.0.0.1:{other_port}"]
     log = tmp_path / "log"
     with running(log, command) as process:
-        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready")
+        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready", READY_TIMEOUT_S)
     (line,) = [line for line in log.read_text().splitlines() if line.startswith("kafkawire ready")]
     assert str(port) in line
     assert str(other_port) in line
@@ -155,7 +155,7 @@ def test_the_file_apache_kafka_comes_with_starts_a_broker(tmp_path: Path) -> Non
     command = [str(KAFKAWIRE), "serve", str(file), "--set", f"log.dirs={tmp_path / 'data'}", "--set", "http.listeners="]
     log = tmp_path / "log"
     with running(log, command, **environment) as process:
-        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready")
+        wait_until(lambda: "kafkawire ready" in log.read_text(), "the broker is not ready", READY_TIMEOUT_S)
         with socket.create_connection(("127.0.0.1", port), timeout=10):
             pass
         with pytest.raises(ConnectionRefusedError):

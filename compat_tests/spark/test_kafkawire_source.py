@@ -254,7 +254,7 @@ def test_an_idle_query_plans_nothing(ours: Connector, broker: Broker, topic: str
     with running(output.writer(frame).trigger(processingTime="50 milliseconds")) as query:
         output.wait_for(5, query)
         time.sleep(2.0)
-        assert {progress["batchId"] for progress in query.recentProgress} == {0}
+        assert {progress["batchId"] for progress in query.recentProgress if progress["numInputRows"]} == {0}
     assert len([path for path in (output.checkpoint / "offsets").iterdir() if path.name.isdecimal()]) == 1
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compat_tests.harness.broker import free_port
 from compat_tests.harness.kafkawire_broker import Kafkawire
 from compat_tests.spark.queries import STOCK
+from compat_tests.transactions.readers import wait_for_markers
 
 if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
@@ -32,7 +33,7 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
     blocks = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
     last = max(number for number, block in enumerate(blocks) if SOURCE.search(block))
     assert last >= 6
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"wait_for_copies": lambda: wait_for_markers(broker, f"{topic}-copies")}
     for block in blocks if connector.name == STOCK else blocks[: last + 1]:
         code = SOURCE.sub(rf'\1"{connector.name}")', dedent(block))
         code = code.replace("localhost:9092", broker.bootstrap).replace("/tmp/", f"{tmp_path}/")
@@ -40,4 +41,6 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
         code = re.sub(
             r'"(events|clicks|counts|copies|restored)"', rf'"{topic}-\1"', code
         )  # each run has topics of its own
+        # What the sink committed is read at once: sooner than a reader sees that its transactions are over.
+        code = re.sub(r"^(?=assert copies)", "wait_for_copies()\n", code, flags=re.MULTILINE)
         exec(compile(code, str(DOCUMENT), "exec"), names)

@@ -161,7 +161,7 @@ def test_a_job_is_written_as_a_whole_or_not_at_all(spark: SparkSession, strict: 
         write(frame.selectExpr("left(value, 90000) value"), **to(strict, topic))
     assert read(spark, strict, topic).count() == 0
     with pytest.raises(Exception, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):
-        write(frame, **to(strict, "nowhere", **{"kafka.delivery.timeout.ms": "1000"}))
+        write(frame, **to(strict, "nowhere", **{"kafka.delivery.timeout.ms": "5000"}))
 
 
 # --- streams
@@ -279,7 +279,7 @@ def test_abort_after_unknown_commit_undoes_nothing(copy: Copy, trouble: Trouble)
     """Trap: the transaction is committed, nobody hears of it, and Spark aborts and fails."""
     trouble.is_cut = True
     with pytest.raises(Exception, match="given up after"):
-        copy.run("faulty", **at(trouble), **{"kafka.delivery.timeout.ms": "1000"})
+        copy.run("faulty", **at(trouble), **{"kafka.delivery.timeout.ms": "5000"})
     assert trouble.outcome == "GaveUp"
     done = copy.numbers()
     assert done

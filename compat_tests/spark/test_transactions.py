@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import suppress
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from compat_tests.confluent.clients import TIMEOUT_S, Admin, create_topic, flush, producer, wait_until
-from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, run_to_end, running
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, run_to_end, running, size_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from compat_tests.spark.queries import Connector
 
 # A task fails that gets nothing for so long, and with it the query; Spark itself would wait for two minutes.
-COMMITTED = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "10000"}
+COMMITTED = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeoutMs": "40000"}
 # For many small parts: a consumer that asks what there is first waits for the answer to its last fetch.
 QUICK = {"kafka.fetch.max.wait.ms": "20"}
-BATCH_WITHIN_MS = 9000  # so that none had to wait in vain
+BATCH_WITHIN_MS = 39_000  # so that none had to wait in vain
 
 # What `write_every_kind` writes: the numbers of what stays, by offset. Between them are aborted records and markers.
 KEPT = {0: 0, 1: 1, 5: 2, 11: 3, 12: 4}
@@ -354,14 +353,6 @@ def compact(broker: Broker, client: Transactional, topic: str) -> None:
         client.send_keys(["last"], 0, LAST_SIZE_BYTES)
         client.commit()
     wait_until(lambda: size_on_disk(broker, topic) < COMPACTED_SIZE_BYTES, "it is not compacted", DONE_WITHIN_S)
-
-
-def size_on_disk(broker: Broker, topic: str) -> int:
-    size_bytes = 0
-    for path in (broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"):
-        with suppress(FileNotFoundError):  # replaced just now
-            size_bytes += path.stat().st_size
-    return size_bytes
 
 
 def test_a_compacted_topic_has_the_newest_that_was_committed(

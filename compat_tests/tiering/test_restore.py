@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
+from compat_tests.confluent import clients
 from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
 from compat_tests.tiering.test_tiers import CONFIGS, RECORDS, TOPIC, WITHIN_S, produce, read, values
 from compat_tests.tiering.tiers import QUICK, Tier, tier
@@ -34,7 +35,7 @@ COMMITTED = 12_345
 
 def commit(broker: Kafkawire, offset: int) -> None:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP})
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
+    clients.commit(consumer, TopicPartition(TOPIC, 0, offset))
     consumer.close()
 
 

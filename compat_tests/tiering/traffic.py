@@ -7,6 +7,7 @@ with that: each offset that counts once, in order, with every byte, and nothing 
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -112,7 +113,7 @@ class Seen:
         self.has_begun = threading.Event()
         self._history = history
         self._found: list[list[tuple[int, Record]]] = [[] for _ in range(PARTITIONS)]
-        self._deadline = time.monotonic() + WITHIN_S
+        self._deadline = math.inf  # from when on there is nothing to wait for
 
     def add(self, partition: int, offset: int, found: Record) -> None:
         self._found[partition].append((offset, found))
@@ -124,6 +125,8 @@ class Seen:
     def is_done(self) -> bool:
         """Everything was written, and it has come to the end."""
         assert not self._history.is_given_up
+        if self._history.is_complete.is_set():
+            self._deadline = min(self._deadline, time.monotonic() + WITHIN_S)
         assert time.monotonic() < self._deadline, f"it has come to {[each[-1:] for each in self._found]}"
         return self._history.is_complete.is_set() and all(
             self._found[each] and self._found[each][-1][0] >= self._history.last(each) for each in range(PARTITIONS)

@@ -124,7 +124,7 @@ def test_a_second_producer_fences_the_first(broker: Broker, topic: str, new_prod
 @EACH_CLIENT
 def test_a_transaction_that_takes_too_long(broker: Broker, topic: str, new_producer: NewProducer, client: str) -> None:
     create_topic(broker, topic)
-    its = new_producer(client, topic, timeout_ms=1_000)
+    its = new_producer(client, topic, timeout_ms=5_000)
     its.ask("initialise")
     its.ask("begin")
     its.ask("send", topic=topic, partition=0, value="too slow")

@@ -15,7 +15,7 @@ from compat_tests.harness.target import target_broker
 from compat_tests.harness.tools import java_tool
 from compat_tests.harness.wire import WireConnection
 from compat_tests.java.commands import TOOLS, tool
-from compat_tests.transactions.readers import committed, read, read_decided
+from compat_tests.transactions.readers import committed, epoch_of, read, read_decided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,7 @@ def test_an_open_transaction_is_listed_and_described(broker: Broker, topic: str)
     assert its_state["ProducerId"] == listed["ProducerId"]
     assert its_state["CurrentTransactionStartOffset"] == "0"
     its.commit_transaction(TIMEOUT_S)
+    epoch_of(broker, topic)  # once it is over
     [described] = transactions(broker, "describe", "--transactional-id", topic)
     assert (described["TransactionState"], described["TopicPartitions"]) == ("CompleteCommit", "")
     [its_state] = transactions(broker, "describe-producers", "--topic", topic, "--partition", "0")
@@ -129,7 +130,7 @@ def test_the_tool_that_measures_producers(broker: Broker, topic: str) -> None:
     load = ["--topic", topic, "--num-records", str(RECORDS), "--record-size", "100", "--throughput", "-1"]
     told = tool(broker, "ProducerPerformance", *load, "--transactional-id", topic, "--transaction-duration-ms", "20")
     assert f"{RECORDS} records sent" in told
-    assert len(read(broker, topic)) == RECORDS
+    assert len(read_decided(broker, topic)) == RECORDS
 
 
 def test_the_console_consumer_reads_what_is_committed(broker: Broker, topic: str) -> None:
@@ -159,6 +160,7 @@ def test_the_topics_of_the_coordinators_are_kafkas_own_format(broker: Broker, to
     consumer.close()
     its.commit_transaction(TIMEOUT_S)
     assert committed(broker, group, topic) == 7
+    epoch_of(broker, topic)  # once it is over
     dumped = dumped_log(broker, "__transaction_state", "--transaction-log-decoder")
     steps = [line for line in dumped.splitlines() if f'"transactionalId":"{topic}"' in line]
     states = [line.partition('"transactionStatus":')[2].partition(",")[0] for line in steps]
@@ -170,7 +172,7 @@ def test_the_topics_of_the_coordinators_are_kafkas_own_format(broker: Broker, to
     shown = java_tool(
         f"{TOOLS}.consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap, "--topic", "__transaction_state", "--from-beginning"),
-        *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter", "--timeout-ms", "5000"),
+        *("--formatter", f"{TOOLS}.consumer.TransactionLogMessageFormatter", "--timeout-ms", "15000"),
     )
     assert topic in shown
 
