@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,10 +63,18 @@ def empty(broker: Any) -> None:
     broker.prepare()
 
 
+def size_bytes(data_dir: Path, topic: str) -> int:
+    found = 0
+    for one in data_dir.glob(f"{topic}-*/*.log"):
+        with suppress(FileNotFoundError):  # replaced just now
+            found += one.stat().st_size
+    return found
+
+
 def begins(data_dir: Path, topic: str) -> float:
     """When something of the topic is there."""
     deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
-    while sum(one.stat().st_size for one in data_dir.glob(f"{topic}-*/*.log")) < BEGUN_BYTES:
+    while size_bytes(data_dir, topic) < BEGUN_BYTES:
         assert time.perf_counter() < deadline_s, f"nothing of {topic} is in {data_dir}"
         time.sleep(LOOK_EVERY_S)
     return time.perf_counter()

@@ -54,7 +54,7 @@ def keyed_batches(record_size_bytes: int, count: int, time_ms: int) -> list[byte
 
 def fill(contender: Contender, record_size_bytes: int, total_bytes: int, options: Options) -> tuple[str, float, int]:
     """The topic, the moment from which on it may be compacted, and about what will be left of it."""
-    lag_s = 3.0 if options.toy else LAG_S
+    lag_s = 12.0 if options.toy else LAG_S
     ready_s = time.time() + lag_s
     unique = 4 if options.toy else UNIQUE_BATCHES
     batches = keyed_batches(record_size_bytes, unique, round((ready_s - lag_s) * 1000))
@@ -116,7 +116,7 @@ def under_load(total_bytes: int, connections: int, options: Options, contender: 
 
     topic, ready_s, unique_bytes = fill(contender, KIB, total_bytes, options)
     dirty_bytes = size_on_disk(contender, topic)
-    before: array[float] = array("d")
+    before = produce(GLANCE_S)
     while (left_s := ready_s - time.monotonic()) > 0:
         before += produce(min(LOAD_S, left_s))
     meanwhile = produce(GLANCE_S)

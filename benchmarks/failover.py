@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KILLS = 35  # each time; of Apache Kafka, whose figure is the length of its session, fewer
 KILLS_OF_KAFKA = 12
-ATTEMPT_TIMEOUT_S = 0.2  # of one that looks for a leader
+ATTEMPT_TIMEOUT_S = 2.0  # of one that looks for a leader
 LOOK_EVERY_S = 0.01
 
 

@@ -69,6 +69,7 @@ def idle(seconds: float, contender: Contender) -> None:
 
 def figures(notes: list[tuple[float, float]], window: Window) -> report.Figures:
     lags = sorted(1000 * lag_s for at_s, lag_s in notes if window[0] <= at_s <= window[1])
+    lags = lags or [1000 * (window[1] - window[0])]  # it did not wake once
     return {
         "p50 ms": lags[len(lags) // 2],
         "p99 ms": lags[int(len(lags) * 0.99)],

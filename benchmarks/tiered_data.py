@@ -85,9 +85,15 @@ def fill(contender: Contender, sizes: Sizes, **config: str) -> Filled:
     topic = bench.new_topic(contender, sizes.partitions, **told)
     batches = sizes.sealed_to // RECORDS_A_BATCH + 1
     first_ms = int(1000 * time.time())
-    loads = [produce_requests(topic, [partition], BATCH, batches) for partition in range(sizes.partitions)]
-    run_load(contender.broker.port, loads, FILL_IN_FLIGHT)
-    return Filled(topic, sizes, first_ms, int(1000 * time.time()))
+
+    def send(count: int) -> None:
+        loads = [produce_requests(topic, [partition], BATCH, count) for partition in range(sizes.partitions)]
+        run_load(contender.broker.port, loads, FILL_IN_FLIGHT)
+
+    send(batches - 1)
+    last_ms = int(1000 * time.time())
+    send(1)  # so that something is newer
+    return Filled(topic, sizes, first_ms, last_ms)
 
 
 def enter_tier(contender: Contender, data: Filled) -> None:

@@ -92,6 +92,7 @@ def beside_uploads(
     begun_s, latencies_s = time.perf_counter(), list[float]()
     with copying_at_most(contender, quota_bytes_per_s):
         enter_tier(contender, data)
+        latencies_s += produce(port, topic, GLANCE_S)
         while not is_copied(contender, data):
             latencies_s += produce(port, topic, GLANCE_S)
         seconds = time.perf_counter() - begun_s

@@ -167,7 +167,7 @@ TEST = [
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
     beside("the README", 600, "compat_tests/readme"),
     beside("planted bugs that are caught soon", 720, "compat_tests/exam", "-k", "is_caught"),
-    beside("clients", 960, *NEWEST, "compat_tests/serve", *CLIENTS),
+    beside("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
     beside("spark: who is killed, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
     beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
     beside("what users install", 600, "compat_tests/install"),
@@ -183,9 +183,9 @@ TEST = [
     beside("clients in other languages", 600, *NEWEST, *OTHER_LANGUAGES),
     beside("compiled modules", 900, "compat_tests/compiled"),
     beside("a ZooKeeper ensemble", 480, "compat_tests/zookeeper"),
-    beside("a cluster of three", 480, "compat_tests/cluster"),
+    beside("a cluster of three", 720, "compat_tests/cluster"),
     beside("differential", 360, "compat_tests/differential"),
-    pytest_stage("benchmarks at toy size", 480, "benchmarks"),
+    pytest_stage("benchmarks at toy size", 720, "benchmarks"),
 ]
 LONG: list[Stage] = [
     Stage("crash images, six workloads at every operation", crash_images("0:6"), 3600),

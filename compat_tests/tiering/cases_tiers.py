@@ -26,7 +26,7 @@ FIRST, MORE = range(10), range(10, 16)  # batches: three segments and one batch,
 ALL = range(16)
 END = 32
 SEGMENTS = [0, 6, 12, 18, 24]
-SOME_ROUNDS_S = 2.0
+SOME_ROUNDS_S = 3.0
 NOW_MS = int(time.time()) * 1000 - 3_600_000  # the same for both brokers, and young enough for every retention
 
 

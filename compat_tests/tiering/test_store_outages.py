@@ -97,7 +97,7 @@ def test_a_store_that_is_away_is_not_noticed_by_producers(tmp_path: Path) -> Non
                 time.sleep(AWAY_S)
                 proxy.go_away()
                 prober.phase = "away"
-                time.sleep(1)  # what was under way is done by then, or never
+                time.sleep(3)  # what was under way is done by then, or never
                 copied = examined(server.endpoint, bucket).segments
                 time.sleep(AWAY_S)
                 assert examined(server.endpoint, bucket).segments == copied

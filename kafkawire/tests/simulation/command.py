@@ -151,4 +151,4 @@ def main(simulation: Simulation) -> int:
     line = f"seeds from {asked.seeds}: {simulation.summary(total)}, {total.failed} failed"
     print(f"{line}, {time.monotonic() - started_s:.0f} s")
     note_for_ledger(line)
-    return int(total.failed > 0)
+    return int(total.failed > 0 or not total.seeds)

@@ -52,7 +52,7 @@ class Lake:
         """Without a pool, whose connections would be closed by who collects garbage."""
         return {
             "type": "sql",
-            "uri": f"sqlite:///{self.directory}/catalog.db",
+            "uri": f"sqlite:///{self.directory}/catalog.db?timeout=60",
             "warehouse": f"file://{self.directory}",
             "init_catalog_tables": "true",
             "pool_class": "NullPool",
