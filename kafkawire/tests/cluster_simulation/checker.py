@@ -7,7 +7,7 @@ may be lost, if another broker came to lead; until somebody has read it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,9 +25,15 @@ def broker_of(life: int) -> int:
     return life % (len(BROKERS) + 1)
 
 
-def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]], sights: Sights) -> list[Anomaly]:
-    """All anomalies. `final` is as for one broker."""
-    facts = sort(replace(history, sends=[one if one.acks == ALL else _unknown(one) for one in history.sends]))
+def check(
+    history: History,
+    final: Mapping[Place, Mapping[int, StoredRecord]],
+    sights: Sights,
+    brokers: Sequence[History] = (),
+) -> list[Anomaly]:
+    """All anomalies. `final` is as for one broker; `brokers`: what concerned each of them alone."""
+    acked = [one if one.acks == ALL else _unknown(one) for one in history.sends]
+    facts = sort(replace(history, sends=acked), brokers)
     found = [Anomaly("trouble", text) for text in history.troubles]
     found += check_records(facts, final)
     found += _lost_with_one_ack(history, final, sights)

@@ -73,7 +73,8 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     final = await run.everything()
     history, machines = run.history, run.machines
     history.troubles += machines.troubles()
-    anomalies = check(history, final, run.observer.sights) + check_groups(run.groups)
+    brokers = [one.lives.shared.history for one in machines]
+    anomalies = check(history, final, run.observer.sights, brokers) + check_groups(run.groups)
     anomalies += check_transactions(run.transactions.history)
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:

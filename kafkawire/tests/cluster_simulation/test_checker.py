@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from kafkawire.tests.cluster_simulation.checker import check
 from kafkawire.tests.cluster_simulation.machines import BROKERS
 from kafkawire.tests.cluster_simulation.observer import Sights
-from kafkawire.tests.simulation.history import History, Lookup, Read, Send, Value
+from kafkawire.tests.simulation.checker import CORRUPT
+from kafkawire.tests.simulation.history import History, Lookup, Read, ReadFailure, Restart, Send, Value
 from kafkawire.tests.simulation.reader import LATEST
 from kafkawire.tests.simulation.test_checker import HERE, Final, batch, final, history, read, send
 
@@ -52,6 +55,21 @@ def test_what_is_acknowledged_read_and_there_is_sound() -> None:
     asked_latest(of, 2, epoch=0)
     sent(of, C, offset=2, acks=1)
     assert kinds(of, final(batch(0, A, B, C)), led(1)) == set()
+
+
+@pytest.mark.parametrize(("has_restarted", "expected"), [(False, set()), (True, {"damaged log"})])
+def test_what_the_disk_of_one_cannot_read_is_damage_there_until_it_starts_again(
+    *, has_restarted: bool, expected: set[str]
+) -> None:
+    of, brokers = history(), [History(), History()]
+    clock = itertools.count(1)
+    for each in (of, *brokers):
+        each.now_ms = lambda: next(clock)
+    brokers[1].read_failures.append(ReadFailure(brokers[1].tick(), "orders-0", is_at_start=False))
+    restarted = brokers[has_restarted]  # the same, or the other one
+    restarted.restarts.append(Restart(restarted.tick(), {}))
+    read(of, 0, error=CORRUPT)
+    assert {one.kind for one in check(of, final(), SOUND, brokers)} == expected
 
 
 def test_what_all_in_sync_acknowledged_must_stay_whoever_leads() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -43,9 +43,10 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class Facts:
-    """A history, sorted by partition."""
+    """A history, sorted by partition. `brokers`: what concerned each of several alone, in logical times of its own."""
 
     history: History
+    brokers: Sequence[History] = ()
     acked: dict[Place, list[Send]] = field(default_factory=lambda: defaultdict(list))
     reads: dict[Place, list[Read]] = field(default_factory=lambda: defaultdict(list))
     senders: dict[Value, Send] = field(default_factory=dict)
@@ -74,11 +75,21 @@ class Facts:
         if self.history.topics[read.place.topic_id].is_tiered and self._has_met_wrong_bytes(read):
             return True
         directory = f"{self.history.topics[read.place.topic_id].name}-{read.place.partition}"
-        for failure in self.history.read_failures:
-            starts = sum(failure.at < one.at <= read.invoked for one in self.history.restarts)
-            if failure.directory == directory and failure.at <= read.completed and starts <= failure.is_at_start:
+        return any(self._could_not_read(one, directory, read) for one in self.brokers or [self.history])
+
+    def _could_not_read(self, broker: History, directory: str, read: Read) -> bool:
+        invoked, completed = (self._at(broker, time) for time in (read.invoked, read.completed))
+        for failure in broker.read_failures:
+            starts = sum(failure.at < one.at <= invoked for one in broker.restarts)
+            if failure.directory == directory and failure.at <= completed and starts <= failure.is_at_start:
                 return True
         return False
+
+    def _at(self, broker: History, time: int) -> int:
+        """Of a logical time the one of that broker."""
+        if broker is self.history:
+            return time
+        return bisect_right(broker.times_ms, self.history.times_ms[time - 1])
 
     def _has_met_wrong_bytes(self, read: Read) -> bool:
         times_ms = self.history.times_ms
@@ -123,9 +134,9 @@ def check_records(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]
     return found
 
 
-def sort(history: History) -> Facts:
+def sort(history: History, brokers: Sequence[History] = ()) -> Facts:
     """By partition."""
-    facts = Facts(history)
+    facts = Facts(history, brokers)
     for send in history.sends:
         for value in send.values:
             facts.senders[value] = send
