@@ -155,6 +155,8 @@ class Machines:
         for machine in self:
             machine.world.speed.slow_s = 0.0
             machine.world.disk.faults.clear()
+            if machine.world.session is not None:
+                machine.world.session.lagging = False  # also who writes nothing: no server lags for ever
         self.ensemble.faults = StoreFaults()
         self.ensemble.settle()
 
