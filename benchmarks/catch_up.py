@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from benchmarks.replication import (
     warm,
 )
 from compat_tests.confluent.clients import wait_until
+from compat_tests.harness.log_files import size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,18 +63,10 @@ def empty(broker: Any) -> None:
     broker.prepare()
 
 
-def size_bytes(data_dir: Path, topic: str) -> int:
-    found = 0
-    for one in data_dir.glob(f"{topic}-*/*.log"):
-        with suppress(FileNotFoundError):  # replaced just now
-            found += one.stat().st_size
-    return found
-
-
 def begins(data_dir: Path, topic: str) -> float:
     """When something of the topic is there."""
     deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
-    while size_bytes(data_dir, topic) < BEGUN_BYTES:
+    while size_bytes(data_dir.glob(f"{topic}-*/*.log")) < BEGUN_BYTES:
         assert time.perf_counter() < deadline_s, f"nothing of {topic} is in {data_dir}"
         time.sleep(LOOK_EVERY_S)
     return time.perf_counter()

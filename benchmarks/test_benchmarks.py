@@ -42,7 +42,7 @@ from benchmarks import (
     truncation,
     wire_load,
 )
-from compat_tests.conftest import LATE_WORKER
+from compat_tests.harness.late_workers import TRIED_AGAIN
 from compat_tests.harness.requirements import (
     need_command,
     need_java,
@@ -68,19 +68,19 @@ def test_transactions() -> None:
     transactions.main(["--toy"])
 
 
-@pytest.mark.flaky(reruns=2, only_rerun=[LATE_WORKER])
+@TRIED_AGAIN
 def test_spark() -> None:
     need_spark_jars()
     spark.main(["--toy"])
 
 
-@pytest.mark.flaky(reruns=2, only_rerun=[LATE_WORKER])
+@TRIED_AGAIN
 def test_spark_segments() -> None:
     need_spark_jars()
     spark_segments.main(["--toy"])
 
 
-@pytest.mark.flaky(reruns=2, only_rerun=[LATE_WORKER])
+@TRIED_AGAIN
 def test_export() -> None:
     need_spark_jars()
     export.main(["--toy"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compat_tests.harness.late_workers import TRIED_AGAIN
 from compat_tests.harness.target import TARGET, target_broker
 
 if TYPE_CHECKING:
@@ -17,24 +18,19 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 WITH_SPARK = {HERE / folder for folder in ("spark", "install", "jobs")}
-LATE_WORKER = "Python worker failed to connect back"
 
 _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Three brokers are not asked for what only one that stands alone is to do.
-
-    Spark gives a Python worker ten seconds to start, which is fixed (PythonWorkerFactory). Beside brokers that start
-    and stop on the same few cores it may take longer: then a test is tried again, as whoever runs such a query does.
-    """
+    """Three brokers are not asked for what only one that stands alone is to do; Spark may be late."""
     for item in items if TARGET == "cluster" else ():
         mark = item.get_closest_marker("one_broker")
         if mark is not None:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
     for item in items:
         if item.path.parent in WITH_SPARK:
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=[LATE_WORKER]))
+            item.add_marker(TRIED_AGAIN)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from compat_tests.chaos.blows import Blows
 if TYPE_CHECKING:
     from compat_tests.chaos.blows import Blow
     from compat_tests.chaos.loop_image import LoopImage
+    from compat_tests.harness.broker import Broker
 
 IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
@@ -17,6 +18,17 @@ LEAVES_WITHIN_S: Final = 30.0
 TELLS_WITHIN_S: Final = 5.0  # of what happened to its log dir while the disk was full
 LIVES_ON: Final = "a broker lives on without its last log dir"
 OFFLINE: Final = "is offline: [Errno 28]"  # what a broker tells of its log dir then
+
+
+def leaves_a_full_disk(broker: Broker, told_before: str = "") -> bool:
+    """Where it could not do without what it had no space for, it has no log dir any more: then it has left, or fails
+    the test. `told_before`: its log, before the disk was full."""
+    if broker.leaves_within(TELLS_WITHIN_S):
+        return True
+    if OFFLINE not in broker.log_path.read_text()[len(told_before) :]:
+        return False
+    assert broker.leaves_within(LEAVES_WITHIN_S), LIVES_ON
+    return True
 
 
 class DiskBlows(Blows):
@@ -59,16 +71,13 @@ class DiskBlows(Blows):
         self._fill((IMAGE_SIZE_MIB << 20) // NEARLY_FULL)
 
     def _fill(self, left_bytes: int) -> None:
-        """Where it could not do without what it had no space for, it has no log dir any more, and leaves."""
         number = self._random.randrange(len(self._brokers))
         broker = self._brokers[number]
         told_before = broker.log_path.read_text()
         self.disks[number].fill(left_bytes)
         self._while_it_lasts()
         self.disks[number].empty()
-        has_left = broker.leaves_within(TELLS_WITHIN_S)
-        if not has_left and OFFLINE in broker.log_path.read_text()[len(told_before) :]:
-            assert broker.leaves_within(LEAVES_WITHIN_S), LIVES_ON
+        leaves_a_full_disk(broker, told_before)
         self.heal()
 
     def _renew(self, number: int) -> None:

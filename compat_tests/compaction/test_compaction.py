@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from compat_tests.confluent.clients import (
     producer,
     wait_until,
 )
+from compat_tests.harness.log_files import size_on_disk
 from compat_tests.harness.target import target_broker
 from compat_tests.harness.tools import java_tool
 
@@ -80,14 +80,6 @@ def fill(broker: Broker, topic: str, codec: str) -> Newest:
         flush(client)
     assert not delivery.errors
     return {one.key(): (one.offset(), one.value()) for one in sorted(delivery.messages, key=lambda one: one.offset())}
-
-
-def size_on_disk(broker: Broker, topic: str) -> int:
-    size_bytes = 0
-    for path in segments(broker, topic):
-        with suppress(FileNotFoundError):  # replaced just now
-            size_bytes += path.stat().st_size
-    return size_bytes
 
 
 def until_compacted(broker: Broker, topic: str) -> None:

@@ -39,7 +39,7 @@ def give_zookeeper(tree: Path) -> None:
 def cluster(terminal: Terminal) -> Iterator[None]:
     """From `make cluster` to Ctrl-C, behind which nothing of it runs any more. What a shell has in its background
     ignores that, and is of no group of its own: both are undone."""
-    begin = len(terminal.shown().encode())
+    begin = terminal.size()
     terminal.type("env --default-signal=INT setsid make cluster & made=$!")
     terminal.wait_for(READY, begin)
     yield
@@ -81,7 +81,7 @@ def check(terminal: Terminal, what: str, expected: str, brokers: Sequence[str] =
 
 def kill_and_start_again(terminal: Terminal) -> None:
     """With the command line that is told for it. The two others have all that it led."""
-    begin = len(terminal.shown().encode())
+    begin = terminal.size()
     terminal.type("kill -9 $(pgrep -f '[b]roker.id=2')")
     again = AGAIN.search(terminal.wait_for("to start it again: ", begin))
     assert again is not None

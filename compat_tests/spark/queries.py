@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,15 +85,6 @@ def fill(broker: Broker, topic: str, first: int, count: int, partition: int = 0)
 
 def numbers(frame: DataFrame) -> list[int]:
     return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
-
-
-def size_on_disk(broker: Broker, topic: str) -> int:
-    """Of partition 0, in bytes."""
-    size_bytes = 0
-    for path in (broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"):
-        with suppress(FileNotFoundError):  # replaced just now
-            size_bytes += path.stat().st_size
-    return size_bytes
 
 
 class Output:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.confluent.clients import Admin, create_topic, flush, grow_topic, producer, wait_until
-from compat_tests.spark.queries import (
-    DONE_WITHIN_S,
-    Output,
-    await_end,
-    fill,
-    numbers,
-    run_to_end,
-    running,
-    size_on_disk,
-)
+from compat_tests.harness.log_files import size_on_disk
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, fill, numbers, run_to_end, running
 
 if TYPE_CHECKING:
     from pathlib import Path

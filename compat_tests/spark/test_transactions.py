@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from compat_tests.confluent.clients import TIMEOUT_S, Admin, create_topic, flush, producer, wait_until
-from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, run_to_end, running, size_on_disk
+from compat_tests.harness.log_files import size_on_disk
+from compat_tests.spark.queries import DONE_WITHIN_S, Output, await_end, numbers, run_to_end, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

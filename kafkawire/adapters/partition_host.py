@@ -189,10 +189,12 @@ class EngineHost:
         return state.leader_epoch > 0 and not self._succession.has_left(_identity(hosted), state, image)
 
     async def _open_all(self, opened: Sequence[Opened]) -> None:
+        here = []
         for one in opened:
             if _identity(one.hosted) in self._away:
                 self._note_offline(one.hosted, "its log is on a log dir that is offline")
-        here = [one for one in opened if _identity(one.hosted) not in self._away]
+            else:
+                here.append(one)
         outcomes = await self.store.open_partitions(self._roles(here)) if here else ()
         for one, outcome in zip(here, outcomes, strict=True):
             if isinstance(outcome, EngineError):

@@ -1,0 +1,26 @@
+"""How much of a log there is on disk, while a broker may replace its files."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from compat_tests.harness.broker import Broker
+
+
+def size_on_disk(broker: Broker, topic: str) -> int:
+    """Of the segments of partition 0, in bytes, where it is led."""
+    return size_bytes((broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"))
+
+
+def size_bytes(files: Iterable[Path]) -> int:
+    """Of those that are still there."""
+    found = 0
+    for one in files:
+        with suppress(FileNotFoundError):  # replaced just now
+            found += one.stat().st_size
+    return found
