@@ -1,12 +1,14 @@
 """Producers: idempotent ones that retry as librdkafka does, and plain ones with any acks.
 
 A writer keeps a window of batches in flight over one connection, pipelined, some of them in one request. What fails
-for now, or was on its way when the connection went, is sent again in the same order with the same sequences. Only an
-answer that nothing was stored makes a batch FAILED; what is given up otherwise is UNKNOWN.
+for now, or was on its way when the connection went, is sent again in the same order with the same sequences. What is
+new of an idempotent one stays near to that. Only an answer that nothing was stored makes a batch FAILED; what is given
+up otherwise is UNKNOWN.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import trio
@@ -32,6 +34,7 @@ FIRST_VERSION_WITH_IDS = 13
 VERSIONS = (3, 7, 9, 12, 13, 13)
 ATTEMPTS_MAX = 40
 NO_SEQUENCE = -1
+KNOWN_AGAIN = 5  # newest batches of a producer by which a broker tells a retry (NUM_BATCHES_TO_RETAIN of Apache Kafka)
 
 # Nothing of the batch was stored, and nothing will be.
 _REFUSED = frozenset(
@@ -62,13 +65,14 @@ _RETRIED = frozenset(
 class Batch:
     """A batch until its outcome is known."""
 
-    __slots__ = ("payload", "send", "sequence", "target")
+    __slots__ = ("number", "payload", "send", "sequence", "target")
 
-    def __init__(self, target: Target, send: Send, payload: bytes, sequence: int) -> None:
+    def __init__(self, target: Target, send: Send, payload: bytes, sequence: int, number: int) -> None:
         self.target = target
         self.send = send
         self.payload = payload
         self.sequence = sequence
+        self.number = number  # of its partition
 
 
 @dataclass
@@ -81,6 +85,7 @@ class Writer:
     _pending: list[Batch] = field(default_factory=list)
     _producer: tuple[int, int] | None = None
     _next_sequences: dict[Target, int] = field(default_factory=dict)
+    _counts: Counter[Target] = field(default_factory=Counter)  # of batches made
 
     def __post_init__(self) -> None:
         self.name = f"writer-{self.plan.number}"
@@ -103,7 +108,10 @@ class Writer:
         while not self.shared.is_over or self._pending:
             await trio.sleep(self._rng.expovariate(1 / self.plan.pause_s))
             while not self.shared.is_over and len(self._pending) < self._rng.randint(1, self.plan.window):
-                self._pending.append(self._new_batch())
+                target = self._rng.choice(self.plan.targets)
+                if self._is_far_ahead(target):
+                    break
+                self._pending.append(self._new_batch(target))
             if not self._pending:
                 return
             await self._send_all(connection)
@@ -119,9 +127,13 @@ class Writer:
 
     # Making batches
 
-    def _new_batch(self) -> Batch:
+    def _is_far_ahead(self, target: Target) -> bool:
+        """Whether a leader that stored one more batch might not know again the first one that is to be retried."""
+        first = next((batch for batch in self._pending if batch.target == target), None)
+        return self.plan.is_idempotent and first is not None and self._counts[target] - first.number >= KNOWN_AGAIN
+
+    def _new_batch(self, target: Target) -> Batch:
         rng = self._rng
-        target = rng.choice(self.plan.targets)
         count = rng.choice((1, 1, 1, 2, 3, 5, 8))
         values = tuple((self.plan.number, self._sequence + index) for index in range(count))
         self._sequence += count
@@ -140,7 +152,9 @@ class Writer:
             invoked=self.shared.history.tick(),
         )
         self.shared.history.sends.append(send)
-        return Batch(target, send, self._payload(self.shared.plans[target.topic], send, sequence), sequence)
+        number = self._counts[target]
+        self._counts[target] += 1
+        return Batch(target, send, self._payload(self.shared.plans[target.topic], send, sequence), sequence, number)
 
     def _payload(self, topic: TopicPlan, send: Send, sequence: int) -> bytes:
         rng = self._rng
