@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from compat_tests.chaos.history import Found, History, Place
 from compat_tests.chaos.writers import ConfluentWriter, JavaWriter, unpadded
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic, new_consumer
+from compat_tests.confluent.clients import TIMEOUT_S, create_topic, new_consumer, watermarks
 from compat_tests.harness.requirements import need_kafka_jars
 from engine.tests.ledger import note_for_ledger
 
@@ -122,7 +122,7 @@ def read_all(broker: Broker, topic: str = TOPIC) -> list[Found]:
 
 
 def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[Found]:
-    first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TIMEOUT_S)
+    first, end = watermarks(consumer, TopicPartition(topic, partition))
     assert first == 0
     found: list[Found] = []
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])

@@ -10,13 +10,13 @@ from confluent_kafka import TopicPartition
 from compat_tests.chaos.disk_blows import LEAVES_WITHIN_S, leaves_a_full_disk
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.confluent.clients import (
-    TIMEOUT_S,
     Delivery,
     create_topic,
     flush,
     producer,
     read,
     wait_until,
+    watermarks,
     with_consumer,
 )
 from compat_tests.harness.kafkawire_broker import Kafkawire
@@ -74,7 +74,7 @@ class Writer:
         found = read(self._broker, TOPIC, 0, len(expected), partition)
         assert [message.value() for message in found] == expected
         where = TopicPartition(TOPIC, partition)
-        ends = with_consumer(self._broker, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        ends = with_consumer(self._broker, lambda consumer: watermarks(consumer, where))
         assert ends == (0, len(expected))
 
 

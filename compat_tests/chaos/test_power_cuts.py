@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from compat_tests.chaos import campaign
 from compat_tests.chaos.loop_image import LoopImage
-from compat_tests.confluent.clients import TIMEOUT_S, Delivery, create_topic, flush, producer, with_consumer
+from compat_tests.confluent.clients import Delivery, create_topic, flush, producer, watermarks, with_consumer
 from compat_tests.harness.kafkawire_broker import Kafkawire
 
 if TYPE_CHECKING:
@@ -40,5 +40,5 @@ def test_a_power_cut_takes_what_was_not_synced(tmp_path: Path) -> None:
         disk.cut_power(broker)
         broker.start()
         where = TopicPartition("unsynced", 0)
-        ends = with_consumer(broker, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        ends = with_consumer(broker, lambda consumer: watermarks(consumer, where))
         assert ends == (0, 0)

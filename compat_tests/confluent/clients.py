@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 TIMEOUT_S = 20.0
+ANSWERED_WITHIN_S = 60.0  # by a coordinator that loads, or that is still to be chosen, on two busy cores
+# What a coordinator says that loads, or that may have been succeeded: followers are late now and then.
+COORDINATED_ELSEWHERE = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 T = TypeVar("T")
 
 
@@ -195,16 +198,28 @@ def with_consumer(broker: Broker, use: Callable[[Consumer], T]) -> T:
         consumer.close()
 
 
+def insist(ask: Callable[[], T], *passing: int) -> T:
+    """What is answered once it is none of those errors, which Java's clients keep to themselves, and librdkafka not."""
+    deadline = time.monotonic() + ANSWERED_WITHIN_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def commit(consumer: Consumer, *offsets: TopicPartition) -> None:
     """Commits as soon as it can be done: while the topic of offsets is new, brokers refuse."""
+    insist(lambda: consumer.commit(offsets=list(offsets), asynchronous=False), *COORDINATED_ELSEWHERE)
 
-    def is_done() -> bool:
-        try:
-            consumer.commit(offsets=list(offsets), asynchronous=False)
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
-                raise
-            return False
-        return True
 
-    wait_until(is_done, "nothing can be committed")
+def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    """Where a partition begins, and up to where that consumer may read, as soon as somebody who is asked leads it."""
+
+    def ask() -> tuple[int, int]:
+        low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+        return low, high
+
+    return insist(ask, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)

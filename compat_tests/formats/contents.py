@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-from compat_tests.confluent.clients import TIMEOUT_S, Admin, describe, with_consumer
+from compat_tests.confluent.clients import TIMEOUT_S, Admin, describe, watermarks, with_consumer
 from compat_tests.harness.batches import next_offset, split
 from compat_tests.harness.wire import WireConnection, fetch_frame, fetched_records, request_frame
 
@@ -62,7 +62,7 @@ def contents_of(broker: Kafkawire) -> Contents:
 def partition_of(broker: Kafkawire, topic: str, partition: int, end: int | None = None) -> dict[str, int]:
     """Where it begins and ends, and the CRC of its batches up to there, or to an `end` before that."""
     where = TopicPartition(topic, partition)
-    start, log_end = with_consumer(broker, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+    start, log_end = with_consumer(broker, lambda consumer: watermarks(consumer, where))
     end = log_end if end is None else end
     return {"start": start, "end": end, "crc32": zlib.crc32(b"".join(batches(broker, topic, partition, start, end)))}
 

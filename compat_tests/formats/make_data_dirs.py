@@ -37,6 +37,7 @@ from compat_tests.confluent.clients import (
     new_consumer,
     producer,
     wait_until,
+    watermarks,
     with_consumer,
 )
 from compat_tests.formats.contents import INDEXED, KEEPING, batches, contents_of
@@ -142,7 +143,7 @@ def _compact(broker: Kafkawire) -> None:
 
     def is_at_rest() -> bool:
         where = TopicPartition("compacted", 0)
-        start, end = with_consumer(broker, lambda one: one.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        start, end = with_consumer(broker, lambda one: watermarks(one, where))
         sizes.append(sum(map(len, batches(broker, "compacted", 0, start, end))))
         time.sleep(0.3)
         return len(sizes) > 10 and len(set(sizes[-10:])) == 1 and sizes[-1] < sizes[1] // 2

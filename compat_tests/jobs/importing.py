@@ -12,7 +12,15 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioKafkaPartition
 from confluent_kafka import KafkaError, TopicPartition
 
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic, flush, new_consumer, producer, wait_until
+from compat_tests.confluent.clients import (
+    TIMEOUT_S,
+    create_topic,
+    flush,
+    new_consumer,
+    producer,
+    wait_until,
+    watermarks,
+)
 from compat_tests.jobs.runs import JOBS, ONE, run
 
 if TYPE_CHECKING:
@@ -131,8 +139,7 @@ def edges(broker: Broker, topic: str, isolation_level: str = "read_committed") -
     """Of the partitions, as such a reader sees them."""
     consumer = new_consumer(broker, isolation_level=isolation_level)
     try:
-        found = [consumer.get_watermark_offsets(TopicPartition(topic, at), TIMEOUT_S) for at in range(PARTITIONS)]
-        return [Edges(*one) for one in found]
+        return [Edges(*watermarks(consumer, TopicPartition(topic, at))) for at in range(PARTITIONS)]
     finally:
         consumer.close()
 

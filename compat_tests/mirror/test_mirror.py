@@ -20,6 +20,7 @@ from compat_tests.confluent.clients import (
     producer,
     read,
     wait_until,
+    watermarks,
     with_consumer,
 )
 from compat_tests.harness.apache_kafka import ApacheKafka
@@ -103,7 +104,7 @@ class Flow:
 
     def _has(self, partition: int, count: int) -> bool:
         where = TopicPartition(self._mirror, partition)
-        _, end = with_consumer(self._target, lambda consumer: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))
+        _, end = with_consumer(self._target, lambda consumer: watermarks(consumer, where))
         return int(end) >= count
 
     def wait_for_mirror(self) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from compat_tests.chaos.history import Found, Place
 from compat_tests.chaos.writers import padded, unpadded
-from compat_tests.confluent.clients import TIMEOUT_S, new_consumer
+from compat_tests.confluent.clients import TIMEOUT_S, new_consumer, watermarks
 from compat_tests.object_stores.clients import store_at
 from compat_tests.tiering.bucket import Bucket, examine
 from compat_tests.tiering.tiers import ROOT
@@ -47,16 +47,11 @@ def read_back(broker: Kafkawire, topic: str, partitions: int, history: History) 
     return history.check(found, starts)
 
 
-def _ends(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    first, end = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
-    return first, end
-
-
 def _read(consumer: Consumer, topic: str, partition: int, found: list[Found]) -> int:
     """All there is, onto `found`; returns where it began. Of what goes all the time the beginning may have gone: then
     again."""
     for _ in range(10):
-        first, end = _ends(consumer, TopicPartition(topic, partition))
+        first, end = watermarks(consumer, TopicPartition(topic, partition))
         consumer.assign([TopicPartition(topic, partition, first)])
         read: list[Found] = []
         while first + len(read) < end:

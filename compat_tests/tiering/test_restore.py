@@ -13,8 +13,6 @@ import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
     Producer,
     TopicPartition,
 )
@@ -41,15 +39,12 @@ def commit(broker: Kafkawire, offset: int) -> None:
 
 def committed(admin: AdminClient) -> int:
     """As soon as the coordinator has read what is there."""
-    deadline = time.monotonic() + WITHIN_S
-    while True:
+
+    def ask() -> int:
         [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
-        try:
-            return int(asked.result(WITHIN_S).topic_partitions[0].offset)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+        return int(asked.result(WITHIN_S).topic_partitions[0].offset)
+
+    return clients.insist(ask, *clients.COORDINATED_ELSEWHERE)
 
 
 def offset(admin: AdminClient, spec: Any) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
-from compat_tests.confluent.clients import wait_until
+from compat_tests.confluent.clients import COORDINATED_ELSEWHERE, insist, wait_until, watermarks
 from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 TIMEOUT_S = 20.0
-# What a coordinator says that loads, or that may have been succeeded: followers are late now and then.
-NOT_NOW = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def read(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[str]:
@@ -66,24 +64,12 @@ def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *
 def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int:
     """Of a partition, once no transaction is open that could change it."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "isolation.level": "read_committed"})
-    deadline_s = time.monotonic() + TIMEOUT_S
+    where = TopicPartition(topic, partition)
     try:
-        while (offset := _committed(consumer, TopicPartition(topic, partition), deadline_s)) is None:
-            time.sleep(0.1)
-        return offset
+        [found] = insist(lambda: consumer.committed([where], timeout=TIMEOUT_S), *COORDINATED_ELSEWHERE)
+        return int(found.offset)
     finally:
         consumer.close()
-
-
-def _committed(consumer: Consumer, partition: TopicPartition, deadline_s: float) -> int | None:
-    """None: to be asked again, as librdkafka itself does but twice."""
-    try:
-        [found] = consumer.committed([partition], timeout=TIMEOUT_S)
-        return int(found.offset)
-    except KafkaException as error:
-        if error.args[0].code() not in NOT_NOW or time.monotonic() > deadline_s:
-            raise
-        return None
 
 
 def epoch_of(broker: Broker, transactional_id: str) -> int:
@@ -114,6 +100,6 @@ def ends(broker: Broker, topic: str, partitions: int, isolation: str) -> list[in
     consumer = Consumer(settings)
     try:
         asked = [TopicPartition(topic, number) for number in range(partitions)]
-        return [consumer.get_watermark_offsets(each, timeout=TIMEOUT_S)[1] for each in asked]
+        return [watermarks(consumer, each)[1] for each in asked]
     finally:
         consumer.close()
