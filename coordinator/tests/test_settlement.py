@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.api import CLUSTER_DEFAULT, BrokerInfo, BrokerState, ClusterImage, Extent, PartitionState, TopicInfo
+from coordinator.cluster.elections import NO_LOG
 from coordinator.cluster.nodes import decode_member, decode_partition
 from coordinator.cluster.settlement import leads_what_others_can, min_isr, to_fence, to_prefer, to_settle
 from coordinator.metadata import paths
@@ -72,6 +73,16 @@ def test_what_was_settled_is_looked_at_again_when_it_or_the_brokers_have_changed
     moved = with_topics(image, [replace(image.topics["a"], partitions=(replace(state(1, 2), incarnation=bytes(16)),))])
     assert to_settle(moved, image) != []
     assert to_settle(moved, moved) == []
+
+
+def test_who_leads_without_its_log_as_nobody_else_could_is_not_elected_again_and_again() -> None:
+    """Its log dir has failed, and is to be given up: a log can be made only when that is back, or gone."""
+    alone = replace(state(1), marks=((1, *NO_LOG),))
+    image = image_of(alone, unclean_leader_election_enable="true")
+    [elected] = written(to_settle(image)).values()
+    assert elected.leader_epoch == elected.unclean_since == alone.leader_epoch
+    elected = replace(elected, version=alone.version)
+    assert to_settle(image_of(elected, unclean_leader_election_enable="true")) == []
 
 
 def test_min_insync_replicas_is_that_of_the_topic_or_of_the_cluster() -> None:
