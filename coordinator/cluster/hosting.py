@@ -48,8 +48,9 @@ def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, brok
 
 
 def _is_gone(state: PartitionState, broker: BrokerInfo) -> bool:
-    """Its log is lost, and there is nobody to have it from. An empty one in its place would look like it."""
-    return state.leader == NO_LEADER and (broker.broker_id, *NO_LOG) in state.marks
+    """Its log is lost, and there is nobody to have it from, as before a controller has seen that it leads no more. An
+    empty one in its place would look like it."""
+    return state.leader in (NO_LEADER, broker.broker_id) and (broker.broker_id, *NO_LOG) in state.marks
 
 
 def _is_same_role(earlier: PartitionState, state: PartitionState, broker: BrokerInfo) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.api import BrokerEndpoint, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.api import NO_LEADER, BrokerEndpoint, BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.cluster.elections import NO_LOG
 from coordinator.cluster.hosting import host_changes
 from coordinator.testing_image import with_partitions, with_topics
 
@@ -68,6 +69,15 @@ def test_a_partition_is_opened_again_when_its_epoch_or_configs_change() -> None:
     assert names(image, with_topics(image, [raised])) == ([("a", 1)], [], [])
     configured = replace(first, configs={"retention.ms": "1"})
     assert names(image, with_topics(image, [configured])) == ([("a", 0), ("a", 1)], [], [])
+
+
+def test_a_log_that_is_lost_is_not_made_anew_unless_there_is_somebody_to_have_it_from() -> None:
+    """Nor before a controller has seen that who was the leader, in an earlier life, leads no more."""
+    lost = replace(MINE, marks=((1, *NO_LOG),))
+    nobody, earlier = replace(lost, leader=NO_LEADER), replace(lost, incarnation=b"e" * 16)
+    another = replace(THEIRS, isr=(2,), marks=((1, *NO_LOG),))
+    image = with_topics(EMPTY, [topic("a", nobody, earlier, another)])
+    assert names(EMPTY, image) == ([], [("a", 2)], [])
 
 
 def test_all_replicas_here_of_a_deleted_topic_are_dropped() -> None:
