@@ -169,7 +169,7 @@ class Coordinator(RequestedChanges):
     async def _repudiate(self) -> None:
         """Tells the others what this broker has not got (RULES K8)."""
         while True:
-            image, found = self._changes.image, [*self._held, *(self._host.lost() if self._has_losses else ())]
+            image, found = self._changes.image, [*self._held, *(await self._lost())]
             held = {(one.hosted.topic_id, one.hosted.partition): one for one in found}
             batch = first_batch([*to_repudiate(image, held.values(), self._membership.me)])
             if not batch:
@@ -177,6 +177,12 @@ class Coordinator(RequestedChanges):
             with suppress(Overtaken):
                 await self._changes.commit(image, [self._membership.fence], batch)
                 log.warning("replicas here may lack what was acknowledged", partitions=len(batch))
+
+    async def _lost(self) -> Sequence[Held]:
+        if not self._has_losses:
+            return ()
+        async with self._publishing:  # a log that is being made is not lost
+            return self._host.lost()
 
     def note_loss(self) -> None:
         """A log dir has failed."""

@@ -7,7 +7,7 @@ what topics default to is changed at run time, every open partition is told.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -53,7 +53,7 @@ class Opened(NamedTuple):
 class _OnDisk(NamedTuple):
     """The directories of partitions in log dirs that are online, and whether that is all log dirs."""
 
-    names: Collection[str]
+    names: set[str]
     is_complete: bool
 
 
@@ -119,7 +119,11 @@ class EngineHost:
         on_disk = self._on_disk()
         await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in on_disk.names])
         self._hosted = {_identity(one): one for one in hosted}
-        found = self._held(hosted, on_disk)
+        gone = on_disk.names - self._on_disk().names  # with a log dir that has failed meanwhile
+        found = [
+            Held(one.hosted, Holding.LOST, NOTHING) if _name(one.hosted) in gone else one
+            for one in self._held(hosted, on_disk)
+        ]
         self._away = {_identity(one.hosted) for one in found if one.holding is Holding.LOST}
         return found
 

@@ -264,6 +264,46 @@ async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_awa
         assert await values(cluster) == [*SENT, b"meanwhile"]
 
 
+async def test_a_follower_makes_no_other_log_when_the_log_dir_of_its_own_fails_while_it_is_opened() -> None:
+    """By the second sync of its file: the first is that of the replay."""
+    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        gone = next(one for one in BROKERS if one != state(cluster).leader)
+        path = dir_of(cluster, gone)
+        await kill(cluster, gone)
+        filesystem = cluster.world(gone).filesystem
+        directory = f"{path}/{TOPIC}-0"
+        filesystem.faults.append(Fault("fdatasync", errno.EIO, skip=1, is_lasting=True, directory=directory))
+        await nursery.start(cluster.serve, gone, TWO_DIRS)
+        await acknowledged(cluster, b"meanwhile")
+        await trio.sleep(PATIENCE_S)
+        assert state(cluster).leader_epoch == 0
+        with pytest.raises(EngineError):
+            replica(cluster, gone)
+        await cluster.stop(gone)
+        filesystem.faults.clear()
+        await nursery.start(cluster.serve, gone, TWO_DIRS)
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"meanwhile"]
+
+
+async def test_a_topic_that_is_made_on_what_is_left_of_the_log_dirs_is_not_taken_for_lost() -> None:
+    """Its log is still being made when the broker looks again for what it has lost."""
+    async with open_cluster(1, **TWO_DIRS) as (cluster, _):
+        await create_on(cluster, 1)
+        break_disk(cluster, 1, dir_of(cluster, 1))
+        await produce(cluster, b"lost")
+        await stays_without_leader(cluster)
+        topic = CreatableTopic(name="another", num_partitions=1, replication_factor=1)
+        reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
+        assert reply.topics[0].error_code == 0
+        await trio.sleep(PATIENCE_S)
+        made = state(cluster, "another")
+        assert (made.leader, made.marks) == (1, ())
+
+
 async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_log_dir_is_away() -> None:
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 1, 2, 3)
