@@ -33,6 +33,20 @@ from engine.logs.shortening import begin_anew
 _LOST = "what it held of the last appends is lost, unless the segments have it"
 
 
+class Directories(NamedTuple):
+    """Of partitions, by what they say whose they are; `unreadable`: why the disk cannot tell of others, by number."""
+
+    by_owner: Mapping[PartitionKey, str]
+    unreadable: Mapping[int, Unreadable]
+
+    def of(self, key: PartitionKey) -> str | None:
+        """None when it has none. Raises Unreadable if one that cannot be told of may be it: what was acknowledged has
+        to be put back there, when the disk can, and not to be forgotten."""
+        if key not in self.by_owner and key[1] in self.unreadable:
+            raise self.unreadable[key[1]]
+        return self.by_owner.get(key)
+
+
 class _Collected(NamedTuple):
     """A frame that counts, with the content of its slot."""
 
@@ -44,14 +58,15 @@ def prepare_journal(
     filesystem: FileSystem,
     path: str,
     checkpoint: Checkpoint,
-    directories: Callable[[], Mapping[PartitionKey, str]],
+    directories: Callable[[], Directories],
     *,
     is_clean: bool,
 ) -> tuple[Found, Checkpoint]:
     """Replay what is in the journal of log dir `path`, and tell what is known afterwards.
 
     The checkpoint that is returned must be durable before the journal is used. `directories` finds the partitions by
-    what their directories say; it is asked only when there is something to replay. Raises StoreRefused.
+    what their directories say; it is asked only when there is something to replay. Raises StoreRefused, and as
+    `Directories.of`.
     """
     directory = f"{path}/{DIRECTORY}"
     if not filesystem.exists(directory):
@@ -191,7 +206,7 @@ class _Replay:
         self,
         filesystem: FileSystem,
         checkpoint: Checkpoint,
-        directories: Mapping[PartitionKey, str],
+        directories: Directories,
         collected: Sequence[Frame],
     ) -> None:
         self.points = dict(checkpoint.partitions)
@@ -246,21 +261,23 @@ class _Replay:
 
     def _truncate(self, key: PartitionKey, barrier: Barrier) -> None:
         """Do again what may not have been done: nothing was appended before the next checkpoint."""
-        if self._file(key, barrier.segment_base_offset) is not None:
+        directory = self._directories.of(key)
+        if directory is not None and self._file(key, barrier.segment_base_offset) is not None:
             cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
-            cut_off(self._filesystem, self._directories[key], cut)
+            cut_off(self._filesystem, directory, cut)
 
     def _reset(self, key: PartitionKey, barrier: Barrier) -> None:
         """As `_truncate`. Rows of before were left out."""
-        if key in self._directories:
-            begin_anew(self._filesystem, self._directories[key], barrier.offset).fdatasync()
+        directory = self._directories.of(key)
+        if directory is not None:
+            begin_anew(self._filesystem, directory, barrier.offset).fdatasync()
             self._files = {which: file for which, file in self._files.items() if which[0] != key}
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
         """None when the segment is not there: whatever ended it, or damage that opening the log will find."""
         which = key, segment_base_offset
         if which not in self._files:
-            directory = self._directories.get(key)
+            directory = self._directories.of(key)
             path = f"{directory}/{segment_name(segment_base_offset)}"
             exists = directory is not None and self._filesystem.exists(path)
             self._files[which] = self._filesystem.open(path) if exists else None

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from engine.api import TopicPartition
 from engine.commit.journal import Found
-from engine.commit.replay import prepare_journal
+from engine.commit.replay import Directories, prepare_journal
 from engine.errors import StorageError, StoreRefused
 from engine.files.filesystem import (
     DirLock,
@@ -102,7 +102,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes
         names = [name for name in filesystem.list_dir(path) if is_partition_name(name)]
         _remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
         journal, checkpoint = prepare_journal(
-            filesystem, path, before, lambda: _directories_by_owner(filesystem, path, names), is_clean=is_clean
+            filesystem, path, before, lambda: _directories(filesystem, path, names), is_clean=is_clean
         )
         if checkpoint != before:
             write_checkpoint(filesystem, path, checkpoint)
@@ -112,15 +112,21 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes
     return Prepared(lock, directory_id, is_clean, checkpoint, journal, names)
 
 
-def _directories_by_owner(filesystem: FileSystem, path: str, names: Sequence[str]) -> dict[PartitionKey, str]:
-    """Partition directories that say whose they are."""
-    found = {}
+def _directories(filesystem: FileSystem, path: str, names: Sequence[str]) -> Directories:
+    """Of partitions."""
+    by_owner: dict[PartitionKey, str] = {}
+    unreadable: dict[int, Unreadable] = {}
     for name in names:
-        with suppress(StorageError):
-            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
+        directory, number = f"{path}/{name}", int(name.rpartition("-")[2])
+        try:
+            topic_id = _read_topic_id(filesystem, directory)
             if topic_id is not None:
-                found[topic_id, int(name.rpartition("-")[2])] = f"{path}/{name}"
-    return found
+                by_owner[topic_id, number] = directory
+        except Unreadable as error:
+            unreadable[number] = Unreadable(error.errno, f"{directory}/{PARTITION_METADATA}: {error.strerror}")
+        except StorageError:  # no start will tell
+            continue
+    return Directories(by_owner, unreadable)
 
 
 def ensure_dir(filesystem: FileSystem, path: str) -> None:
@@ -285,9 +291,14 @@ def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> N
 def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
     """Whose partition a directory says it is; None when it does not. Raises StorageError."""
     try:
-        content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
+        return _read_topic_id(filesystem, directory)
     except Unreadable as error:
         raise StorageError(f"{directory}/{PARTITION_METADATA}: {error}") from error
+
+
+def _read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
+    """As `stored_topic_id`. Raises Unreadable, too."""
+    content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
     if content is None:
         return None
     body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have none

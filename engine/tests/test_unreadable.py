@@ -11,10 +11,12 @@ from engine.commit.journal_format import PAGE_SIZE_BYTES
 from engine.errors import CorruptMessage, StorageError
 from engine.files.twin import Fault, MemoryFileSystem
 from engine.log_config import LogConfig
+from engine.log_dirs.layout import PARTITION_METADATA
 from engine.logs.log import Log
 from engine.logs.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.tests.helpers import append, batch, open_orders, options, read, read_all, running
+from engine.tests.test_store import refused
 from engine.upkeep.sealing import SealingOptions
 
 OTHER = TopicPartition(bytes(16), "payments", 0)
@@ -138,6 +140,17 @@ async def test_a_tail_that_cannot_be_read_is_not_cut_as_torn() -> None:
     filesystem.faults = []
     async with running(filesystem) as store:
         assert len(await read_all(await open_orders(store, leader_epoch=2))) == 7
+
+
+async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        await fill(await open_orders(store))
+    filesystem.crash()
+    filesystem.faults = [Fault("read", errno.EIO, f"{DIRECTORY}/{PARTITION_METADATA}")]
+    assert f"{DIRECTORY}/{PARTITION_METADATA}" in await refused(filesystem)
+    async with running(filesystem) as store:
+        assert len(await read_all(await open_orders(store, leader_epoch=1))) == 7
 
 
 @pytest.mark.parametrize(("page", "left"), [(0, 3), (2, 0), (4, 2)])
