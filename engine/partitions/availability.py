@@ -59,9 +59,12 @@ class Availability(Watched):
         return self._role
 
     @property
+    def _is_shut(self) -> bool:
+        return self._closed is not None or self.log_dir.is_closing or self._is_being_cut
+
+    @property
     def _takes_no_appends(self) -> bool:
-        is_closing = self._closed is not None or self.log_dir.is_closing
-        return is_closing or self._is_being_cut or self.log.damaged_from is not None
+        return self._is_shut or self.log.damaged_from is not None
 
     def refusal(self) -> EngineError | None:
         return self._why_closed() if self._takes_no_appends else None

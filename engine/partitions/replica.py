@@ -74,6 +74,7 @@ class Replica(Availability):
             replaced_in=log.dropped.replaced_in,
             has_open_transactions=bool(log.producers.open_transactions),
             is_unused=is_unused(log),
+            is_damaged=log.damaged_from is not None,
         )
 
     # As their leader
@@ -220,9 +221,9 @@ class Replica(Availability):
 
     @property
     def fetching(self) -> FetchState | None:
-        """What it asks its leader for; None while it follows nobody, or takes nothing."""
+        """What it asks its leader for; None while it follows nobody, or is shut."""
         role = self._role
-        return role.fetching if isinstance(role, Follower) and not self._takes_no_appends else None
+        return role.fetching if isinstance(role, Follower) and not self._is_shut else None
 
     def ask(self) -> Asked | None:
         """The next question to its leader; None: not now."""

@@ -16,7 +16,7 @@ class LogState(NamedTuple):
     """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
     what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files.
     What compaction took went because of records below `replaced_to`, as the leader of epoch `replaced_in` has said of
-    where they come from. `is_unused`: no records, and nobody who produced."""
+    where they come from. `is_unused`: no records, and nobody who produced. `is_damaged`: it ends before its time."""
 
     epochs: EpochHistory
     start_offset: int
@@ -29,6 +29,7 @@ class LogState(NamedTuple):
     replaced_in: int = 0
     has_open_transactions: bool = False
     is_unused: bool = False
+    is_damaged: bool = False
 
 
 class Asked(NamedTuple):

@@ -98,6 +98,8 @@ class FetchState:
             return _refused(answer.error)
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
+        if log.is_damaged:  # it takes no appends, and nobody counts on it (RULES L5, K8)
+            return Begin(answer.log_start_offset)
         if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
             return Begin(answer.log_start_offset)
         return Take(answer.high_watermark, answer.log_start_offset)
@@ -124,6 +126,8 @@ class FetchState:
             return Begin(leaders_start)
         if offset < log.replaced_to and log.epochs.epoch_of(offset) < self._unclean_since:
             return Begin(leaders_start)  # what is given up may have taken the place of what counts again
+        if log.is_damaged:
+            return Begin(leaders_start)
         self._open_since = UNTOLD  # it may cut a marker
         return Cut(offset, offset < log.sealed_to)
 

@@ -126,6 +126,27 @@ async def test_a_follower_whose_disk_was_replaced_has_all_again_before_it_is_in_
         assert await values(cluster) == [*SENT, b"meanwhile"]
 
 
+async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -> None:
+    """RULES L5. Nothing else would mend it: a damaged log takes no appends."""
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        await in_sync(cluster, *BROKERS)
+        gone = next(one for one in BROKERS if one != state(cluster).leader)
+        log = replica(cluster, gone).log
+        path = log.path_of(log.active.base_offset)
+        await cluster.stop(gone)
+        segment = cluster.world(gone).filesystem.open(path)
+        segment.truncate(segment.size() - 1)
+        segment.fdatasync()
+        await acknowledged(cluster, b"meanwhile")
+        await nursery.start(cluster.serve, gone, {})
+        assert replica(cluster, gone).log.damaged_from == len(SENT) - 1
+        await in_sync(cluster, *BROKERS)
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"meanwhile"]
+
+
 async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
     """And no start makes it look like one that was always empty."""
     async with open_cluster() as (cluster, nursery):

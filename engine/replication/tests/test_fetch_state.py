@@ -52,6 +52,18 @@ def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
     assert asked_by(machine, log._replace(end_offset=110, durable_offset=110)).offset == 110
 
 
+def test_a_damaged_log_begins_anew_with_all_that_its_leader_has() -> None:
+    log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
+    machine = FetchState(6, log)
+    assert machine.answered(asked_by(machine, log), Answer(200, 7), log) == Begin(7)
+
+
+def test_a_damaged_log_that_parts_from_its_leaders_is_not_given_up_where_no_log_is() -> None:
+    log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
+    assert isinstance(parted(FetchState(6, log), log, EpochEnd(5, 80)), Fail)
+    assert FetchState(6, log).told(0, 95, log) == Begin(0)
+
+
 def test_late_response() -> None:
     """B2 follows in epoch 5, leads 6, and follows again: what the leader of 5 said is dropped."""
     log = log_of((5, 0), end=100)
