@@ -30,7 +30,7 @@ class Dropped(NamedTuple):
         known = self.below(end_offset)
         if known.replaced_to <= end_offset:
             return known
-        return known._replace(tombstones_to=end_offset + 1, replaced_to=end_offset)
+        return known._replace(tombstones_to=end_offset + 1, replaced_to=end_offset + 1)  # also told by who leads next
 
     def beside(self, other: "Dropped") -> "Dropped":
         """Of a log in which either may be gone."""
