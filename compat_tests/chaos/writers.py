@@ -81,6 +81,7 @@ class ConfluentWriter:
             message_timeout_ms=0,
             reconnect_backoff_max_ms=200,
             retry_backoff_ms=20,
+            metadata_recovery_strategy="none",  # it may wait for good once no broker is there: docs/compatibility.md
         )
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -10,7 +10,6 @@ from compat_tests.cluster.newer_broker import FIELD, VALUE
 from compat_tests.cluster.versions import TODAY, TOMORROW, cluster, member
 from compat_tests.cluster.writer import Writer, numbers_in
 from compat_tests.confluent.clients import (
-    TIMEOUT_S,
     Delivery,
     commit,
     create_topic,
@@ -19,6 +18,7 @@ from compat_tests.confluent.clients import (
     producer,
     wait_until,
 )
+from compat_tests.transactions.readers import committed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +61,7 @@ def test_brokers_are_replaced_one_after_the_other_under_a_producer(
         assert written > 100
         for broker in brokers:
             assert numbers_in(broker, "written", written, PARTITIONS) == dict.fromkeys(range(written), 1)
-            consumer = new_consumer(broker, group_id="stays")
-            (found,) = consumer.committed([TopicPartition("written", 0)], TIMEOUT_S)
-            consumer.close()
-            assert found.offset == COMMITTED
+            assert committed(broker, "stays", "written") == COMMITTED
 
 
 def test_what_a_newer_version_says_of_itself_stays(connect: str, tmp_path: Path, earlier: Program) -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -30,7 +39,18 @@ if TYPE_CHECKING:
 TIMEOUT_S = 20.0
 ANSWERED_WITHIN_S = 60.0  # by a coordinator that loads, or that is still to be chosen, on two busy cores
 # What a coordinator says that loads, or that may have been succeeded: followers are late now and then.
-COORDINATED_ELSEWHERE = (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+COORDINATED_ELSEWHERE = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+# What is said of a partition by who does not lead it, or has just begun to.
+LED_ELSEWHERE = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+)
 T = TypeVar("T")
 
 
@@ -71,8 +91,11 @@ class Admin:
     def delete_records(self, topic: str, before_offset: int) -> int:
         """The low watermark of partition 0 afterwards."""
         asked = TopicPartition(topic, 0, before_offset)
-        low_watermark: int = self._client.delete_records([asked])[asked].result(TIMEOUT_S).low_watermark
-        return low_watermark
+
+        def ask() -> int:
+            return int(self._client.delete_records([asked])[asked].result(TIMEOUT_S).low_watermark)
+
+        return insist(ask, *LED_ELSEWHERE)
 
     def topics(self) -> dict[str, TopicMetadata]:
         found: dict[str, TopicMetadata] = self._client.list_topics(timeout=TIMEOUT_S).topics
@@ -85,8 +108,10 @@ class Admin:
         return self._client.describe_cluster().result(TIMEOUT_S)
 
     def offset(self, partition: TopicPartition, specification: OffsetSpec) -> int:
-        found: int = self._client.list_offsets({partition: specification})[partition].result(TIMEOUT_S).offset
-        return found
+        def ask() -> int:
+            return int(self._client.list_offsets({partition: specification})[partition].result(TIMEOUT_S).offset)
+
+        return insist(ask, *LED_ELSEWHERE)
 
 
 def alter(
@@ -222,4 +247,17 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
         low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
         return low, high
 
-    return insist(ask, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return insist(ask, *LED_ELSEWHERE)
+
+
+def subscribe(consumer: Consumer, *topics: str) -> None:
+    """Eagerly, from what is committed on, or the beginning. librdkafka's own question is not asked again when a
+    coordinator is another one by then (its issue 5586): the application is told of an error, and nothing comes."""
+
+    def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
+        committed = insist(lambda: consumer.committed(partitions, timeout=TIMEOUT_S), *COORDINATED_ELSEWHERE)
+        for one in committed:
+            one.offset = one.offset if one.offset >= 0 else OFFSET_BEGINNING
+        consumer.assign(committed)
+
+    consumer.subscribe([*topics], on_assign=on_assign)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from compat_tests.confluent.clients import TIMEOUT_S, create_topic, flush, new_consumer, producer
+from compat_tests.confluent.clients import TIMEOUT_S, commit, create_topic, flush, new_consumer, producer, subscribe
 from compat_tests.harness.requirements import need_kaskade
 from compat_tests.harness.tools import run
 
@@ -33,9 +34,9 @@ def reader(broker: Broker, topic: str) -> Iterator[Consumer]:
         client.produce(topic, f"value {number}", f"key {number}", 0, timestamp=FIRST_MS + number, headers={"h": "1"})
     flush(client)
     consumer = new_consumer(broker, group_id=f"group-of-{topic}", client_id="reader", auto_offset_reset="earliest")
-    consumer.subscribe([topic])
-    messages = consumer.consume(3, TIMEOUT_S)
-    consumer.commit(messages[1], asynchronous=False)
+    subscribe(consumer, topic)
+    assert [message.offset() for message in consumer.consume(3, TIMEOUT_S)] == [0, 1, 2]
+    commit(consumer, TopicPartition(topic, 0, 2))
     yield consumer
     consumer.close()
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 
-from compat_tests.confluent.clients import TIMEOUT_S, Admin, describe, watermarks, with_consumer
+from compat_tests.confluent.clients import (
+    COORDINATED_ELSEWHERE,
+    TIMEOUT_S,
+    Admin,
+    describe,
+    insist,
+    watermarks,
+    with_consumer,
+)
 from compat_tests.harness.batches import next_offset, split
 from compat_tests.harness.wire import WireConnection, fetch_frame, fetched_records, request_frame
 
@@ -119,6 +127,9 @@ def _set_here(client: AdminClient, asked: ConfigResource, source: str) -> dict[s
 
 
 def _committed(client: AdminClient, group: str) -> dict[str, int]:
-    (found,) = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    rows = found.result(TIMEOUT_S).topic_partitions
+    def ask() -> list[TopicPartition]:
+        (found,) = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        return [*found.result(TIMEOUT_S).topic_partitions]
+
+    rows = insist(ask, *COORDINATED_ELSEWHERE)
     return {f"{row.topic}-{row.partition}": row.offset for row in sorted(rows, key=str)}

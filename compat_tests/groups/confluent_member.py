@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from compat_tests.confluent.clients import COORDINATED_ELSEWHERE, TIMEOUT_S, insist
 from compat_tests.groups.driver import POLL_S, Client, Partition, Record, emit, main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BATCH = 500
-TIMEOUT_S = 20.0
 
 
 def _named(partitions: Sequence[TopicPartition]) -> list[Partition]:
@@ -49,12 +49,14 @@ class ConfluentClient(Client):
 
     def commit(self, offsets: dict[Partition, int], metadata: str) -> None:
         rows = [TopicPartition(*partition, offset, metadata) for partition, offset in offsets.items()]
-        for row in self._consumer.commit(offsets=rows, asynchronous=False):
+        committed = insist(lambda: self._consumer.commit(offsets=rows, asynchronous=False), *COORDINATED_ELSEWHERE)
+        for row in committed:
             if row.error is not None:
                 raise RuntimeError(row.error)
 
     def committed(self, partition: Partition) -> tuple[int, str] | None:
-        (row,) = self._consumer.committed([TopicPartition(*partition)], timeout=TIMEOUT_S)
+        asked = [TopicPartition(*partition)]
+        (row,) = insist(lambda: self._consumer.committed(asked, timeout=TIMEOUT_S), *COORDINATED_ELSEWHERE)
         return (row.offset, row.metadata) if row.offset >= 0 else None
 
     def seek(self, partition: Partition, offset: int) -> None:

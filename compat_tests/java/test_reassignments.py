@@ -147,7 +147,8 @@ def test_three_replicas_change_their_order_and_their_number(broker: Broker, topi
     write(broker, topic, 0)
     reassign(broker, tmp_path, topic, [3, 1, 2], "--execute")
     wait_until(lambda: replicas(broker, topic) == ([3, 1, 2], [1, 2, 3]), "their order does not change")
-    assert "Successfully completed leader election (PREFERRED)" in elect(broker, topic, "preferred")
+    told = elect(broker, topic, "preferred")  # unless a controller has come to it by itself
+    assert "Successfully completed leader election (PREFERRED)" in told or "Valid replica already elected" in told
     wait_until(lambda: broker.leader_id(topic) == 3, "the first of them does not lead")
     write(broker, topic, 20)
     [size_bytes] = {size_bytes for size_bytes, _ in held(broker, topic).values()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from compat_tests.confluent.clients import Admin, create_topic, new_consumer, producer
+from compat_tests.confluent.clients import Admin, create_topic, new_consumer, producer, subscribe
 from compat_tests.harness.apache_kafka import CLASSPATH, QUICK_JVM
 from compat_tests.harness.requirements import ROOT, need_command, need_kafka_jars
 
@@ -75,7 +75,7 @@ class Counts:
 
     def __init__(self, broker: Broker, name: str) -> None:
         self._consumer = new_consumer(broker, group_id=f"reader of {name}", auto_offset_reset="earliest")
-        self._consumer.subscribe([f"{name}-results"])
+        subscribe(self._consumer, f"{name}-results")
         self.newest: Counter[str] = Counter()
 
     def equal(self, expected: Counter[str]) -> bool:

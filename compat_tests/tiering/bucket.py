@@ -15,6 +15,7 @@ from crc32c import crc32c
 from tiering.errors import TierError
 from tiering.manifest_codec import decode_manifest, decode_page
 from tiering.names import Place, version_of
+from tiering.object_store import ObjectMissing
 from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
 from tiering.sweeps import keys_below
 
@@ -89,7 +90,7 @@ async def _examine_partition(store: ObjectStore, root: str, prefix: str, keys: s
     try:
         newest = decode_manifest(await store.get(manifests[-1]), manifests[-1])
         entries = await _entries(store, place, newest)
-    except (IndexError, TierError) as error:
+    except (IndexError, TierError, ObjectMissing) as error:
         found.anomalies["manifest"].append(f"{prefix}: {error!r}")
         return
     for entry in entries:
@@ -120,7 +121,11 @@ async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bu
     if info is None:
         found.anomalies["dangling entry"].append(key)
         return
-    data = await store.get(key)
+    try:
+        data = await store.get(key)
+    except ObjectMissing:
+        found.anomalies["dangling entry"].append(key)
+        return
     found.segments += 1
     found.bytes += entry.size_bytes
     told = (info.size_bytes, info.crc32c if info.crc32c is not None else entry.crc32c)

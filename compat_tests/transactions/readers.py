@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from compat_tests.confluent.clients import COORDINATED_ELSEWHERE, insist, wait_until, watermarks
 from compat_tests.harness.kio_codec import decode_response, encode_request
@@ -54,7 +54,8 @@ def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *
         while True:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, f"no end of partition after {len(found)} messages"
-            if message.error() is not None:
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
             found.append(message)
     finally:
