@@ -53,6 +53,7 @@ NAMED_CASES = (
     "engine/log_dirs/tests/test_truncation.py::test_j2_every_crash_state_of_a_truncation_of_several_logs",
     "engine/commit/tests/test_group_committer.py",
     "engine/compaction/tests/test_copies.py",
+    "engine/tests/test_unreadable.py",
     "engine/partitions/tests/test_follower.py",
     "engine/partitions/tests/test_joining.py",
     "engine/partitions/tests/test_lease.py",
@@ -67,9 +68,11 @@ NAMED_CASES = (
     "coordinator/groups/tests/test_too_few_replicas.py",
     "coordinator/transactions/tests",
     "coordinator/tests/test_giving_up.py",
+    "coordinator/tests/test_hosting.py",
     "coordinator/tests/test_kept_changes.py",
     "coordinator/tests/test_reassignments.py",
     "coordinator/tests/test_repudiation.py",
+    "coordinator/tests/test_settlement.py",
     "tiering/tests/test_followed.py",
 )
 CONNECTORS = (
