@@ -169,7 +169,8 @@ class Coordinator(RequestedChanges):
     async def _repudiate(self) -> None:
         """Tells the others what this broker has not got (RULES K8)."""
         while True:
-            image, found = self._changes.image, [*self._held, *(await self._lost())]
+            found = [*self._held, *(await self._lost())]
+            image = self._changes.image  # which is no older
             held = {(one.hosted.topic_id, one.hosted.partition): one for one in found}
             batch = first_batch([*to_repudiate(image, held.values(), self._membership.me)])
             if not batch:

@@ -24,13 +24,14 @@ class Dropped(NamedTuple):
             tombstones_to=min(self.tombstones_to, end_offset), markers_to=min(self.markers_to, end_offset)
         )
 
-    def led_from(self, end_offset: int) -> "Dropped":
+    def led_from(self, end_offset: int, leader_epoch: int) -> "Dropped":
         """As far as a leader's log tells of it whose epoch begins there. If what took the place of something lies
         behind, a part of a copy was elected uncleanly, and who ends here may have what that lacks."""
         known = self.below(end_offset)
         if known.replaced_to <= end_offset:
             return known
-        return known._replace(tombstones_to=end_offset + 1, replaced_to=end_offset + 1)  # also told by who leads next
+        behind = end_offset + 1  # so that who leads next tells it, too
+        return known._replace(tombstones_to=behind, replaced_to=behind, replaced_in=leader_epoch)
 
     def beside(self, other: "Dropped") -> "Dropped":
         """Of a log in which either may be gone."""

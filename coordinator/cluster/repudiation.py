@@ -58,10 +58,8 @@ def giving_up(
 
 def as_told(state: PartitionState, held: Held, me: BrokerInfo, min_isr: int) -> PartitionState:
     """The state as the broker wants it that holds this."""
-    if held.holding is Holding.WHOLE:
-        return returned(state, me.broker_id)
-    if _is_enough(state, held.holding, me):
-        return state
+    if held.holding is Holding.WHOLE or _is_enough(state, held.holding, me):
+        return state if held.holding is Holding.MISSING else returned(state, me.broker_id)
     is_gone = held.holding in (Holding.MISSING, Holding.LOST)
     return repudiated(state, me.broker_id, NO_LOG if is_gone else held.end, min_isr)
 

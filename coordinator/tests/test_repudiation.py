@@ -68,6 +68,13 @@ def test_what_is_right_of_a_damaged_log_is_served_where_nobody_has_more() -> Non
     assert told(others_lost_theirs, Holding.DAMAGED) is others_lost_theirs
 
 
+@pytest.mark.parametrize("holding", [Holding.DAMAGED, Holding.UNSURE])
+def test_what_was_lost_and_is_back_is_served_though_it_is_not_whole(holding: Holding) -> None:
+    """Nobody else could ever take the mark of a lost log away."""
+    alone = replace(STATE, isr=(1,), replicas=(1,))
+    assert told(told(alone, Holding.LOST), holding) == alone
+
+
 def test_nobody_has_more_of_what_has_one_replica_and_is_not_synced() -> None:
     one = replace(STATE, isr=(1,), replicas=(1,))
     assert told(one, Holding.UNSURE) is one

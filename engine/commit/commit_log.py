@@ -125,6 +125,10 @@ class CommitLog:
         self._not_recovered.difference_update(names)
         self._suspect.difference_update(names)
 
+    def recovered(self, name: str) -> None:
+        """It has begun anew: there is nothing left to scan."""
+        self._not_recovered.discard(name)
+
     @property
     def has_all_recovered(self) -> bool:
         """No partition has to be scanned at the next start if this one ends in order."""

@@ -15,6 +15,7 @@ from engine.api import AbortedTransaction
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, UnreadableMessage
 from engine.files.filesystem import FileSystem, Unreadable
+from engine.log_dirs.layout import directory_name
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
 from engine.logs.checkpoints import key_of
 from engine.logs.log import Log
@@ -172,6 +173,7 @@ async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unu
             await log_dir.disk.sync([await log_dir.disk.run(job)])
             await log_dir.index.forget_partitions([index_key(partition)])  # also of what was in a tier, known or not
             await log_dir.index.cut({index_key(partition): log})
+        log_dir.commit_log.recovered(directory_name(partition))
 
 
 @asynccontextmanager

@@ -92,7 +92,7 @@ class Partition(Replica):
 
     def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
         """In an epoch that begins at the end of the log."""
-        dropped = self.log.dropped.led_from(self.log.end.offset)
+        dropped = self.log.dropped.led_from(self.log.end.offset, leader_epoch)
         self.log_dir.commit_log.lacks(key_of(self.partition), self.log, dropped)
         self.progress.has_others = others is not None
         if others is None:

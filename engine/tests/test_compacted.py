@@ -11,10 +11,10 @@ RETENTION_MS = SPANS * SPAN_MS
 
 def test_a_part_of_a_copy_that_leads_again_and_again_is_still_one() -> None:
     """However often it was opened in between, as long as nothing was appended."""
-    led = Dropped(replaced_to=100, replaced_in=5).led_from(30)
-    assert led.tombstones_to == led.replaced_to == 31
-    assert led.led_from(30) == led.below(30).led_from(30) == led
-    assert led.led_from(40) == led
+    led = Dropped(replaced_to=100, replaced_in=5).led_from(30, 6)
+    assert led == Dropped(31, 0, 31, 6)
+    assert led.led_from(30, 7) == led.below(30).led_from(30, 7) == led._replace(replaced_in=7)
+    assert led.led_from(40, 7) == led
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3000), st.none() | st.integers(0, 99)), max_size=300))

@@ -21,6 +21,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, settled, until
 from kafkawire.tests.test_cluster_admin import move, moved
+from kafkawire.tests.test_deleted_records import delete_below
 from kafkawire.tests.test_replication import (
     TOPIC,
     acknowledged,
@@ -32,9 +33,11 @@ from kafkawire.tests.test_replication import (
     produce,
     replica,
     state,
+    until_gone,
     values,
 )
 
+CLEAN = "/data/clean-shutdown"
 SENT = [b"%d" % number for number in range(4)]
 PATIENCE_S = 10.0  # shorter than retention waits: these records are old
 
@@ -136,7 +139,10 @@ async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -
         log = replica(cluster, gone).log
         path = log.path_of(log.active.base_offset)
         await cluster.stop(gone)
-        segment = cluster.world(gone).filesystem.open(path)
+        await until_gone(cluster, gone)
+        filesystem = cluster.world(gone).filesystem
+        filesystem.unlink(CLEAN)
+        segment = filesystem.open(path)
         segment.truncate(segment.size() - 1)
         segment.fdatasync()
         await acknowledged(cluster, b"meanwhile")
@@ -145,6 +151,38 @@ async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -
         await in_sync(cluster, *BROKERS)
         await equal(cluster)
         assert await values(cluster) == [*SENT, b"meanwhile"]
+        await cluster.stop(gone)
+        await until_gone(cluster, gone)
+        assert filesystem.exists(CLEAN), "there is nothing left to scan"
+
+
+async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind the end that it has, too: it ends before its time, and others may count on what it had."""
+    said: list[int] = []
+    tell = GivingUp.tell
+
+    async def noting_tell(giving_up: GivingUp, followed: Followed, offset: int) -> None:
+        said.append(offset)
+        await tell(giving_up, followed, offset)
+
+    monkeypatch.setattr(GivingUp, "tell", noting_tell)
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster)
+        await filled(cluster)
+        await in_sync(cluster, *BROKERS)
+        await delete_below(cluster, 2)
+        gone = next(one for one in BROKERS if one != state(cluster).leader)
+        await cluster.stop(gone)
+        filesystem = cluster.world(gone).filesystem
+        empty(filesystem, f"/data/{TOPIC}-0")
+        filesystem.unlink(f"/data/{TOPIC}-0")
+        await nursery.start(cluster.serve, gone, {})
+        await in_sync(cluster, *BROKERS)
+        assert said == [2]
+        again = replica(cluster, gone)
+        assert (again.log_start_offset, again.log_end_offset) == (2, len(SENT))
 
 
 async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:

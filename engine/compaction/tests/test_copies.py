@@ -485,7 +485,7 @@ async def leads_with_a_part(store: SegmentStore, end_offset: int) -> None:
     assert elected.log_end_offset == end_offset
     elected = await led(store, 2, LAZY)  # which is no reason to forget it
     await send(elected, (b"new", b"value"))
-    assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset + 1)
+    assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset + 1, 2)
     await elected.log_dir.commit_log.checkpoint()
 
 
