@@ -145,9 +145,10 @@ class Controllership:
 
     @property
     def _is_holder_gone(self) -> bool:
-        """Its session may last: nobody waits for that."""
+        """Its session may last: nobody waits for that. Nor for this broker, if it took the role and was not told."""
         image = self._changes.image
-        return image.controller_id in self._gone(image)
+        is_own = image.controller_id == self._membership.me.broker_id
+        return (is_own and not self.is_active) or image.controller_id in self._gone(image)
 
     def note_away(self) -> None:
         """Another broker does not answer: it is looked at now who is gone."""

@@ -44,19 +44,20 @@ class Probes:
 
     async def look(self, image: ClusterImage, me: int) -> bool:
         """Asks whom it is to ask; whether one was found to be gone."""
-        before, others = self.gone(image), list(_asked(image, me))
-        known, self._refusals = self._refusals, {}
+        before, found = self.gone(image), dict[bytes, int]()
         async with trio.open_nursery() as nursery:
-            for one in others:
-                nursery.start_soon(self._ask, one, known.get(one.incarnation))
+            for one in _asked(image, me):
+                nursery.start_soon(self._ask, one, found)
+        self._refusals = found  # all at once: who asks meanwhile who is gone goes by what was known
         return bool(self.gone(image) - before)
 
-    async def _ask(self, one: BrokerInfo, refusals: int | None) -> None:
+    async def _ask(self, one: BrokerInfo, found: dict[bytes, int]) -> None:
         """Who was never reached is not gone: where it says that it listens may be wrong."""
+        refusals = self._refusals.get(one.incarnation)
         if not await self._is_refused(one):
-            self._refusals[one.incarnation] = 0
+            found[one.incarnation] = 0
         elif refusals is not None:
-            self._refusals[one.incarnation] = refusals + 1
+            found[one.incarnation] = refusals + 1
 
 
 def _asked(image: ClusterImage, me: int) -> Iterator[BrokerInfo]:

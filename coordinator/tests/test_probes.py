@@ -44,6 +44,21 @@ async def test_two_refusals_in_a_row_say_that_a_process_is_gone() -> None:
     assert not await probes.look(IMAGE, ME), "it is no news"
 
 
+async def test_who_is_gone_is_so_while_it_is_asked_again() -> None:
+    network, gone = Network(), list[set[int]]()
+    probes = Probes(network.is_refused)
+    await probes.look(IMAGE, ME)
+
+    async def is_refused(_: BrokerInfo) -> bool:
+        gone.append(probes.gone(IMAGE))
+        return True
+
+    probes._is_refused = is_refused
+    for _ in range(3):
+        await probes.look(IMAGE, ME)
+    assert gone == [set(), set(), {2}]
+
+
 async def test_who_was_never_reached_is_not_gone() -> None:
     network = Network()
     network.refusing = {2}

@@ -409,6 +409,22 @@ async def test_a_change_whose_outcome_was_unknown_is_found_once_the_store_is_bac
         nursery.cancel_scope.cancel()
 
 
+async def test_who_took_the_controllers_role_and_was_not_told_takes_it_again() -> None:
+    """Nobody else would: it is held by somebody who lives."""
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, ensemble := FakeEnsemble())
+        await trio.testing.wait_all_tasks_blocked()
+        assert one.coordinator.is_controller
+        two.store.script.append(Loss.REPLY_AND_LINE)
+        one.store.pause()
+        ensemble.expire(one.store)
+        await trio.sleep(3)
+        two.store.disconnected = False
+        await trio.sleep(120)
+        assert two.coordinator.is_controller
+        nursery.cancel_scope.cancel()
+
+
 async def test_the_second_broker_follows_and_changes_things_without_being_the_controller() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
