@@ -65,8 +65,8 @@ class Replicas:
     """
 
     __slots__ = (
-        "_began_at_ms", "_broker_id", "_committed", "_in_sync_since_ms", "_lag_max_ms", "_progress", "_proposed",
-        "_seen", "epoch", "epoch_start",
+        "_began_at_ms", "_broker_id", "_committed", "_lag_max_ms", "_progress", "_proposed", "_seen",
+        "epoch", "epoch_start",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +78,6 @@ class Replicas:
         self._progress = progress
         self._committed = committed
         self._began_at_ms = now_ms
-        self._in_sync_since_ms = dict.fromkeys(committed.in_sync, now_ms)
         self._lag_max_ms = lag_max_ms
         self._proposed: Proposal | None = None
         self._seen: dict[int, Seen] = {}
@@ -167,7 +166,6 @@ class Replicas:
         is_written = committed.state_version != self._committed.state_version
         void = committed.marked - committed.in_sync if is_written else frozenset[int]()
         self._committed, self._proposed = committed, None
-        self._in_sync_since_ms = {one: self._in_sync_since_ms.get(one, now_ms) for one in committed.in_sync}
         for replica, seen in [*self._seen.items()]:
             if replica in void or seen.broker_epoch != committed.broker_epochs.get(replica):
                 del self._seen[replica]
@@ -238,10 +236,11 @@ class Replicas:
         return NO_OFFSET if seen is None else seen.end_offset
 
     def _caught_up_at_ms(self, replica: int) -> int:
-        """Who gets in sync is given time to say how far it is, and to have all there is by then: it may be in sync
-        with what is acknowledged, and behind what is not."""
-        seen, since_ms = self._seen.get(replica), self._in_sync_since_ms.get(replica, NEVER_MS)
-        return since_ms if seen is None else max(since_ms, seen.so_far().caught_up_at_ms)
+        """Who is in sync is given time to say how far it is."""
+        seen = self._seen.get(replica)
+        if seen is not None:
+            return seen.so_far().caught_up_at_ms
+        return self._began_at_ms if replica in self._committed.in_sync else NEVER_MS
 
 
 def _diverging(asked: Asked, log: LogState) -> EpochEnd | None:

@@ -144,22 +144,6 @@ def test_one_proposal_for_who_enters_and_who_leaves() -> None:
     assert leading.replicas.propose(2 * LAG_MAX_MS) == Proposal(1, frozenset({1, 3}), {3: 30})
 
 
-def test_who_has_joined_with_what_is_acknowledged_is_given_time_for_the_rest() -> None:
-    """Or it would leave at once, and join, for as long as more comes than it can take."""
-    late = 10 * LAG_MAX_MS
-    leading = Leading((1,), high_watermark=100, min_isr=2)
-    leading.write(50)
-    leading.fetch(2, 110, late)
-    joins = leading.replicas.propose(late)
-    assert joins is not None
-    assert joins.in_sync == {1, 2}
-    assert leading.replicas.learn(committed(2, {1, 2}, min_isr=2), late), "the high watermark moves with it"
-    assert leading.replicas.propose(late + LAG_MAX_MS) is None
-    leaves = leading.replicas.propose(late + LAG_MAX_MS + 1)
-    assert leaves is not None
-    assert leaves.in_sync == {1}
-
-
 def test_who_has_all_there_is_is_not_late_however_long_nothing_comes() -> None:
     leading = Leading((1, 2))
     leading.fetch(2, 100)
