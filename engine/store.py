@@ -177,8 +177,7 @@ class SegmentStore:
 
     def tierable(self, *, is_led: bool = True) -> Iterator[TierableLog]:
         """Those that are led here, or those that follow, as a remote tier sees them."""
-        ours = (one for one in self._partitions.values() if (one.is_led if is_led else one.fetching and one.is_sound))
-        return map(Tierable, list(ours))
+        return map(Tierable, [one for one in self._partitions.values() if (one.is_led if is_led else one.fetching)])
 
     def sealed(self, partition: TopicPartition) -> SealedLog:
         """What may be read of it elsewhere. Raises as `get` does."""

@@ -360,8 +360,7 @@ class Fetcher:
             if error is not None:
                 raise error
         elif isinstance(action, Begin):
-            # Nobody counts on a log that has ended before, unless it ends before its time.
-            if action.offset <= log.log_end_offset or not log.is_sound:
+            if action.offset <= log.log_end_offset or not log.is_sound:  # else nobody counts on what it has
                 await self._world.give_up(partition, state.epoch, action.offset)
             _log.info("a follower begins anew", partition=name, offset=action.offset)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
