@@ -299,32 +299,16 @@ async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
         assert sorted(state(cluster).isr) == [one for one in BROKERS if one != gone]
 
 
-async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_away() -> None:
-    """In a partition's first epoch neither: with two of them, once that is back, its broker would not start."""
-    async with open_cluster(**TWO_DIRS) as (cluster, nursery):
-        await create(cluster)
-        await filled(cluster)
-        gone = next(one for one in BROKERS if one != state(cluster).leader)
-        path = dir_of(cluster, gone)
-        await cluster.stop(gone)
-        filesystem = cluster.world(gone).filesystem
-        filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
-        await nursery.start(cluster.serve, gone, TWO_DIRS)
-        await acknowledged(cluster, b"meanwhile")
-        await trio.sleep(PATIENCE_S)
-        assert state(cluster).leader_epoch == 0
-        with pytest.raises(EngineError):
-            replica(cluster, gone)
-        await cluster.stop(gone)
-        filesystem.faults.clear()
-        await nursery.start(cluster.serve, gone, TWO_DIRS)
-        await in_sync(cluster, *BROKERS)
-        await equal(cluster)
-        assert await values(cluster) == [*SENT, b"meanwhile"]
-
-
-async def test_a_follower_makes_no_other_log_when_the_log_dir_of_its_own_fails_while_it_is_opened() -> None:
-    """By the second sync of its file: the first is that of the replay."""
+@pytest.mark.parametrize(
+    ("kind", "suffix", "skip"),
+    [("read", "", 0), ("fdatasync", ".log", 1)],
+    ids=["from the start", "while it is opened"],
+)
+async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_away(
+    kind: str, suffix: str, skip: int
+) -> None:
+    """In a partition's first epoch neither: with two of them, once that is back, its broker would not start. Before its
+    log is opened a replay syncs it."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -332,8 +316,7 @@ async def test_a_follower_makes_no_other_log_when_the_log_dir_of_its_own_fails_w
         path = dir_of(cluster, gone)
         await kill(cluster, gone)
         filesystem = cluster.world(gone).filesystem
-        directory = f"{path}/{TOPIC}-0"
-        filesystem.faults.append(Fault("fdatasync", errno.EIO, skip=1, is_lasting=True, directory=directory))
+        filesystem.faults.append(Fault(kind, errno.EIO, suffix, skip, is_lasting=True, directory=path))
         await nursery.start(cluster.serve, gone, TWO_DIRS)
         await acknowledged(cluster, b"meanwhile")
         await trio.sleep(PATIENCE_S)
