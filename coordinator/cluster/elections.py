@@ -87,7 +87,7 @@ def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 
 def forced(state: PartitionState, electorate: Electorate) -> PartitionState | None:
-    """Led by one that serves, whoever is in sync; None when nobody does, the same object when nothing changes."""
+    """Led by one that serves, whoever is in sync; None when nobody does."""
     marks = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks}
     by_marks = replace(electorate, ends={**electorate.ends, **marks})
     before = [one for one in state.replicas if one not in state.adding]
@@ -96,8 +96,7 @@ def forced(state: PartitionState, electorate: Electorate) -> PartitionState | No
     if leader == NO_LEADER:
         return None
     elected = _led_by(replace(state, isr=(leader,), elr=()), leader, electorate)
-    elected = replace(elected, unclean_since=elected.leader_epoch)
-    return state if elected == state else elected  # who leads already, and has lost its log, is not elected again
+    return replace(elected, unclean_since=elected.leader_epoch)
 
 
 def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
