@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 def kind_of(method: str, key: str) -> str:
     """By what it asks for, in words of docs/formats/tier.md: `PUT manifest`, `LIST manifest`."""
     folder = key.rpartition("/")[0].rpartition("/")[2]
-    return f"{method} {folder if folder in ('manifest', 'page', 'collected', 'probe') else 'segment'}"
+    return f"{method} {folder if folder in ('manifest', 'page', 'collected', 'probe', 'owner') else 'segment'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def scene(
         ("GET", "probe/a", "GET probe"),
         ("LIST", "lake/cluster/topic/0/manifest/", "LIST manifest"),
         ("LIST", "lake/probe/", "LIST probe"),
+        ("PUT", "lake/cluster/owner/0000000000", "PUT owner"),
     ],
 )
 def test_what_is_asked_for_is_known_by_its_key(method: str, key: str, kind: str) -> None:

@@ -28,7 +28,8 @@ FARTHEST: Final = 6  # one of so many requests of its kind since the last kill
 HOW_FAR: Final = (Fault.REQUEST_LOST, Fault.REQUEST_CUT, Fault.REPLY_LOST, Fault.REPLY_LOST, Fault.LATE)
 LATE_S: Final = (0.05, 4.0)
 
-# What other requests meet. The probe is spared: whoever does not trust a store does not start.
+# What other requests meet. Probes and owners are spared: a broker does not start if a store refuses those.
+SPARED: Final = ("probe", "owner")
 PASSING: Final = (
     Fault.SLOW_DOWN, Fault.CONFLICT, Fault.SKEWED, Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.LATE,
     Fault.SHORT_BODY, Fault.FLIPPED_BODY, Fault.STALE_LIST,
@@ -75,7 +76,7 @@ class KillPlan:
             self._kill = None
             self.kills[asked.kind, kill.decision.fault] += 1
             return kill.decision
-        if asked.kind.endswith("probe") or self._choice.randrange(ONE_IN):
+        if asked.kind.endswith(SPARED) or self._choice.randrange(ONE_IN):
             return NO_FAULT
         fault = self._choice.choice(PASSING)
         return Decision(fault, self._choice.uniform(*LATE_S) if fault is Fault.LATE else 0.0)

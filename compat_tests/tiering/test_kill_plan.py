@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
 from compat_tests.object_stores.store_faults import Asked, Fault
 from compat_tests.tiering.kill_plan import HOW_FAR, PASSING, SELDOM, SELDOM_MAX, STEPS, KillPlan, new_kill
 
@@ -13,6 +15,7 @@ KEYS = {
     "collected": "0/collected/0",
     "page": "0/page/a",
     "probe": "probe/a",
+    "owner": "owner/0",
     "segment": "0/a",
 }
 
@@ -57,9 +60,14 @@ def test_requests_that_change_something_are_caught_at_every_length() -> None:
     }
 
 
-def test_other_requests_meet_all_that_passes_but_not_the_probe() -> None:
+def test_other_requests_meet_every_fault() -> None:
     plan = KillPlan(1)
     met = Counter(plan.decide(asked("GET manifest")).fault for _ in range(5_000))
     assert set(met) == {Fault.NONE, *PASSING}
     assert met[Fault.NONE] > 4_500
-    assert {plan.decide(asked(f"{what} probe")).fault for what in ("PUT", "LIST") for _ in range(2_000)} == {Fault.NONE}
+
+
+@pytest.mark.parametrize("kind", ["PUT probe", "LIST probe", "PUT owner", "LIST owner"])
+def test_requests_without_which_a_broker_does_not_start_meet_none(kind: str) -> None:
+    plan = KillPlan(1)
+    assert {plan.decide(asked(kind)).fault for _ in range(2_000)} == {Fault.NONE}
