@@ -1,8 +1,6 @@
 """What other packages see of the control plane: frozen values and Protocols.
 
-Readers hold a `ClusterImage`, an immutable snapshot, and never ask the metadata store; changes go through
-`ClusterService`. What the control plane needs from the others is in `ports`. Nothing here knows a wire message, a log
-or a store.
+Readers hold a `ClusterImage`, an immutable snapshot; changes go through `ClusterService`. See `ports` as well.
 """
 
 from __future__ import annotations
@@ -10,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from coordinator.history import FIRST, History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,6 @@ DEFAULT = -1  # of a partition count or a replication factor: what the broker is
 CLUSTER_DEFAULT = ""  # in place of a broker's id: the configs of all brokers that have none of their own (KIP-226)
 
 TRANSACTION_VERSION = "transaction.version"  # a feature (KIP-890): the levels of Kafka's TransactionVersion
-
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
@@ -97,7 +96,7 @@ class BrokerState(Enum):
     RECOVERING = "recovering"  # registered, and still finding out what its logs have
     SERVING = "serving"
     LEAVING = "leaving"  # it is about to stop in order, and leads on what nobody else can
-    FENCED = "fenced"  # it is away, or cut off
+    FENCED = "fenced"
     UNREGISTERED = "unregistered"  # somebody has said that it is gone for good: it is no member any more
 
 
@@ -116,6 +115,7 @@ class BrokerInfo:
     state: BrokerState = BrokerState.SERVING
     log_dirs: tuple[str, ...] = ()  # their ids
     lost_log_dirs: tuple[str, ...] = ()
+    process_epoch: int = NO_EPOCH  # the first epoch of its process, which may register again
     version: int = 0  # of its metadata node
     extra: bytes = b""  # what the node says besides
 
@@ -142,9 +142,8 @@ class PartitionState:
     """What the metadata store knows of one partition. `replicas` are those of the active, i.e. the last, extent.
 
     `incarnation` is the leader's registration that was given `leader_epoch`: it appends only when that is its own.
-    `elr`: who left the ISR when it became smaller than min.insync.replicas, and has all that was acknowledged
-    (KIP-966). `marks`: who may lack some of it, and up to where its log goes: (broker id, epoch, end). `adding`,
-    `removing`: see `cluster.reassignments`.
+    `elr`: who left the ISR when it became smaller than min.insync.replicas, with all that was acknowledged (KIP-966).
+    `marks`: who may lack some of it, up to where its log goes. `adding`, `removing`: see `cluster.reassignments`.
     """
 
     leader: int
@@ -156,11 +155,14 @@ class PartitionState:
     extents: tuple[Extent, ...] = ()
     incarnation: bytes = bytes(16)
     elr: tuple[int, ...] = ()
-    marks: tuple[tuple[int, int, int], ...] = ()
+    marks: tuple[tuple[int, int, int], ...] = ()  # broker id, epoch, end
+    offline: tuple[int, ...] = ()  # replicas that do not serve
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     last_known_leader: int = NO_LEADER
     unclean_since: int = NO_EPOCH
+    processes: tuple[tuple[int, int], ...] = ()  # broker id, and its `process_epoch` when it entered the ISR (K33)
+    recount: bool = False  # an accepted rollback: see `cluster.elections.recounted`
     version: int = 0  # of its metadata node
     extra: bytes = b""  # what the node says besides
 
@@ -208,11 +210,8 @@ class SingleNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster as this broker knows it. `version` is the number of the last change in it: brokers whose images have
-    the same one have the same image.
-
-    `members` are all brokers that are registered, `brokers` those that are up, `former` those that were unregistered.
-    """
+    """The cluster as this broker knows it, up to the change `version` (RULES K1). `members` are all brokers that are
+    registered, `brokers` those that are up, `former` the unregistered ones."""
 
     version: int
     cluster_id: str
@@ -228,6 +227,7 @@ class ClusterImage:
     features_epoch: int = 0  # of those levels, in the life of the cluster
     singles: Mapping[str, SingleNode] = field(default_factory=dict)  # by path
     aside: Mapping[bytes, Mapping[int, PartitionState]] = field(default_factory=dict)  # of no topic, by topic id
+    history: History = FIRST  # that the changes belong to
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The state of one partition, or None when there is no such topic or partition."""

@@ -13,6 +13,14 @@ class CannotStart(CoordinatorError):
     """The broker must not start: a foreign or newer store, a store in use, a broker id in use. One clear line."""
 
 
+class MetadataRolledBack(CannotStart):
+    """The metadata store is as of an earlier time, or holds another history than this broker has followed."""
+
+
+class AcceptanceRefused(CoordinatorError):
+    """That the metadata store was rolled back is not accepted. One clear line."""
+
+
 class TransferRefused(CoordinatorError):
     """A cluster's metadata are not taken out of a store, or not put into it. One clear line."""
 

@@ -7,9 +7,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from coordinator.api import ClusterImage, PartitionState, TopicInfo
+    from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,18 @@ class HostedPartition:
 class HostChanges(NamedTuple):
     """What a host is to do. A partition that is led, or followed, may be open already, in another role or epoch or
     with other configs. Whoever follows takes what the leader has, if there is one. What is dropped is deleted: its
-    topic is, or its replica has moved elsewhere. All that is so in `image`."""
+    topic is, or its replica has moved elsewhere. What has `vanished` is kept as a stray: its topic is not in the
+    metadata any more, and no change has deleted it (RULES D3). All that is so in `image`."""
 
     led: list[HostedPartition]
     followed: list[HostedPartition]
     dropped: list[HostedPartition]
     image: ClusterImage
+    vanished: list[HostedPartition]
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.led or self.followed or self.dropped)
+        return bool(self.led or self.followed or self.dropped or self.vanished)
 
 
 class Holding(Enum):
@@ -46,7 +48,10 @@ class Holding(Enum):
     SHORT = "short"  # it ends before what had counted: the disk has not kept what it had acknowledged
     DAMAGED = "damaged"  # or cannot be read
     MISSING = "missing"  # nothing is there, in no log dir: it was lost with one, or is still to be made
-    LOST = "lost"  # it may be in a log dir that is offline
+    AWAY = "away"  # it may be in a log dir that is offline
+    CLOSED = "closed"  # it is there, or is to be made, and is not open: it may be whole
+    KEPT = "kept"  # it was open all the time, and did not serve because its log dir did not answer
+    LOST = "lost"  # nothing is there, in no log dir, and the checkpoint of a log dir names it
 
 
 class Held(NamedTuple):
@@ -57,6 +62,37 @@ class Held(NamedTuple):
     end: tuple[int, int]
 
 
+class ReplicaEnd(NamedTuple):
+    """The end of a replica's log, as its broker reads it, and the high watermark that the replica knows."""
+
+    last_epoch: int
+    end_offset: int
+    high_watermark: int
+
+    @property
+    def log_end(self) -> tuple[int, int]:
+        """What logs are compared by."""
+        return self.last_epoch, self.end_offset
+
+
+class AskedEnd(NamedTuple):
+    """The log of one partition, as its broker follows it in that leader epoch."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
+class ReplicaEnds(Protocol):
+    """Asks the brokers where logs end; `broker.py` supplies it."""
+
+    async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
+        """The ends that this broker tells, as it is registered; of logs that are not open, or not followed in the
+        epoch, none. A broker that does not answer tells none."""
+        ...
+
+
 class PartitionHost(Protocol):
     """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
 
@@ -64,12 +100,12 @@ class PartitionHost(Protocol):
     calls of one control plane never overlap.
     """
 
-    async def start(self, image: ClusterImage) -> Sequence[str]:
+    async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
         """Locks the log dirs, recovers them, and returns their ids; called once, at start, before anything else.
 
-        Log directories whose topic id is not in `image` are removed: a topic's metadata goes before its files, so a
-        crash between the two leaves files that nobody may ever serve again. The host has checked before that its log
-        dirs carry `image.cluster_id`: an empty or foreign metadata store must not look like "everything was deleted".
+        Logs of topics whose ids are in `deleted` are removed: a change has deleted them. Logs of other topics that are
+        not in `image` are kept as strays: the metadata may be older than they are (RULES D3). The host has checked
+        before that its log dirs carry `image.cluster_id`.
         """
         ...
 
@@ -78,24 +114,36 @@ class PartitionHost(Protocol):
         after `start`."""
         ...
 
-    @property
-    def outwaits_in_ms(self) -> int:
-        """Until then somebody may still answer who led before what this broker leads now (RULES K24)."""
+    def lost(self) -> Sequence[Held]:
+        """What is not served, and, told once, what is served again since it was last asked."""
         ...
 
-    def lost(self) -> Sequence[Held]:
-        """What lies on log dirs that have failed since."""
+    @property
+    def has_news(self) -> bool:
+        """Whether `lost` would tell of something that has changed since it was last asked."""
+        ...
+
+    @property
+    def has_unserved(self) -> bool:
+        """Whether a log is not open that may be opened again."""
+        ...
+
+    async def open_again(self, image: ClusterImage) -> None:
+        """Begins to open logs that are not open, whose time has come, and of which `image` says that they are not
+        served."""
         ...
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`.
+        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`, and as
+        bounded.
 
         What partitions go by that are open already changes with it, as far as their topics leave it to the broker.
         """
         ...
 
     async def apply(self, changes: HostChanges) -> None:
-        """Leads, follows and drops partitions."""
+        """Leads, follows, drops and sets aside partitions. Returns within seconds, also if a log dir does not answer:
+        what could not be applied there by then serves nothing until it is (decision 44)."""
         ...
 
 

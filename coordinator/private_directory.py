@@ -27,4 +27,4 @@ def make_private(directory: Path) -> None:
         try:
             directory.chmod(OWNER_ONLY)
         except PermissionError:
-            _log.warning("others may read a directory that is not theirs", directory=str(directory), mode=f"{mode:04o}")
+            _log.warning("directory found readable by other users", directory=str(directory), mode=f"{mode:04o}")

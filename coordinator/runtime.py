@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint, BrokerInfo, BrokerState, ClusterImage, TopicInfo
-from coordinator.cluster import controller, features, in_sync, layout, settlement
+from coordinator.api import BrokerEndpoint, BrokerInfo, ClusterImage, TopicInfo
+from coordinator.cluster import controller, features, in_sync, layout
 from coordinator.cluster.change_log import ChangeLog, Overtaken
 from coordinator.cluster.controllership import Controllership
 from coordinator.cluster.decisions import Decisions
-from coordinator.cluster.giving_up import Followed, GivingUp
+from coordinator.cluster.departure import Departure
 from coordinator.cluster.hosting import host_changes, hosted_by
 from coordinator.cluster.membership import Membership
+from coordinator.cluster.metadata_failures import UNUSABLE, Attempts, MetadataFailures, described
 from coordinator.cluster.plans import Plan, first_batch
-from coordinator.cluster.repudiation import to_repudiate
+from coordinator.cluster.recovery_questions import RecoveryQuestions
+from coordinator.cluster.replica_facts import ReplicaFacts
 from coordinator.cluster.tier import TierRegister
+from coordinator.cluster_events import ClusterEvents
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata.store import ConnectionLost, SessionLost, StoreError
 from coordinator.requested import RequestedChanges, topic_of
@@ -37,18 +40,18 @@ if TYPE_CHECKING:
     from coordinator.api import FeatureRange
     from coordinator.cluster.in_sync import IsrChange
     from coordinator.cluster.probes import IsRefused
+    from coordinator.cluster_events import ClusterCounters
+    from coordinator.history import Followed
     from coordinator.metadata.store import MetadataStore
-    from coordinator.ports import ConfigValidator, Held, PartitionHost
+    from coordinator.ports import ConfigValidator, PartitionHost, ReplicaEnds
 
     Decide = Callable[[ClusterImage], Plan]
 
 log = structlog.get_logger(__name__)
 
-DECIDE_TIMEOUT_S = 10.0  # how long a request is decided again because others write in between
+# How long a request waits for the store, however often it is decided again: below the request.timeout.ms of clients.
+DECIDE_TIMEOUT_S = 10.0
 RECONNECT_PAUSE_S = 0.5
-LEAVE_TIMEOUT_S = 15.0
-# Longer than a busy client takes to ask again. Kafka's brokers stay for 50 ms, or 2 s more (BrokerLifecycleManager).
-REDIRECTING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ class CoordinatorSettings:
     prefer_interval_s: float = 300.0  # how often leaders go back to where they were placed
     is_refused: IsRefused | None = None  # see `coordinator.cluster.probes`
     on_new_life: Callable[[], None] = lambda: None  # see `coordinator.cluster.membership`
+    cluster: layout.Known = layout.NEW  # that of the log dirs
+    replica_ends: ReplicaEnds | None = None  # None: no election waits for restarted replicas
+    recovery_wait_s: float = 10.0  # see `coordinator.cluster.recovery`
 
 
 class Coordinator(RequestedChanges):
@@ -85,28 +91,40 @@ class Coordinator(RequestedChanges):
         self.tier = TierRegister(store)
         self._host = host
         self._settings = settings
-        self._changes = ChangeLog(store, settings.broker_id, random)
+        self._events = ClusterEvents(settings.broker_id, validator.is_synced)
+        self._changes = ChangeLog(store, settings.broker_id, random, self._events.note)
+        self.metadata_failures = MetadataFailures()
         broker = BrokerInfo(settings.broker_id, settings.endpoints, settings.rack)
         self._membership = Membership(store, self._changes, broker, random, settings.on_new_life)
-        prefer_s, is_refused = settings.prefer_interval_s, settings.is_refused
         self._controllership = Controllership(
-            store, self._changes, self._membership, prefer_s, is_refused, validator.is_synced
+            store,
+            self._changes,
+            self._membership,
+            settings.prefer_interval_s,
+            settings.is_refused,
+            validator.is_synced,
+            self.metadata_failures,
+            RecoveryQuestions(settings.replica_ends, settings.recovery_wait_s, self.counters),
         )
         self._log_dirs: Sequence[str] = ()
-        self._held: Sequence[Held] = ()  # what a start has found, until all of it is told
         self._image = self._recovered = self._changes.image
-        self._has_losses = False  # on log dirs that have failed
-        self._giving_up = GivingUp(self._look)
         self._wake = trio.Event()
         self._published = trio.Event()
-        self._is_leaving = self._has_left = False
         self._is_joining_again = False
         self._publishing = trio.Lock()
+        around = self._changes, self._membership, self._publish, self.metadata_failures
+        self._departure = Departure(*around)
+        self._facts = ReplicaFacts(host, self._changes, self._membership, self._publishing, self._look)
 
     @property
     def image(self) -> ClusterImage:
         """See `ClusterService`."""
         return self._image
+
+    @property
+    def counters(self) -> ClusterCounters:
+        """What this broker has seen as the controller."""
+        return self._events.counters
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:
@@ -129,9 +147,35 @@ class Coordinator(RequestedChanges):
         return not (self._is_joining_again or self._membership.is_fenced)
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether the others are told, or will be, that this broker stops."""
-        return self._is_leaving
+    def followed(self) -> Followed:
+        """What this broker is to remember over a restart."""
+        return self._changes.followed
+
+    @property
+    def lets_strays_age(self) -> bool:
+        """Whether this process has its session, and can use the metadata, as far as it knows. Metadata of an accepted
+        rollback do not name all that is to be kept (RULES M7)."""
+        knows = self.has_session and not self.metadata_failures.standing
+        return knows and not self._changes.image.history.keeps_strays
+
+    @property
+    def publication_lag(self) -> int:
+        """How many changes the newest image has that the host has not followed yet."""
+        return self._changes.image.version - self._image.version
+
+    async def follow_newest(self) -> None:
+        """Follow the metadata as of now, or later. The no-op that is written first goes through a quorum: a server that
+        lags behind, or a leader of ZooKeeper that was deposed, does not answer it. Raises MetadataUnavailable."""
+        try:
+            with trio.fail_after(DECIDE_TIMEOUT_S):
+                await self._store.multi([self._membership.fence])
+                await self._changes.catch_up()
+        except (StoreError, CannotStart) as error:
+            raise self.metadata_failures.refusal(error) from error
+        except trio.TooSlowError:
+            raise MetadataUnavailable("The metadata store does not answer.") from None
+        finally:
+            await self._publish()
 
     @property
     def is_controller(self) -> bool:
@@ -145,63 +189,35 @@ class Coordinator(RequestedChanges):
         Raises: CannotStart.
         """
         try:
-            cluster_id = await layout.cluster_id(self._store, self._random)
-            await self._changes.load(cluster_id)
-            self._log_dirs = await self._host.start(self._changes.image)
+            cluster_id = await layout.cluster_id(self._store, self._random, self._settings.cluster)
+            await self._changes.load(cluster_id, self._settings.cluster.followed)
+            self._log_dirs = await self._host.start(self._changes.image, self._changes.deleted_topics)
             self._recovered = self._changes.image
             hosted = hosted_by(self._recovered, self._settings.broker_id)
-            self._held = await self._host.recover(hosted, self._recovered)
+            self._facts.found(await self._host.recover(hosted, self._recovered))
             await self._join()
         except (StoreError, MetadataUnavailable) as error:
-            raise CannotStart(f"the metadata store did not answer: {error!r}") from error
+            raise CannotStart(described(error)) from error
 
     async def _join(self) -> None:
         """Gets in, in a new life, and does what there is to do for a controller if it is one now."""
         await self._membership.register(self._log_dirs, self._settings.registration_timeout_s)
-        await self._repudiate()
+        await self._facts.tell()
         await self._controllership.stand()
-        await self._membership.become(BrokerState.SERVING)
-        self._held = ()
+        await self._membership.become(self._departure.next_state(), has_away=self._facts.has_away)
+        self._facts.forget()
         if self._controllership.is_active:
             await self._controllership.settle()
         await self._publish()
 
-    async def _repudiate(self) -> None:
-        """Tells the others what this broker has not got (RULES K8)."""
-        while True:
-            found = [*self._held, *(await self._lost())]
-            image = self._changes.image  # which is no older
-            held = {(one.hosted.topic_id, one.hosted.partition): one for one in found}
-            batch = first_batch([*to_repudiate(image, held.values(), self._membership.me)])
-            if not batch:
-                return
-            with suppress(Overtaken):
-                await self._changes.commit(image, [self._membership.fence], batch)
-                log.warning("replicas here may lack what was acknowledged", partitions=len(batch))
-
-    async def _lost(self) -> Sequence[Held]:
-        if not self._has_losses:
-            return ()
-        async with self._publishing:  # a log that is being made is not lost
-            return self._host.lost()
-
     def note_loss(self) -> None:
-        """A log dir has failed."""
-        self._has_losses = True
-        self._look()
+        """A log dir has failed, or a log was closed."""
+        self._facts.note_loss()
 
     async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
         """Before the log of a partition that is followed in that epoch is emptied, and begins at that offset: returns
         when the others know (RULES K8). Raises NotFollowedSo."""
-        await self._giving_up.tell(Followed(topic_id, partition, leader_epoch), offset)
-
-    async def _tell_of_giving_up(self) -> None:
-        while told := self._giving_up.to_write(image := self._changes.image, self._membership.me):
-            batch = first_batch([*told.values()])
-            with suppress(Overtaken):
-                await self._changes.commit(image, [self._membership.fence], batch)
-                self._giving_up.written([*told][: len(batch)])
-                log.warning("replicas here begin anew, and lack what was acknowledged", partitions=len(batch))
+        await self._facts.give_up(topic_id, partition, leader_epoch, offset)
 
     def _look(self) -> None:
         self._wake.set()
@@ -216,6 +232,7 @@ class Coordinator(RequestedChanges):
             try:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._controllership.run)
+                    nursery.start_soon(self._facts.open_again, lambda: self._image)
                     await self._follow()
                     nursery.cancel_scope.cancel()
             except* SessionLost:
@@ -231,62 +248,45 @@ class Coordinator(RequestedChanges):
 
         Afterwards nobody listens where this broker did, so the others may take it for dead: it does not join again.
         """
-        image, broker_id = self._changes.image, self._settings.broker_id
-        if settlement.others_serving(image, broker_id):
-            await self._hand_over()
-            if settlement.leads_what_others_can(image, broker_id):
-                await trio.sleep(REDIRECTING_S)
-        self._has_left = True
-
-    async def _hand_over(self) -> None:
-        with trio.move_on_after(LEAVE_TIMEOUT_S), suppress(StoreError, MetadataUnavailable):
-            await self._say_it_leaves()
-            while settlement.leads_what_others_can(self._changes.image, self._settings.broker_id):
-                wake = trio.Event()
-                self._changes.wake_after(self._changes.image.version, wake)
-                await wake.wait()
-
-    async def _say_it_leaves(self) -> None:
-        """Nobody waits for who has left (RULES K24). So it outwaits first whoever led before it, answers no more from
-        what it alone knows, and then says so on top of an image that it goes by."""
-        while True:
-            await self._publish()
-            while (left_ms := self._host.outwaits_in_ms) > 0:  # noqa: ASYNC110 - it tells the time itself
-                await trio.sleep(left_ms / 1000)
-            self._is_leaving = True
-            if await self._membership.became(BrokerState.LEAVING, self._image):
-                return
+        await self._departure.leave()
 
     async def _follow(self) -> None:
         """Takes changes as they come, until the session is lost or the cluster does not count on this process."""
+        attempts = Attempts(self.metadata_failures, "follower")
         while not self._membership.is_fenced:
             wake = self._wake = trio.Event()
             try:
                 await self._changes.catch_up(wake)
-                await self._repudiate()
-                await self._tell_of_giving_up()
-            except (ConnectionLost, MetadataUnavailable):
-                await trio.sleep(RECONNECT_PAUSE_S)
+                await self._facts.tell()
+                self._facts.forget()
+                await self._facts.tell_of_giving_up()
+            except SessionLost:
+                raise
+            except UNUSABLE as error:
+                if not self._membership.is_fenced:
+                    await attempts.pause(error)
                 continue
+            attempts.succeeded()
             await self._publish()
             await wake.wait()
 
     async def _rejoined(self) -> bool:
         """Begins a new life, with a new session if need be; False when the store will never have one again, or this
         process has left."""
-        if not self._has_left:
-            log.warning("this broker is no longer registered, and registers anew", broker_id=self._settings.broker_id)
-        while not self._has_left:
+        if not self._departure.has_left:
+            log.warning("registration lost", broker=self._settings.broker_id)
+        attempts = Attempts(self.metadata_failures, "registration")
+        while not self._departure.has_left:
             try:
                 await self._changes.catch_up()
                 await self._join()
             except SessionLost:
                 if not await self._renewed():
                     return False
-            except (StoreError, MetadataUnavailable, CannotStart) as error:
-                log.warning("this broker is not registered yet", error=repr(error))
-                await trio.sleep(RECONNECT_PAUSE_S)
+            except UNUSABLE as error:
+                await attempts.pause(error)
             else:
+                attempts.succeeded()
                 return True
         return False
 
@@ -299,24 +299,30 @@ class Coordinator(RequestedChanges):
             await trio.sleep(RECONNECT_PAUSE_S)
         return True
 
-    async def _publish(self) -> None:
+    async def _publish(self) -> ClusterImage:
         """Lets the host follow first: what the image shows can be used. Once begun it is finished."""
         with trio.CancelScope(shield=True):
             async with self._publishing:
                 new, me = self._changes.image, self._membership.me
                 if new is self._image:
-                    return
+                    return new
                 if new.broker_configs != self._image.broker_configs:
                     await self._host.configure(new.broker_configs)
-                changes = host_changes(self._image, new, me)
+                deleted = self._changes.deleted_topics
+                changes = host_changes(self._image, new, me, deleted)
                 if self._recovered is not self._image:  # nothing was published since the start
-                    changes.dropped.extend(host_changes(self._recovered, new, me).dropped)
+                    since_start = host_changes(self._recovered, new, me, deleted)
+                    changes.dropped.extend(since_start.dropped)
+                    changes.vanished.extend(since_start.vanished)
                 if changes:
                     await self._host.apply(changes)
+                    self._facts.applied()
+                self._changes.forget_deleted(new.version)
                 self._recovered = new
                 self._image = new
                 self._published.set()
                 self._published = trio.Event()
+        return self._image
 
     async def change_isr(self, version: int, changes: Sequence[IsrChange]) -> None:
         """Writes what leaders want that have seen the image of that version, unless there is a newer one; the next
@@ -327,8 +333,8 @@ class Coordinator(RequestedChanges):
             if batch := first_batch([*wanted]):
                 with trio.CancelScope(shield=True), suppress(Overtaken):
                     await self._changes.commit(image, [self._membership.fence], batch)
-        except (ConnectionLost, SessionLost) as error:
-            raise MetadataUnavailable("The metadata store does not answer.") from error
+        except (StoreError, CannotStart) as error:
+            raise self.metadata_failures.refusal(error) from error
         finally:
             await self._publish()
 
@@ -349,21 +355,27 @@ class Coordinator(RequestedChanges):
         return deleted
 
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
-        """Decides on the newest image and makes it so. What the decision was made on is published in any case."""
+        """Decides on the newest image and makes it so. What the decision was made on is published in any case.
+
+        The outcome of a write that is under way at the deadline is not known: the image tells it later.
+        """
+        deadline_s = trio.current_time() + DECIDE_TIMEOUT_S
         try:
-            await self._store.sync()
-            await self._changes.catch_up()
-            return decide(self._changes.image) if validate_only else await self._carried_out(decide)
-        except (ConnectionLost, SessionLost) as error:
-            raise MetadataUnavailable("The metadata store does not answer.") from error
+            with trio.CancelScope(deadline=deadline_s):
+                await self._store.sync()
+                await self._changes.catch_up()
+                return decide(self._changes.image) if validate_only else await self._carried_out(decide, deadline_s)
+        except (StoreError, CannotStart) as error:
+            raise self.metadata_failures.refusal(error) from error
         finally:
             await self._publish()
+        raise MetadataUnavailable("The metadata store does not answer.")
 
-    async def _carried_out(self, decide: Decide) -> Plan:
-        """In as many changes as it takes, each decided on the image before it; once begun it is finished."""
-        deadline_s = trio.current_time() + DECIDE_TIMEOUT_S
-        with trio.CancelScope(shield=True):
-            while trio.current_time() < deadline_s:
+    async def _carried_out(self, decide: Decide, deadline_s: float) -> Plan:
+        """In as many changes as it takes, each decided on the image before it; once begun it is finished, or ends with
+        the deadline."""
+        with trio.CancelScope(shield=True, deadline=deadline_s):
+            while True:
                 image = self._changes.image
                 plan = decide(image)
                 batch = first_batch(plan.operations)
@@ -373,7 +385,7 @@ class Coordinator(RequestedChanges):
                     await self._changes.commit(image, [self._membership.fence], batch)
                     if len(batch) == len(plan.operations):
                         return plan
-        raise MetadataUnavailable("The cluster's metadata kept changing meanwhile.")
+        raise MetadataUnavailable("The metadata store did not answer in time, or others kept changing the metadata.")
 
     async def _clean(self, topic: TopicInfo) -> None:
         """What cannot be cleaned now is left to the controller."""
@@ -382,4 +394,4 @@ class Coordinator(RequestedChanges):
         try:
             await self._change(lambda image: controller.cleaning(image, topic.topic_id))
         except MetadataUnavailable as error:
-            log.warning("partition states of a deleted topic are left for later", error=str(error))
+            log.warning("deleted topic not cleaned up", error=str(error))

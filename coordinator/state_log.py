@@ -104,6 +104,11 @@ class StateLog(Protocol):
         """The high watermark: what is below it is durable and can be read."""
 
     @property
+    def load_end_offset(self) -> int:
+        """How far it is read: to `end_offset`, or beyond it, to the end of the log as of `get`, where too few replicas
+        are in sync for the high watermark to move (RULES K26)."""
+
+    @property
     def stable_offset(self) -> int:
         """At most `end_offset`: of what is below it, it is decided whether it counts."""
 
@@ -117,8 +122,12 @@ class StateLog(Protocol):
         was appended before is settled once there are enough again."""
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether nobody else can have led it a moment ago (RULES K24). What was acknowledged until then is here."""
+    def is_current(self) -> bool:
+        """Whether a read may be answered that may be older than what a successor has acknowledged (RULES K24)."""
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """Call `told` with True once it is known that this broker led the partition when this was called, with False if
+        that is not known in time."""
 
     def size_of(self, record: StateRecord) -> int:
         """At most so many bytes of a batch; `batch_overhead_bytes` come once."""
@@ -141,7 +150,8 @@ class StateLog(Protocol):
         StateLogFailed."""
 
     async def read(self, offset: int) -> StateSlice:
-        """From `offset`, below `end_offset`, on: about a MiB, never beyond it. Raises StateLogFailed."""
+        """From `offset`, below `load_end_offset`, on: about a MiB. Below `end_offset`, never beyond that. Raises
+        StateLogFailed."""
 
     def holds(self, leader_epoch: int, end_offset: int) -> bool:
         """Whether this log has the records below `end_offset`, the last of them written in that epoch (-1: there are
@@ -151,5 +161,5 @@ class StateLog(Protocol):
 class StateLogs(Protocol):
     async def get(self, topic_id: bytes, topic: str, partition: int) -> StateLog:
         """The log, from now on this one alone: those given before take nothing more, and what they took is in the log,
-        or never will be. It ends no earlier than what whoever led it before acknowledged: that may have to be waited
-        for. Raises StateLogFailed."""
+        or never will be. `load_end_offset` is no less than all that was acknowledged before: the high watermark may
+        have to be waited for, unless too few replicas are in sync. Raises StateLogFailed."""

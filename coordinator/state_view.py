@@ -53,5 +53,8 @@ class StateView(Protocol):
     async def discard(self, partition: int) -> None:
         """Forget all of a partition."""
 
+    async def drop(self) -> None:
+        """Forget everything, on disk too, and take nothing until it is opened again."""
+
     async def close(self) -> None:
         """Sync and let go."""

@@ -21,7 +21,7 @@ from coordinator.state_log import (
 from coordinator.testing_view import FakeViews
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from coordinator.api import ClusterImage, TopicInfo
     from coordinator.ports import HostChanges, HostedPartition
@@ -52,18 +52,21 @@ class FakeHost:
     def __init__(self) -> None:
         self.epochs: dict[tuple[str, int], int] = {}
         self.topic_ids: set[bytes] = set()
+        self.strays: set[bytes] = set()
         self.calls: list[str] = []
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}
         self.log_dirs: Sequence[str] = (f"log dir {id(self)}",)
         self.found: dict[tuple[str, int], tuple[Holding, tuple[int, int]]] = {}
         self.losses: list[Held] = []
-        self.outwaits_at_s = 0.0
+        self.has_news = self.has_unserved = False
 
-    async def start(self, image: ClusterImage) -> Sequence[str]:
-        """Drops what the image does not know."""
+    async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
+        """Drops what a change has deleted; what else the image does not know is kept."""
         await trio.lowlevel.checkpoint()
         self.calls.append("start")
-        self.topic_ids &= set(image.topics_by_id)
+        self.topic_ids -= set(deleted)
+        self.strays = self.topic_ids - image.topics_by_id.keys()
+        self.topic_ids -= self.strays
         return self.log_dirs
 
     async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
@@ -72,14 +75,15 @@ class FakeHost:
         known = [(one, self.found.get((one.topic, one.partition))) for one in hosted]
         return [Held(one, *found) for one, found in known if found is not None]
 
-    @property
-    def outwaits_in_ms(self) -> int:
-        """See `PartitionHost`."""
-        return max(0, round((self.outwaits_at_s - trio.current_time()) * 1000))
-
     def lost(self) -> Sequence[Held]:
         """See `PartitionHost`."""
+        self.has_news = False
         return self.losses
+
+    async def open_again(self, image: ClusterImage) -> None:
+        """Opens nothing."""
+        await trio.lowlevel.checkpoint()
+        self.calls.append("open again")
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Keeps them."""
@@ -91,9 +95,10 @@ class FakeHost:
         """Opens and drops; an epoch must never go back."""
         await trio.lowlevel.checkpoint()
         self.calls.append(f"apply {len(changes.led)} led, {len(changes.dropped)} dropped")
-        for partition in changes.dropped:
+        for partition in (*changes.dropped, *changes.vanished):
             self.epochs.pop((partition.topic, partition.partition), None)
             self.topic_ids.discard(partition.topic_id)
+        self.strays |= {one.topic_id for one in changes.vanished}
         for partition in changes.followed:
             self.epochs.pop((partition.topic, partition.partition), None)
         for partition in changes.led:
@@ -185,7 +190,9 @@ class FakeStateLog:
         self.is_slow = False
         self.is_broken = False
         self.takes_writes = True
+        self.is_current = True
         self.is_confirmed = True
+        self.load_end_offset_at_get = 0
         self.batches: list[FakeWrite] = []
         self.epochs: list[int] = []  # of each record
         self.reads: list[int] = []  # the offsets that were read from
@@ -199,6 +206,11 @@ class FakeStateLog:
     def end_offset(self) -> int:
         """See `StateLog`."""
         return sum(batch.offset_count for batch in self._durable)
+
+    @property
+    def load_end_offset(self) -> int:
+        """See `StateLog`."""
+        return max(self.end_offset, self.load_end_offset_at_get)
 
     @property
     def _durable(self) -> list[FakeWrite]:
@@ -220,7 +232,12 @@ class FakeStateLog:
         await trio.lowlevel.checkpoint()
         if self.is_broken:
             raise StateLogFailed("broken")
+        self.load_end_offset_at_get = 0 if self.takes_writes else sum(one.offset_count for one in self.batches)
         return self
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """See `StateLog`; at once."""
+        told(self.is_confirmed)
 
     def size_of(self, record: StateRecord) -> int:
         """See `StateLog`."""
@@ -281,7 +298,8 @@ class FakeStateLog:
         if self.is_broken:
             raise StateLogFailed("broken")
         self.reads.append(offset)
-        first = next(one for one in self._durable if one.end_offset > offset)
+        readable = self.batches if self.load_end_offset > self.end_offset else self._durable
+        first = next(one for one in readable if one.end_offset > offset)
         if isinstance(first.what, StateMarker):
             return StateSlice([first.what], first.end_offset, self.epochs[first.end_offset - 1])
         at = offset - (first.end_offset - first.offset_count)
@@ -291,4 +309,4 @@ class FakeStateLog:
 
     def holds(self, leader_epoch: int, end_offset: int) -> bool:
         """See `StateLog`."""
-        return end_offset == 0 or (end_offset <= self.end_offset and self.epochs[end_offset - 1] == leader_epoch)
+        return end_offset == 0 or (end_offset <= self.load_end_offset and self.epochs[end_offset - 1] == leader_epoch)

@@ -28,6 +28,8 @@ class FakeViews:
     def __init__(self, random: Random | None = None) -> None:
         self.random = random or Random(0)  # noqa: S311 - a seed, to repeat a run
         self.is_failing = False  # every write fails
+        self._answers = trio.Event()
+        self._answers.set()
         self.crashes = 0
         self.writes = 0  # of all views
         self._disks: dict[Path, _Disk] = {}
@@ -37,11 +39,27 @@ class FakeViews:
         await trio.lowlevel.checkpoint()
         return FakeView(self, self._disks.setdefault(directory, _Disk()))
 
+    def hang(self) -> None:
+        """No call returns until `answer`."""
+        self._answers = trio.Event()
+
+    def answer(self) -> None:
+        """The disk is well again."""
+        self._answers.set()
+
+    async def answered(self) -> None:
+        """Return when the disk answers."""
+        await self._answers.wait()
+
     def crash(self) -> None:
         """The process, or the machine, ends: of each view the last writes are lost, none to all of them."""
         self.crashes += 1
         for disk in self._disks.values():
             disk.crash(self.random.randint(0, len(disk.unsynced)))
+
+    def end_process(self) -> None:
+        """`kill -9`: what was written stays, and calls that wait have no effect."""
+        self.crashes += 1
 
     def lose(self) -> None:
         """Everything is gone at the next start."""
@@ -66,6 +84,10 @@ class _Disk:
             return None
         checkpoint, values = self.current[partition]
         return checkpoint, [StateRecord(key, values[key]) for key in sorted(values)]
+
+    def lose(self) -> None:
+        self.synced.clear()
+        self.crash(0)
 
     def crash(self, kept: int) -> None:
         for write in self.unsynced[:kept]:
@@ -110,6 +132,11 @@ class FakeView:
         """See `StateView`."""
         await self._in_turn(lambda disk: self._write(disk, partition))
 
+    async def drop(self) -> None:
+        """See `StateView`."""
+        await self._in_turn(_Disk.lose)
+        self._disk = None
+
     async def close(self) -> None:
         """See `StateView`."""
         await self._in_turn(lambda disk: disk.crash(len(disk.unsynced)))
@@ -119,8 +146,7 @@ class FakeView:
         self._views.writes += 1
         if self._views.is_failing:
             self._disk = None
-            disk.synced.clear()
-            disk.crash(0)
+            disk.lose()
         else:
             disk.write(write)
 
@@ -129,7 +155,7 @@ class FakeView:
         outcome: list[T] = []
         with trio.CancelScope(shield=True):
             async with self._turn:
-                await trio.lowlevel.checkpoint()
+                await self._views.answered()
                 if self._disk is not None and self._life == self._views.crashes:
                     outcome.append(job(self._disk))
         return outcome[0] if outcome else None

@@ -76,6 +76,11 @@ class LevelDbView:
         """See `StateView`."""
         await self._in_turn(lambda database: database.discard(partition))
 
+    async def drop(self) -> None:
+        """See `StateView`."""
+        await self._in_turn(lambda database: database.delete(self._directory))
+        self._database = None
+
     async def close(self) -> None:
         """See `StateView`."""
         await self._in_turn(_Database.close)
@@ -92,7 +97,7 @@ class LevelDbView:
                     await self._run(lambda: outcome.append(job(database)))
                 except _ERRORS as error:
                     self._database = None
-                    _log.error("view of state given up", directory=str(self._directory), reason=str(error))
+                    _log.error("state cache abandoned", directory=str(self._directory), reason=str(error))
                     await self._run(lambda: database.delete(self._directory))
         return outcome[0] if outcome else None
 
@@ -204,12 +209,12 @@ def _open(directory: Path) -> _Database | None:
     except _ERRORS as error:
         where, reason = str(directory), str(error)
     if f"lock {directory / 'LOCK'}" in reason:
-        _log.error("view of state is in use by another process", directory=where, reason=reason)
+        _log.error("state cache locked by another process", directory=where, reason=reason)
         return None
-    _log.warning("view of state deleted, its logs are read instead", directory=where, reason=reason)
+    _log.warning("state cache deleted", directory=where, reason=reason)
     shutil.rmtree(directory, ignore_errors=True)
     try:
         return _Database(directory)
     except _ERRORS as error:
-        _log.error("no view of state", directory=where, reason=str(error))
+        _log.error("state cache not opened", directory=where, reason=str(error))
         return None

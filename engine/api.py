@@ -12,6 +12,10 @@ from typing import NamedTuple, Protocol
 from engine.compacted import NOT_COMPACTED as NOT_COMPACTED
 from engine.compacted import Compacted as Compacted
 from engine.errors import EngineError
+from engine.pending import AppendResult as AppendResult
+from engine.pending import PendingAppend as PendingAppend
+from engine.pending import Settleable as Settleable
+from engine.pending import WaitingAppends as WaitingAppends
 from engine.roles import Following as Following
 from engine.roles import Leadership as Leadership
 from engine.roles import Role as Role
@@ -116,15 +120,6 @@ class ReadResult(NamedTuple):
     diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
 
 
-class AppendResult(NamedTuple):
-    """Where a batch went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-
-
 class OffsetAtTimestamp(NamedTuple):
     """Answer to a search; all three are -1 when no record qualifies."""
 
@@ -199,14 +194,6 @@ class LogDirDescription:
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-class Settleable(Protocol):
-    """On its way, or settled, once. What is not settled calls back when it is; that neither waits nor raises."""
-
-    @property
-    def is_settled(self) -> bool: ...
-    def call_when_settled(self, callback: Callable[[], None]) -> None: ...
-
-
 class Permission(Settleable, Protocol):
     """Whether a batch may be appended; once it is settled `refusal` says why it may not."""
 
@@ -223,20 +210,6 @@ class Joining(Protocol):
     @property
     def is_enforced(self) -> bool: ...
     def ask(self, partition: TopicPartition) -> Permission: ...
-
-
-class PendingAppend(Settleable, Protocol):
-    """An append on its way. Settled: `wait` returns or raises at once."""
-
-    @property
-    def outcome(self) -> AppendResult | EngineError:
-        """Of a settled append."""
-
-    async def wait(self) -> AppendResult:
-        """Wait until the acks asked for are given. Raises `engine.errors`.
-
-        The deadline is the caller's (a cancel scope); giving up does not take the batch back. One task at a time.
-        """
 
 
 class PartitionLog(Protocol):
@@ -267,13 +240,12 @@ class PartitionLog(Protocol):
         """Whether appends with acks=-1 are taken, as far as min.insync.replicas goes."""
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether nobody else can have led it a moment ago (RULES K24): asked after something was looked up, that is
-        what all acknowledged writes have led to."""
+    def is_current(self) -> bool:
+        """Whether a read may be answered that may be older than what a successor has acknowledged (RULES K24)."""
 
-    @property
-    def answers_in_ms(self) -> int:
-        """For how long whoever led it before may still answer. Raises why it is not led here."""
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """Call `told` with True once it is known that this broker led the partition when this was called: what was
+        looked up before is what all acknowledged writes have led to. With False if that is not known in time."""
 
     @property
     def has_key_index(self) -> bool:
@@ -370,6 +342,10 @@ class PartitionStore(Protocol):
 
     def get(self, partition: TopicPartition) -> PartitionLog:
         """One that is led here. Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
+
+    def replica_end(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int, int]:
+        """Of a replica that follows in that epoch: the epoch of its last record, the end of its log, and the high
+        watermark that it knows. Raises as `get` does."""
 
     def new_waiter(self) -> ReadyWaiter: ...
     def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
+import trio
+
 from engine.api import ActiveProducer, LogDirDescription
 from engine.errors import StorageError
 from engine.log_dirs.log_dir import LogDir
@@ -44,7 +46,10 @@ def log_dir_statistics(log_dir: LogDir) -> LogDirStatistics:
     unflushed_bytes = sum(log.unflushed_bytes for log in logs)
     disk, commits = log_dir.disk, log_dir.commit_log.committer.statistics
     identity = log_dir.directory_id, log_dir.names
-    return LogDirStatistics(disk.path, disk.offline_reason, len(logs), unflushed_bytes, commits, *identity)
+    strays = len(log_dir.strays), sum(one.size_bytes for one in log_dir.strays.values())
+    behind_s = None if log_dir.behind_since_s is None else trio.current_time() - log_dir.behind_since_s
+    counted = len(logs), unflushed_bytes, commits
+    return LogDirStatistics(disk.path, disk.offline_reason, *counted, *identity, *strays, behind_s)
 
 
 def partition_statistics(one: Partition) -> PartitionStatistics:

@@ -126,6 +126,10 @@ class StorageError(EngineError):
     tier has lost what only it had."""
 
 
+class LogsContradict(StorageError):
+    """A follower's log and its leader's cannot both be right: the follower's stays closed in that leader epoch."""
+
+
 class TierUnreachable(StorageError):
     """What only a remote tier has cannot be had from there now. Nothing is lost: try again, later."""
 

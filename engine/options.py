@@ -28,6 +28,7 @@ class StoreOptions:
     loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
     dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
     queue_max_bytes: int = 64 * 1024 * 1024  # of all log dirs, an equal part for each
+    stray_retention_ms: int = 604_800_000  # of running time
     retention: RetentionOptions = field(default_factory=RetentionOptions)
     sealing: SealingOptions = field(default_factory=SealingOptions)
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)

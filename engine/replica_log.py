@@ -1,11 +1,12 @@
 """What a partition is to the brokers that follow it."""
 
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from engine.api import EpochEnd, PartitionLog, ReadResult
 from engine.log_config import LogConfig
-
-NEVER_MS: Final = -(2**62)
+from engine.waiting_reads import NEVER as NEVER
+from engine.waiting_reads import NEVER_MS as NEVER_MS
+from engine.waiting_reads import AsOf as AsOf
 
 
 class Heard(NamedTuple):
@@ -19,16 +20,19 @@ class Heard(NamedTuple):
 
 class Standing:
     """When a follower last asked for what it asks for as before, and so did not say again (KIP-227); see `fetched_by`
-    for `as_of_ms`. What holds for all of a session is noted once."""
+    for `as_of`. What holds for all of a session is noted once. `hurried_to`: a Fetch as of a moment up to this order
+    waits for no records, as a read waits to be confirmed."""
 
-    __slots__ = ("as_of_ms", "at_ms")
+    __slots__ = ("as_of", "at_ms", "hurried_to")
 
     def __init__(self) -> None:
-        self.at_ms = self.as_of_ms = NEVER_MS
+        self.at_ms = NEVER_MS
+        self.as_of = NEVER
+        self.hurried_to = NEVER.order
 
-    def asked(self, at_ms: int, as_of_ms: int) -> None:
+    def asked(self, at_ms: int, as_of: AsOf) -> None:
         """It has, all of it."""
-        self.at_ms, self.as_of_ms = at_ms, as_of_ms
+        self.at_ms, self.as_of = at_ms, as_of
 
 
 class ReplicaLog(PartitionLog, Protocol):
@@ -45,11 +49,11 @@ class ReplicaLog(PartitionLog, Protocol):
         offset: int,
         last_epoch: int,
         log_start_offset: int,
-        as_of_ms: int,
+        as_of: AsOf,
         standing: Standing | None = None,
     ) -> Heard:
         """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. What it
-        has begins at `log_start_offset`. It has made its Fetch after `as_of_ms`, see
+        has begins at `log_start_offset`. It has made its Fetch after `as_of`, see
         `engine.replication.confirmations`. From now on, until `left_by`, it asks for the same whenever `standing` says
         so.
 
@@ -60,8 +64,9 @@ class ReplicaLog(PartitionLog, Protocol):
         """Below it no replica has anything whose broker serves, this one among them; -1: one has not said so. Raises
         as `read` does."""
 
-    def left_by(self, replica: int) -> None:
-        """It asks for that no longer, or for something else. Of what is not led here nothing is known."""
+    def left_by(self, replica: int, standing: Standing | None = None) -> None:
+        """It asks for that no longer, or for something else; in the session of `standing`, if that is told, while
+        another session may ask for it by now. Of what is not led here nothing is known."""
 
     def check_heard(self, replica: int) -> None:
         """Of a Fetch that has waited. Raises UnknownLeaderEpoch if what it said counts no more, by which it ends (see

@@ -1,9 +1,10 @@
 """Which partition, and what this broker is to it. Others see it through `engine.api`."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from engine.log_config import LogConfig
+from engine.waiting_reads import Confirming as Confirming
 
 
 class TopicPartition(NamedTuple):
@@ -38,30 +39,14 @@ class Committed(NamedTuple):
         return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
 
 
-class Confirming(NamedTuple):
-    """By what a leader tells whether it still is one (RULES K24).
-
-    `boot_ms`: a clock that goes on while the machine sleeps; `has_session`: whether the metadata counts on this broker,
-    as far as it knows; `accepts_alone`: whether acks=1 asks neither (metadata.loss.acks1); `has_left`: whether this
-    broker answers no more from what it alone knows, because the others are told that it stops.
-    """
-
-    boot_ms: Callable[[], int]
-    has_session: Callable[[], bool]
-    accepts_alone: bool
-    has_left: Callable[[], bool] = lambda: False
-
-
 class Others(NamedTuple):
     """The replicas of a partition that this broker leads, itself among them. Who has not had all there was for
-    `lag_max_ms` is no longer wanted in sync. `confirming`: None if nobody asks whether it leads still; `waits`: whoever
-    led it before may answer for a while."""
+    `lag_max_ms` is no longer wanted in sync. `confirming`: None if reads of the leader need not be confirmed."""
 
     broker_id: int
     committed: Committed
     lag_max_ms: int
     confirming: Confirming | None = None
-    waits: bool = True
 
 
 class Leadership(NamedTuple):

@@ -97,7 +97,7 @@ class CommitStatistics:
 class LogDirStatistics(NamedTuple):
     """What a log dir holds and does. `unflushed_size_bytes` are in segment files and not synced there: those of topics
     that sync lie in the journal meanwhile, those of others may be lost by a power cut. `names`: of the directories of
-    partitions there, opened or not."""
+    partitions there, opened or not. `behind_s`: for how long its partitions wait for their roles; None: they do not."""
 
     path: str
     offline_reason: str | None
@@ -106,6 +106,9 @@ class LogDirStatistics(NamedTuple):
     commits: CommitStatistics
     directory_id: str = ""
     names: Collection[str] = ()
+    stray_count: int = 0
+    stray_size_bytes: int = 0
+    behind_s: float | None = None
 
 
 class PartitionStatistics(NamedTuple):

@@ -1,51 +1,47 @@
 """All partitions of a broker over its log dirs: opening, placing, deleting, starting and stopping.
 
 It routes and orchestrates; what a partition does is in `partition`, what a log dir has on disk in `layout`. A
-directory on disk whose partition nobody opens is left alone.
+directory on disk that no metadata name is a stray: `engine.log_dirs.strays`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 
 import trio
 
 from engine import descriptions
 from engine.api import ActiveProducer, LogDirDescription, ReadyWaiter
-from engine.commit.appends import Attendance, QueueBudget, Room
-from engine.commit.commit_log import CommitLog
+from engine.closing import Closing
+from engine.commit.appends import Attendance, Room
 from engine.commit.journal_format import SLOT_ID_SIZE_BYTES
 from engine.compaction.cleaner import Cleaner
-from engine.errors import EngineError, NotLeaderOrFollower, StorageError, StoreRefused, UnknownPartition
-from engine.errors import UnreadableMessage as Unreadable
-from engine.files.disk import Disk, DiskLanes
-from engine.index.keeper import IndexKeeper
+from engine.errors import EngineError, StoreRefused
+from engine.files.filesystem import replace_small
 from engine.log_config import LogConfig
 from engine.log_dirs.changes import Changes
-from engine.log_dirs.homes import home_of, resolve_homes
-from engine.log_dirs.layout import INDEX, Identity, directory_name, prepare, remove_strays
+from engine.log_dirs.layout import Identity, directory_name
 from engine.log_dirs.log_dir import LogDir, Shared
-from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
+from engine.log_dirs.strays import Strays
 from engine.log_dirs.truncation import Truncation, reset, truncate
-from engine.logs.checkpoints import IsKnown
-from engine.logs.log import Log
+from engine.logs.checkpoints import key_of
 from engine.logs.recently_used import SegmentCaches
-from engine.logs.recovery import LastKnown
 from engine.options import StoreOptions, StoreWorld
-from engine.partitions.opening import opening_of
+from engine.partition_changes import Newest, PartitionChanges, as_wanted, shutting_down, unknown
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
+from engine.possession import new_log_dir, possess, start_keepers
+from engine.reopening import take_open
+from engine.replication.exchange import ReplicaEnd, replica_end
 from engine.roles import Leadership, Role, TopicPartition
 from engine.sealed import SealedLog
 from engine.stats import LogDirStatistics, PartitionStatistics, StoreStats
 from engine.tier import TierableLog
 from engine.upkeep.producer_expiry import expire_producers
-from engine.upkeep.retention_keeper import RetentionKeeper
 from engine.upkeep.sealed_listing import SealedListing
-from engine.upkeep.sealing import Sealer
 from engine.upkeep.tierable import Tierable
 
-BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
+CHANGES_MAX_S = 1.0  # so long a stop waits for openings and deletions that are under way
 
 
 class SegmentStore:
@@ -58,15 +54,22 @@ class SegmentStore:
         self._partitions: dict[TopicPartition, Partition] = {}
         self.stats = StoreStats()
         self._attendance = Attendance()
-        self._changes = Changes()
+        self._claims = Changes()
         self._serving = trio.CancelScope()
-        self._served = trio.Event()
         self._is_serving = False
-        self._is_closed = False
         self._caches = SegmentCaches(options.open_files_max, options.loaded_indexes_max, options.dense_indexes_max)
         new_id = partial(world.random.randbytes, SLOT_ID_SIZE_BYTES)
-        self._shared = Shared(world.pool, self._caches, self.stats, world.on_problem, new_id, world.tier)
-        self._dirs = [self._new_dir(number, path) for number, path in enumerate(options.log_dirs)]
+        self.on_closed: Callable[[TopicPartition], None] = lambda _: None  # on a log dir that is online
+        on_problem, note_closed = world.on_problem, self._note_closed
+        self._shared = Shared(world.pool, self._caches, self.stats, on_problem, new_id, world.tier, note_closed)
+        around = options, world, self._attendance, self._shared
+        self._dirs = [
+            new_log_dir(one, partial(self._went_offline, one), *around) for one in range(len(options.log_dirs))
+        ]
+        taking, retention_ms = partial(take_open, self._partitions), options.stray_retention_ms
+        self.strays = Strays(self._dirs, self._claims, taking, retention_ms, world.now_ms, on_problem)
+        self.changes = PartitionChanges(self._partitions, self._dirs, self._claims, self._caches, world)
+        self.changes.stray_home = self.strays.home
         self._room = Room([one.commit_log.budget for one in self._dirs])
         self.cleaner = Cleaner(
             options.cleaner,
@@ -76,17 +79,6 @@ class SegmentStore:
             world.on_problem,
             self.stats.cleaner,
         )
-
-    def _new_dir(self, number: int, path: str) -> LogDir:
-        world, options = self._world, self._options
-        lanes = DiskLanes.of(number, options.reader_lanes)
-        disk = Disk(path, world.filesystem, world.pool, lanes, partial(self._went_offline, number))
-        index = IndexKeeper(
-            f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, lanes.index, world.on_problem
-        )
-        budget = QueueBudget(options.queue_max_bytes // len(options.log_dirs))
-        commit_log = CommitLog(disk, budget, self._attendance, lambda: self._caches.files.is_crowded)
-        return LogDir(disk, commit_log, index, self._shared)
 
     def _round_count(self) -> int:
         return sum(log_dir.commit_log.committer.statistics.rounds.count for log_dir in self._dirs)
@@ -99,39 +91,30 @@ class SegmentStore:
         try:
             await self._serve(task_status)
         finally:
-            self._served.set()
+            for log_dir in self._dirs:
+                log_dir.served.set()
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
         """What goes on behind everybody's back, until cancelled; what must not end half-way is done then."""
-        with self._serving:
-            async with trio.open_nursery() as nursery:
-                for log_dir in self._dirs:
-                    retention = RetentionKeeper(log_dir, self._options.retention, self._world.now_ms)
-                    sealer = Sealer(log_dir, self._options.sealing)
-                    log_dir.want_seal = sealer.want
-                    keepers = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
-                    for serve in (*keepers, *log_dir.services):
-                        nursery.start_soon(serve)
-                interval_s = self._options.producer_id_expiration_check_interval_ms / 1000
-                patience_ms, now_ms = lambda: self.producer_id_expiration_ms, self._world.now_ms
-                nursery.start_soon(expire_producers, self._partitions.values, patience_ms, now_ms, interval_s)
-                nursery.start_soon(self.cleaner.run)
-                task_status.started()
+        async with trio.open_nursery() as nursery:
+            for log_dir in self._dirs:
+                start_keepers(nursery, log_dir, self._options, self._world.now_ms)
+            with self._serving:
+                async with trio.open_nursery() as everywhere:
+                    interval_s = self._options.producer_id_expiration_check_interval_ms / 1000
+                    patience_ms, now_ms = lambda: self.producer_id_expiration_ms, self._world.now_ms
+                    everywhere.start_soon(expire_producers, self._partitions.values, patience_ms, now_ms, interval_s)
+                    everywhere.start_soon(self.cleaner.run)
+                    everywhere.start_soon(self.strays.serve)
+                    task_status.started()
 
     async def _possess(self, log_dir: LogDir) -> None:
-        identity = Identity(self._options.cluster_id, self._options.broker_id)
-        arguments = self._world.filesystem, log_dir.disk.path, identity, self._world.random.randbytes(16)
-        try:
-            prepared = await log_dir.disk.run(partial(prepare, *arguments))
-        except (StorageError, Unreadable) as error:
-            log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: it is not ours
-            if all(other.disk.offline_reason is not None for other in self._dirs):
-                raise StoreRefused(f"no usable log dir: {error}") from error
-            return
-        log_dir.possess(prepared, self._options.journal_slot_size_bytes)
-        for problem in prepared.journal.problems:
-            self._world.on_problem(problem)
-        await log_dir.index.open()
+        options, world = self._options, self._world
+        identity, new_id = Identity(options.cluster_id, options.broker_id), world.random.randbytes(16)
+        slot_size_bytes = options.journal_slot_size_bytes
+        error = await possess(log_dir, world.filesystem, identity, new_id, slot_size_bytes, world.on_problem)
+        if error is not None and all(other.disk.offline_reason is not None for other in self._dirs):
+            raise StoreRefused(f"no usable log dir: {error}") from error
 
     def _went_offline(self, number: int, error: OSError) -> None:
         self._dirs[number].went_offline()
@@ -139,21 +122,45 @@ class SegmentStore:
         if self._is_serving and all(other.disk.offline_reason is not None for other in self._dirs):
             self._world.on_fatal(f"the last log dir went offline: {self._dirs[number].disk.path}: {error}")
 
+    def _note_closed(self, partition: TopicPartition) -> None:
+        self.on_closed(partition)
+        self._world.on_offline()
+
+    @property
+    def log_dirs(self) -> Sequence[LogDir]:
+        """All of them, online or not."""
+        return self._dirs
+
     def get(self, partition: TopicPartition) -> Partition:
         found = self._partitions.get(partition)
         if found is None:
-            raise _unknown(partition)
+            raise unknown(partition)
         found.check_led()
         return found
 
     def replica(self, partition: TopicPartition, *, follows_in: int | None = None) -> Partition:
         """Led here or not, or one that follows in that epoch. Raises as `get` does."""
         if (found := self._partitions.get(partition)) is None:
-            raise _unknown(partition)
+            raise unknown(partition)
         found.check_open()
         if follows_in is not None:
             found.check_follows(follows_in)
         return found
+
+    def replica_end(self, partition: TopicPartition, leader_epoch: int) -> ReplicaEnd:
+        return replica_end(self.replica(partition, follows_in=leader_epoch).log_state)
+
+    def had(self, partition: TopicPartition) -> bool:
+        """Whether this broker had records of it, by the checkpoint of a log dir, or has a stray of it."""
+        key = key_of(partition)
+        return self.strays.had(key) or any(one.commit_log.had(key) for one in self._dirs)
+
+    def accept_loss(self, partition: TopicPartition) -> None:
+        """An unclean election gave up what this broker had of it: a partition without a directory begins anew."""
+        self.strays.give_up(key_of(partition))
+        if not any(directory_name(partition) in one.names for one in self._dirs):
+            for one in self._dirs:
+                one.commit_log.forget(key_of(partition))
 
     def new_waiter(self) -> ReadyWaiter:
         return Waiter()
@@ -190,87 +197,11 @@ class SegmentStore:
             raise opened
         return opened
 
-    async def open_partitions(self, wanted: Sequence[Role]) -> list[Partition | EngineError]:
-        opened: list[Partition | EngineError] = []
-        for start in range(0, len(wanted), BATCH_MAX):
-            some = wanted[start : start + BATCH_MAX]
-            async with self._changes.of(one.partition for one in some):
-                opened += await self._open_some(some)
-        return opened
-
-    async def _open_some(self, wanted: Sequence[Role]) -> list[Partition | EngineError]:
-        if self._is_closed:
-            return [_shutting_down() for _ in wanted]
-        failed: dict[TopicPartition, EngineError] = {}
-        missing: dict[LogDir, list[Role]] = {log_dir: [] for log_dir in self._dirs}
-        for one in wanted:
-            if one.partition not in self._partitions:
-                try:
-                    missing[home_of(self._dirs, directory_name(one.partition), one.leader_epoch, missing)].append(one)
-                except StorageError as error:
-                    failed[one.partition] = error
-
-        async def open_there(log_dir: LogDir) -> None:
-            failed.update(await self._assume(log_dir, wanted))
-            known = [(one, log_dir.last_known(one.partition, has_others=one.has_others)) for one in missing[log_dir]]
-            for some in in_jobs(known):
-                failed.update(await self._open_in(log_dir, some))
-
-        async with trio.open_nursery() as nursery:
-            for log_dir in self._dirs:
-                nursery.start_soon(open_there, log_dir)
-        return [failed.get(one.partition) or self._sound(one.partition) for one in wanted]
-
-    def _sound(self, partition: TopicPartition) -> Partition | EngineError:
-        try:
-            return self.replica(partition)
-        except EngineError as error:
-            return error
-
-    async def _assume(self, log_dir: LogDir, wanted: Sequence[Role]) -> dict[TopicPartition, EngineError]:
-        """Those that are open already; what is on its way to the disk carries the epoch in which it was staged."""
-        failed: dict[TopicPartition, EngineError] = {}
-        known = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
-        here = [(found, one) for found, one in known if found.log_dir is log_dir]
-        async with log_dir.commit_log.committer.between_rounds() if here else nullcontext():
-            for found, one in here:
-                try:
-                    found.check_open()
-                    found.assume(one)
-                except EngineError as error:
-                    failed[one.partition] = error
-        return failed
-
-    async def _open_in(self, log_dir: LogDir, wanted: Sequence[Known]) -> dict[TopicPartition, EngineError]:
-        """Those that cannot be opened, and why."""
-        failed: dict[TopicPartition, EngineError] = {}
-        try:
-            logs = await open_logs(log_dir, wanted)
-        except StorageError as error:
-            return dict.fromkeys((one.partition for one, _ in wanted), error)
-        for (one, last_known), log in zip(wanted, logs, strict=True):
-            try:
-                if isinstance(log, StorageError):
-                    raise log
-                await self._take_in(log_dir, one, log, last_known)
-            except EngineError as error:
-                failed[one.partition] = error
-        return failed
-
-    async def _take_in(self, log_dir: LogDir, wanted: Role, log: Log, last_known: LastKnown) -> None:
-        for problem in descriptions.problems_of(log):
-            self._world.on_problem(problem)
-        if wanted.config.preallocate and log.damaged_from is None:
-            log_dir.note_unallocated(await log_dir.disk.run(partial(log.preallocate, wanted.config.segment_size_bytes)))
-        opened = Partition(wanted.partition, log, log_dir, self._world.now_ms)
-        opened.opening = opening_of(log, last_known)
-        try:
-            opened.assume(wanted)  # refused, it is not served at all
-            await log_dir.adopt(opened, last_known)
-        except EngineError:
-            self._caches.forget(log.segments)
-            raise
-        self._partitions[wanted.partition] = opened
+    async def open_partitions(
+        self, wanted: Sequence[Role], *, again: Collection[TopicPartition] = (), newest: Newest = as_wanted
+    ) -> list[Partition | EngineError]:
+        """See `PartitionChanges.open`."""
+        return await self.changes.open(wanted, again, newest)
 
     async def delete_partition(self, partition: TopicPartition) -> None:
         """One of `delete_partitions`; raises its error."""
@@ -279,32 +210,7 @@ class SegmentStore:
             raise error
 
     async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
-        errors: list[EngineError | None] = []
-        for start in range(0, len(partitions), BATCH_MAX):
-            some = partitions[start : start + BATCH_MAX]
-            async with self._changes.of(some):
-                errors += await self._delete_some(some)
-        return errors
-
-    async def _delete_some(self, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
-        if self._is_closed:
-            return [_shutting_down() for _ in partitions]
-        failed: dict[TopicPartition, EngineError] = {}
-        doomed: dict[LogDir, list[Partition]] = {}
-        for one in partitions:
-            found = self._partitions.pop(one, None)
-            if found is None:
-                failed[one] = _unknown(one)
-            else:
-                found.close(partial(UnknownPartition, f"{one.topic}-{one.partition} was deleted"))
-                doomed.setdefault(found.log_dir, []).append(found)
-        for log_dir, there in doomed.items():
-            try:
-                await delete_logs(log_dir, [one.partition for one in there])
-                await log_dir.let_go([found.log for found in there])
-            except StorageError as error:
-                failed |= {one.partition: error for one in there}
-        return [failed.get(one) for one in partitions]
+        return await self.changes.delete(partitions)
 
     async def truncate_partition(self, partition: TopicPartition, offset: int, *, below_sealed: bool = False) -> int:
         """One of `truncate_partitions`, with the new end; raises its error."""
@@ -321,7 +227,7 @@ class SegmentStore:
         What readers were given before may be gone while they read it. Appends are refused meanwhile. What is sealed is
         cut only with `below_sealed`. `follows_in`: as of `replica`.
         """
-        async with self._changes.of(offsets):
+        async with self._claims.of(offsets):
             errors: dict[TopicPartition, EngineError | None] = {}
             wanted: dict[LogDir, list[Truncation]] = {}
             for one, offset in offsets.items():
@@ -340,21 +246,14 @@ class SegmentStore:
         self, partition: TopicPartition, offset: int, *, expects_unused: bool = False, follows_in: int | None = None
     ) -> None:
         """Forget all of it for good: its log goes on at `offset`. With `expects_unused`, if that is nothing."""
-        async with self._changes.of([partition]):
+        async with self._claims.of([partition]):
             found = self.replica(partition, follows_in=follows_in)
             await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
-    async def remove_strays(self, is_known: IsKnown) -> None:
-        """Remove what is left on disk of partitions that `is_known` denies. Call it before any open.
-
-        A topic's metadata goes before its files: a crash in between leaves some; and replicas may have moved. A log dir
-        that is or goes offline keeps its own. Raises StoreRefused if two of them have records of a partition."""
-        async with self._changes.of_all():
-            for log_dir in self._dirs:
-                job = partial(remove_strays, self._world.filesystem, log_dir.disk.path, sorted(log_dir.names), is_known)
-                with suppress(StorageError):
-                    await log_dir.forget(await log_dir.disk.run(job), is_known)
-            await resolve_homes(self._dirs)
+    async def write_beside(self, path: str, name: str, content: bytes) -> None:
+        """Replace a small file in the log dir of that path. Raises StorageError."""
+        [disk] = [one.disk for one in self._dirs if one.disk.path == path]
+        await disk.run(partial(replace_small, disk.filesystem, path, name, content))
 
     @property
     def has_room(self) -> bool:
@@ -374,27 +273,12 @@ class SegmentStore:
             log_dir.commit_log.committer.write_now()
 
     async def close(self) -> None:
-        async with self._changes.of_all():
-            if self._is_closed:
+        async with AsyncExitStack() as alone:
+            with trio.move_on_after(CHANGES_MAX_S):  # one of them may wait for a disk that hangs
+                await alone.enter_async_context(self._claims.of_all())
+            if self.changes.is_closed:
                 return
-            self._is_closed = True
-            for log_dir in self._dirs:
-                log_dir.is_closing = True
-            for log_dir in self._dirs:
-                await log_dir.examiner.drained()
-                await log_dir.commit_log.committer.drained()
+            self.changes.is_closed = True
             self._serving.cancel()
-            for partition in self._partitions.values():
-                partition.close(_shutting_down)
-            if self._is_serving:
-                await self._served.wait()  # a keeper that is shielded would write behind the clean marker
-            for log_dir in self._dirs:
-                await log_dir.shut_down()
-
-
-def _unknown(partition: TopicPartition) -> EngineError:
-    return UnknownPartition(f"{partition.topic}-{partition.partition} is not on this broker")
-
-
-def _shutting_down() -> EngineError:
-    return NotLeaderOrFollower("the broker is shutting down")
+            is_served, report = self._is_serving, self._world.on_problem
+            await Closing(self.cleaner, report, shutting_down, is_served=is_served).close(self._dirs)

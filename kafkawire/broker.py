@@ -7,7 +7,6 @@ touches the outside world comes in through `Surroundings`; `testing.py` puts oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,18 +14,23 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from coordinator.api import BrokerEndpoint, ClusterImage
+from coordinator.api import ClusterImage
 from coordinator.errors import CannotStart, MetadataUnavailable
-from coordinator.metadata.store import MetadataStore
 from coordinator.runtime import Coordinator
 from engine.errors import StoreRefused
 from engine.options import StoreWorld
-from engine.roles import Confirming
 from engine.store import SegmentStore
 from engine.tier import NoTier
+from engine.waiting_reads import Confirming, EventClock, WaitingReads
 from kafkawire.adapters.coordinators import Coordinators, join
+from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.founding import found
+from kafkawire.adapters.hosted import HostDeps
+from kafkawire.adapters.known_cluster import known_cluster_id
+from kafkawire.adapters.leaving import close_when_overdue
+from kafkawire.adapters.measured_store import MeasuredStore
 from kafkawire.adapters.options import (
+    advertised,
     cleaner_options,
     coordinator_settings,
     limit,
@@ -39,9 +43,9 @@ from kafkawire.adapters.options import (
 )
 from kafkawire.adapters.partition_host import EngineHost
 from kafkawire.adapters.refusals import refusals
+from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
 from kafkawire.config.broker_config import Config
-from kafkawire.config.cluster_config import ACCEPT
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.express import lanes
 from kafkawire.fetching.cold_loads import ColdLoads
@@ -49,6 +53,7 @@ from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
 from kafkawire.links.links import Links
+from kafkawire.replication.confirming import Confirmer
 from kafkawire.replication.followers import Followers
 from kafkawire.replication.replication import Replication
 from kafkawire.requests.cold_searches import ColdSearches
@@ -99,12 +104,14 @@ class Broker:
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
     _throttles: Throttles = field(init=False)  # of what replicas copy
+    _ends: ClusterReplicaEnds = field(init=False)
+    _reads: WaitingReads = field(init=False)  # that wait to be confirmed
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _accepted_links: AcceptedLinks = field(default_factory=AcceptedLinks)
     _secret: bytes | None = None  # by which brokers of a cluster know each other
     _host: EngineHost | None = None
     _tier: RemoteTier | None = None
-    _metadata: MetadataStore | None = None
+    _metadata: MeasuredStore | None = None
     _coordinator: Coordinator | None = None
     _coordinators: Coordinators | None = None
     _replication: Replication | None = None
@@ -114,6 +121,7 @@ class Broker:
         self._configs = EffectiveConfigs(self.config)
         self._transaction_rules.verifies_partitions = self.config.transaction_partition_verification
         self._limits = server_limits(self.config, self.world.descriptors.connections_max)
+        self._reads = WaitingReads(EventClock(self.world.boot_ms))
         self._throttles = throttles(self.config, self.world.boot_ms)
 
     @property
@@ -163,7 +171,7 @@ class Broker:
         if self._coordinators is not None:
             await self._coordinators.close()
         if self._host is not None and self._host.has_store:
-            await self._host.store.close()
+            await self._host.close()
 
     async def close_doors(self) -> None:
         """Gives back what was opened for the broker; its tasks have ended."""
@@ -185,27 +193,34 @@ class Broker:
             try:
                 self.listeners[one.name] = await self.world.listen(one.host, one.port)
             except OSError as error:
-                where = f"{one.name}://{one.host}:{one.port}"
-                raise StartError(f"listeners: cannot bind {where}: {error.strerror or error}") from error
+                where, reason = f"{one.name}://{one.host}:{one.port}", error.strerror or error
+                raise StartError(f"listeners: cannot bind {where}: {reason}") from error
 
     async def _start_coordinator(self, nursery: trio.Nursery) -> None:
         config = self.config
-        self._metadata = await self.world.open_metadata(config)
-        host = partial(EngineHost, partial(self._start_store, nursery), self._configs, self._configured)
-        self._host = host(self._confirming())
+        self._metadata = MeasuredStore(await self.world.open_metadata(config))
+        starting = partial(self._start_store, nursery), self._configs, self._configured
+        deps = HostDeps(nursery.start_soon, lambda: self.coordinator)
+        self._host = EngineHost(*starting, deps, self._confirming())
         is_refused = refusals(self.world.connect, config.inter_broker_listener)
-        settings = coordinator_settings(config, self._endpoints(), is_refused, self.end_links)
+        endpoints = advertised(config, {name: listener.address[1] for name, listener in self.listeners.items()})
+        log_dirs = [str(path.absolute()) for path in config.log_dirs]
+        known = known_cluster_id(self.world.filesystem, log_dirs), last_followed(self.world.filesystem, log_dirs)
+        self._ends = ClusterReplicaEnds(config.node_id, lambda: self.store)
+        settings = coordinator_settings(config, endpoints, is_refused, self.end_links, *known, self._ends)
         self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
+        self.store.strays.may_age = self._metadata.usable_by(lambda: self.coordinator.lets_strays_age)
         if config.is_in_cluster:
             await found(self._coordinator, config.given)
         nursery.start_soon(self._coordinator.run)
+        nursery.start_soon(self._host.remember, self._coordinator)
 
     def _confirming(self) -> Confirming | None:
-        if not (config := self.config).is_in_cluster:
+        metadata, timeout_ms = self._metadata, self.config.zookeeper_session_timeout_ms
+        if not self.config.is_in_cluster or metadata is None:
             return None
-        has_session, has_left = lambda: self.coordinator.has_session, lambda: self.coordinator.is_leaving
-        return Confirming(self.world.boot_ms, has_session, config.metadata_loss_acks1 == ACCEPT, has_left)
+        return Confirming(lambda: self.coordinator.has_session and metadata.age_s * 1000 <= timeout_ms, self._reads)
 
     def _configured(self, config: Config) -> None:
         """What was changed at run time and is not the partitions': the host tells them."""
@@ -216,15 +231,15 @@ class Broker:
         limit(self._throttles, config)
 
     async def _start_coordinators(self, nursery: trio.Nursery) -> None:
-        world, links = self.world, self._links()
-        around = world.open_view, world.random, world.now_ms, links
+        links = self._ends.links = self._links()
+        around = self.world.open_view, self.world.random, self.world.now_ms, links
         self._coordinators = await join(self.config, self.coordinator, self.store, *around)
         nursery.start_soon(self._coordinators.run, self.closing)
         if links is not None:
-            settings = replication_settings(self.config)
-            counted = self.metrics.replication, self._throttles.follower
+            settings, counted = replication_settings(self.config), (self.metrics.replication, self._throttles.follower)
             self._replication = Replication(self.coordinator, self.store, links, settings, *counted)
             nursery.start_soon(self._replication.run)
+            nursery.start_soon(Confirmer(self._reads, self.coordinator.follow_newest).run)
 
     def end_links(self) -> None:
         """Before another registration: what others sent to the one before is executed no more."""
@@ -246,15 +261,6 @@ class Broker:
         self._accepted_links = AcceptedLinks(receiver)
         return Links(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, world.connect, world.random)
 
-    def _endpoints(self) -> Iterator[BrokerEndpoint]:
-        """What this broker advertises: as configured, else where it listens."""
-        for one in self.config.listeners:
-            advertised = self.config.advertised(one.name)
-            if advertised is not None:
-                yield BrokerEndpoint(one.name, advertised.host, advertised.port)
-            else:
-                yield BrokerEndpoint(one.name, one.host, self.listeners[one.name].address[1])
-
     async def _start_store(self, nursery: trio.Nursery, image: ClusterImage) -> SegmentStore:
         assert self._host is not None
         logs, current = self._host.tierable, lambda: self._configs.config
@@ -269,7 +275,7 @@ class Broker:
             random=self.world.random,
             now_ms=self.world.now_ms,
             on_fatal=self.fail,
-            on_problem=lambda problem: _log.error("storage", problem=problem),
+            on_problem=lambda problem: _log.error("storage problem found", problem=problem),
             tier=NoTier() if self._tier is None else self._tier.segments,
             on_offline=self.coordinator.note_loss,
         )
@@ -301,7 +307,7 @@ class Broker:
             authorizer=self._authorizer,
             decode_elsewhere=self.world.decode_elsewhere,
             links=self._accepted_links,
-            followers=Followers(self.world.boot_ms),
+            followers=Followers(self._reads),
             throttles=self._throttles,
             transactions_of_cluster=self.coordinators.transactions_of_cluster,
             note_follower=self._replication.note_follower if self._replication is not None else ignore,
@@ -311,6 +317,7 @@ class Broker:
         warm((api.request, response_class(api.key), api.max_version) for api in API_TABLE)
         named = {name: [listener] for name, listener in self.listeners.items()}
         nursery.start_soon(self._leave_at_stop)
+        nursery.start_soon(close_when_overdue, self.stop, self.closing)
         dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE))
         await nursery.start(partial(self._serve, named, dispatcher))
 
@@ -349,52 +356,17 @@ class Broker:
         try:
             self.http_urls = await nursery.start(serve_http, self.http_app(watch), host, port)
         except OSError as error:
-            reason = error.strerror or error
-            raise StartError(f"http.listeners: cannot bind http://{host}:{port}: {reason}") from error
+            raise StartError(f"http.listeners: cannot bind http://{host}:{port}: {error.strerror or error}") from error
 
     def http_app(self, watch: LoopWatch) -> App:
         """What the HTTP listener serves."""
         from kafkawire.http.whole import Shown, whole_app
 
-        groups, transactions = self.coordinators.groups, self.coordinators.transactions
+        assert self._host is not None
+        assert self._metadata is not None
         around = self.config, self.world.now_ms, self.metrics, self.stats, watch
-        parts = self.store, self.coordinator, groups, transactions
+        parts = self.store, self.coordinator, self.coordinators.groups, self.coordinators.transactions
         rest = self._tier, self._authorizer, self._throttles
-        return whole_app(Shown(*around, *parts, *rest), lambda: self.is_live)
-
-
-async def run_broker(
-    config: Config, world: Surroundings, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
-) -> None:
-    """Runs a broker until its `stop` is set, then stops it in order; cancelling ends it at once, as a crash would.
-
-    `on_ready` is called once, when it accepts requests. `stop` is the broker's, for who cannot wait until then: set
-    before, it breaks the start off, and no log dir is marked clean that was not.
-
-    Raises: StartError, BrokerFailed.
-    """
-    broker = Broker(config, world, stop=trio.Event() if stop is None else stop)
-    refusal: StartError | None = None
-    async with trio.open_nursery() as nursery:
-        try:
-            with trio.CancelScope() as starting:
-                nursery.start_soon(_cancel_at, broker.stop, starting)
-                await broker.start(nursery)
-            if not starting.cancelled_caught:
-                on_ready(broker)
-                await broker.drained.wait()
-                await broker.close_store()
-        except StartError as error:
-            refusal = error
-            await broker.close_store()
-        nursery.cancel_scope.cancel()
-    await broker.close_doors()
-    if refusal is not None:
-        raise refusal
-    if broker.failure is not None:
-        raise BrokerFailed(broker.failure)
-
-
-async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+        more = self._host.not_served, self._metadata, self._reads
+        shown = Shown(*around, *parts, *rest, *more)
+        return whole_app(shown, lambda: self.is_live)

@@ -22,11 +22,13 @@ import trio
 from coordinator.metadata.fake import FakeEnsemble, FakeStore
 from coordinator.metadata.store import MetadataStore
 from coordinator.testing_view import FakeViews
+from engine.files.simulated_delays import DiskDelays
 from engine.files.twin import MemoryFileSystem, TwinPool
 from engine.index.twin import MemoryIndex
-from kafkawire.broker import Broker, run_broker
+from kafkawire.broker import Broker
 from kafkawire.config.broker_config import Config, load
 from kafkawire.requests.headers import decode_response, encode_request
+from kafkawire.run_broker import run_broker
 from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.server.transport import Listener
 from kafkawire.surroundings import Surroundings
@@ -53,6 +55,7 @@ class MemoryWorld:
 
     seed: int = 0
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
+    delays: DiskDelays = field(default_factory=DiskDelays)  # of its disks, by `engine.files.disk.DiskLanes`
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     views: FakeViews = field(default_factory=FakeViews)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
@@ -73,7 +76,7 @@ class MemoryWorld:
             open_view=self.views.open,
             filesystem=self.filesystem,
             open_index=partial(MemoryIndex, self.filesystem),
-            pool=TwinPool(),
+            pool=TwinPool(self.delays),
             random=self.random,
             now_ms=_now_ms,
             boot_ms=lambda: round(trio.current_time() * 1000),
@@ -235,6 +238,7 @@ class MemoryCluster:
             if scope.cancelled_caught:
                 world.sessions[-1].disconnected = True
                 world.filesystem.end_process()
+                world.views.end_process()
 
     def kill(self, broker_id: int) -> None:
         """As `kill -9`."""

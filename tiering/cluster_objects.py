@@ -82,6 +82,10 @@ class ClusterObjects:
         known[topic.topic_id] = following, digest
         return True
 
+    def look_again(self) -> None:
+        """List the topics before the next put: another broker may have written since the last one."""
+        self._known = None
+
     async def forget_topic(self, topic_id: bytes) -> None:
         """It was deleted."""
         for key in await keys_below(self._store, f"{self._topics}{topic_id.hex()}/"):

@@ -28,11 +28,12 @@ LAST_GENERATION = 2**31 - 1
 
 class PartitionHolding(NamedTuple):
     """What there is of a partition: records from `log_start` on, up to `end`; `leader_epoch` of who wrote last, -1 if
-    nobody did. `producers`: the snapshot at the end."""
+    nobody did. `producers`: the snapshot at the end. `footer`: of the last segment; empty if there is none."""
 
     place: Place
     manifest: Manifest
     producers: bytes
+    footer: bytes = b""
 
     @property
     def segments(self) -> int:
@@ -94,7 +95,10 @@ async def holding_of(part: Part, place: Place) -> PartitionHolding:
     manifests = part.log_of(place)
     manifest = await manifests.load()
     last = await _last_entry(manifests, manifest)
-    return PartitionHolding(place, manifest, b"" if last is None else await _producers(part, place, last))
+    if last is None:
+        return PartitionHolding(place, manifest, b"")
+    trailer = await fetch_trailer(part.store, place.segment(last), last)
+    return PartitionHolding(place, manifest, trailer.producers, trailer.footer)
 
 
 async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
@@ -127,7 +131,3 @@ async def _last_entry(manifests: ManifestLog, manifest: Manifest) -> Entry | Non
     if manifest.entries:
         return manifest.entries[-1]
     return (await manifests.page(manifest.pages[-1]))[-1] if manifest.pages else None
-
-
-async def _producers(part: Part, place: Place, entry: Entry) -> bytes:
-    return (await fetch_trailer(part.store, place.segment(entry), entry)).producers

@@ -33,7 +33,7 @@ MODULES: Final = (
     *(f"kafkawire/express/{name}.py" for name in ("list_offsets", "list_offsets_shape", "offset_commit")),
     *(f"kafkawire/express/{name}.py" for name in ("produce", "produce_requests", "produce_shape")),
     *(f"kafkawire/fetching/{name}.py" for name in ("reader", "replica_reader", "sessions", "work")),
-    *(f"kafkawire/requests/{name}.py" for name in ("dispatch", "metrics", "pending_reply")),
+    *(f"kafkawire/requests/{name}.py" for name in ("dispatch", "metrics", "pending_appends", "pending_reply")),
     *(f"kafkawire/server/{name}.py" for name in ("account", "byte_budget", "hub", "outgoing", "pipeline", "poller")),
     *(f"kafkawire/server/{name}.py" for name in ("session", "transport")),
     *(f"kafkawire/wire/{name}.py" for name in ("connection", "framing")),

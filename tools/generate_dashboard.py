@@ -42,6 +42,14 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
             ("sync {{instance}}", p99("kafkawire_sync_latency_seconds", "instance")),
         ),
     ),
+    (
+        "Appends that wait for followers in sync", "short",
+        (
+            ("appends {{instance}}", "kafkawire_waiting_appends"),
+            ("age in s of the oldest, {{instance}}", "kafkawire_waiting_appends_seconds"),
+            ("connections not read {{instance}}", "kafkawire_connections_paused"),
+        ),
+    ),
     ("Lag of groups", "short", (("{{consumergroup}}", LAG),)),
     (
         "Transactions", "ops",
@@ -59,7 +67,14 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         "What should be none", "short",
         (
             ("partitions offline", "max(kafka_controller_kafkacontroller_offlinepartitionscount)"),
+            ("replicas that are not open", "sum(kafka_server_replicamanager_offlinereplicacount)"),
             ("partitions under-replicated", "sum(kafka_server_replicamanager_underreplicatedpartitions)"),
+            ("brokers fenced", "max(kafka_controller_kafkacontroller_fencedbrokercount)"),
+            ("unclean elections", "sum(increase(kafka_controller_controllerstats_uncleanleaderelections_total[5m]))"),
+            ("replicas copied again", "sum(increase(kafkawire_replica_restarts_total[5m]))"),
+            ("replicas closed", "sum(increase(kafkawire_replica_failures_total[5m]))"),
+            ("stale leaders", "sum(kafkawire_stale_leaders)"),
+            ("reads that wait to be confirmed", "sum(kafkawire_waiting_reads)"),
             ("log dirs offline", "sum(kafka_log_logmanager_offlinelogdirectorycount)"),
             ("transactions that hang", "sum(kafka_server_replicamanager_partitionswithlatetransactionscount)"),
             ("requests failed", "sum(increase(kafkawire_request_failures_total[5m]))"),
@@ -79,6 +94,36 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
         (
             ("brokers", "min(kafka_controller_kafkacontroller_activebrokercount)"),
             ("{{instance}}", f"{BY} (kafka_server_replicamanager_leadercount)"),
+        ),
+    ),
+    (
+        "Elections and changes of ISRs", "short",
+        (
+            ("elected: {{reason}}", "sum by (reason) (increase(kafkawire_leader_elections_total[1m]))"),
+            ("ISRs shrunk", "sum(increase(kafka_server_replicamanager_isrshrinks_total[1m]))"),
+            ("ISRs expanded", "sum(increase(kafka_server_replicamanager_isrexpands_total[1m]))"),
+            ("replicas truncated", "sum(increase(kafkawire_replica_truncations_total[1m]))"),
+            ("elections that wait", "sum(kafkawire_elections_waiting)"),
+        ),
+    ),
+    (
+        "Round trips of followers, p99", "s",
+        (("broker {{follower}}", p99("kafkawire_follower_round_trip_seconds", "follower")),),
+    ),
+    (
+        "The metadata store has not answered, and its requests take (p99), for", "s",
+        (
+            ("age {{instance}}", "kafkawire_metadata_age_seconds"),
+            ("requests {{instance}}", p99("kafkawire_metadata_request_latency_seconds", "instance")),
+        ),
+    ),
+    (
+        "ZooKeeper sessions and metadata in trouble", "short",
+        (
+            ("expired", "sum(increase(kafka_server_sessionexpirelistener_zookeeperexpires_total[5m]))"),
+            ("disconnected", "sum(increase(kafka_server_sessionexpirelistener_zookeeperdisconnects_total[5m]))"),
+            ("{{reason}}", "sum by (reason) (increase(kafkawire_metadata_errors_total[5m]))"),
+            ("not applied {{instance}}", "kafkawire_metadata_publication_lag"),
         ),
     ),
     ("Connections", "short", (("{{instance}}", f"{BY} (kafkawire_connections_open)"),)),

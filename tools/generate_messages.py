@@ -95,6 +95,12 @@ OURS = {
         Row("epoch_starts", "struct", "EpochStart", True, True, OURS_FROM_TAG + 1, None, 12, 18),
         Row("dropped", "struct", "WhatIsDropped", False, False, OURS_FROM_TAG + 2, None, 12, 18),
     ],
+    ("offset_for_leader_epoch", "OffsetForLeaderPartition"): [
+        Row("of_replica", "bool", None, False, False, OURS_FROM_TAG, False, 4, 4),
+    ],
+    ("offset_for_leader_epoch", "EpochEndOffset"): [
+        Row("high_watermark", "int64", None, False, False, OURS_FROM_TAG, -1, 4, 4),
+    ],
 }
 
 

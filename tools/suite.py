@@ -135,7 +135,9 @@ OTHER_SPARK = ("compat_tests/spark", *(f"--ignore={one}" for one in (*SPARK_STRE
 METADATA_CAMPAIGN = "compat_tests/chaos/test_metadata_campaign.py"  # minutes, most of them for elections
 STREAMS_CAMPAIGN = "compat_tests/chaos/test_streams.py"  # minutes, most of them for a group to be complete again
 ROLLING_RESTARTS = "compat_tests/chaos/test_rolling_restarts.py"  # clients that give up soon: on a quiet machine
-LATER = tuple(f"--ignore={one}" for one in (METADATA_CAMPAIGN, STREAMS_CAMPAIGN, ROLLING_RESTARTS))  # `long` has them
+STRAIN_CAMPAIGN = "compat_tests/chaos/test_strain.py"  # a quarter of an hour for each kind of fault
+OF_LONG = METADATA_CAMPAIGN, STREAMS_CAMPAIGN, ROLLING_RESTARTS, STRAIN_CAMPAIGN
+LATER = tuple(f"--ignore={one}" for one in OF_LONG)
 TIERS_ON_S3 = ("tiers", "clients", "restore", "bad_stores", "store_kills", "store_outages")
 OF_THREE = {"KAFKAWIRE_COMPAT_TARGET": "cluster"}
 CLIENTS_OF_THREE = (  # each family of clients once, and all of them on the same three brokers
@@ -206,7 +208,7 @@ LONG: list[Stage] = [
     Stage("simulated brokers that replicate, 10,000 seeds", cluster_simulation("0:10000"), 36000),
     Stage("simulated brokers, 2,000 seeds", brokers_simulation("0:2000", "--keep-going"), 3600),
     Stage(
-        "elections, all orders of eight steps", script("-m", "coordinator.tests.election_model", "--depth", "8"), 7200
+        "elections, all orders of eight steps", script("-m", "coordinator.tests.election_search", "--depth", "8"), 7200
     ),
     Stage("replication, all that limits allow", script("-m", "kafkawire.tests.replication.model", "--deep"), 10800),
     Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
@@ -246,6 +248,13 @@ LONG: list[Stage] = [
         "compat_tests/chaos/test_replication_campaign.py",
         KAFKAWIRE_CHAOS_REPLICATION_S="1200",
     ),
+    pytest_stage(
+        "an hour of ordinary trouble of a saturated cluster",
+        7200,
+        STRAIN_CAMPAIGN,
+        KAFKAWIRE_CHAOS_STRAIN_S="3600",
+    ),
+    Stage("confirmed reads, all orders", script("-m", "engine.partitions.tests.confirmation_model"), 3600),
     pytest_stage(
         "20 rolling restarts of three brokers that replicate, under stock clients",
         3600,

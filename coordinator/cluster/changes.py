@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordinator.cluster.nodes import Change, LoggedNode
 from coordinator.metadata import paths
@@ -10,6 +10,9 @@ from coordinator.metadata.store import Create, Delete, Operation, Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+OPERATOR: Final = -1  # the writer of a change that accepts a rollback: no running broker follows it
 
 
 def change_of(operations: Iterable[Operation], writer: int, nonce: bytes) -> Change:
@@ -25,6 +28,15 @@ def _written(operations: Iterable[Operation]) -> Iterator[LoggedNode]:
         if isinstance(operation, Create | Put) and not is_parent(operation.path):
             version = 0 if isinstance(operation, Create) else operation.version + 1
             yield LoggedNode(operation.path, version, operation.value)
+
+
+def deleted_topics(change: Change) -> set[bytes]:
+    """The ids of topics whose deletion a change proves: it deletes a topic's own node together with states. States that
+    go alone prove nothing: those of a topic whose node was lost are cleaned up, too (RULES D3)."""
+    if not any(path.startswith(f"{paths.TOPICS}/") for path in change.deleted):
+        return set()
+    below = f"{paths.PARTITIONS}/"
+    return {paths.partition_of(path)[0] for path in change.deleted if path.startswith(below) and not is_parent(path)}
 
 
 def is_parent(path: str) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.api import DEFAULT, ClusterImage, Extent, PartitionState, TierDeletion, TopicInfo
 from coordinator.cluster.configs import check_size
+from coordinator.cluster.elections import processes_of
 from coordinator.cluster.names import refuse_collision, validate_name
 from coordinator.cluster.nodes import encode_partition, encode_topic
 from coordinator.cluster.placement import place
@@ -181,13 +182,16 @@ def _placed(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults,
     return place(count, factor, list(image.brokers.values()), start)
 
 
-def new_partition(replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo]) -> PartitionState:
+def new_partition(
+    replicas: tuple[int, ...], brokers: Mapping[int, BrokerInfo], leader_epoch: int = 0
+) -> PartitionState:
     leader = replicas[0]
     return PartitionState(
         leader=leader,
-        leader_epoch=0,
+        leader_epoch=leader_epoch,
         isr=replicas,
         replicas=replicas,
         extents=(Extent(0, replicas),),
         incarnation=brokers[leader].incarnation,
+        processes=processes_of(replicas, brokers),
     )

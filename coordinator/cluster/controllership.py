@@ -15,13 +15,16 @@ import trio
 
 from coordinator.cluster import controller, settlement
 from coordinator.cluster.change_log import Overtaken
+from coordinator.cluster.metadata_failures import UNUSABLE, Attempts, MetadataFailures
 from coordinator.cluster.nodes import encode_controller_epoch
 from coordinator.cluster.plain_nodes import encode_controller
 from coordinator.cluster.plans import first_batch
 from coordinator.cluster.probes import AGAIN_S, INTERVAL_S, Probes
+from coordinator.cluster.recovery_questions import RecoveryQuestions
+from coordinator.cluster_events import ClusterCounters
 from coordinator.errors import MetadataUnavailable
 from coordinator.metadata import paths
-from coordinator.metadata.store import Check, ConnectionLost, Create, Delete, Operation, Put
+from coordinator.metadata.store import Check, Create, Delete, Operation, Put, SessionLost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-PAUSE_S = 0.5  # before the store is asked again
 LEFT_OVER_S = 60.0  # how long states of no topic may be those of a topic that is being made
 
 
@@ -50,9 +52,12 @@ class Controllership:
         prefer_interval_s: float = math.inf,
         is_refused: IsRefused | None = None,
         is_synced: IsSynced = lambda _: True,
+        failures: MetadataFailures | None = None,
+        recovery: RecoveryQuestions | None = None,
     ) -> None:
         """`prefer_interval_s`: how often leaders go back to where they were placed. `is_refused`: see `Probes`; without
-        it a broker is alive as long as its session is. `is_synced`: see `settlement`."""
+        it a broker is alive as long as its session is. `is_synced`: see `settlement`. `recovery`: without it no
+        election waits for restarted replicas."""
         self._store = store
         self._changes = changes
         self._membership = membership
@@ -61,10 +66,12 @@ class Controllership:
         self._seen_aside: dict[bytes, float] = {}
         self._probes = Probes(is_refused) if is_refused is not None else None
         self._is_synced = is_synced
+        self._attempts = Attempts(failures or MetadataFailures(), "controller")
         self._prefer_interval_s = prefer_interval_s
         self._prefer_at_s = trio.current_time() + prefer_interval_s
         self._wake = trio.Event()
         self._is_one_away = trio.Event()
+        self._recovery = recovery or RecoveryQuestions(None, 0.0, ClusterCounters())
 
     @property
     def is_active(self) -> bool:
@@ -85,7 +92,8 @@ class Controllership:
             except MetadataUnavailable:  # fenced: who registers anew stands again
                 return
             self._epoch, self._settled = self._changes.image.controller_epoch, None
-            log.info("this broker is the controller", epoch=self._epoch)
+            self._recovery.reset()
+            log.info("controller elected", broker=self._membership.me.broker_id, epoch=self._epoch)
 
     def _acquisition(self, image: ClusterImage) -> list[Operation]:
         broker_id, epoch = self._membership.me.broker_id, image.controller_epoch + 1
@@ -98,15 +106,28 @@ class Controllership:
         async with trio.open_nursery() as nursery:
             if self._probes is not None:
                 nursery.start_soon(self._probe, self._probes)
+            nursery.start_soon(self._recovery.run, lambda: self._changes.image, self._look_again)
             while True:
                 wake = self._wake = trio.Event()
                 try:
                     await self._look(wake)
-                except ConnectionLost:
-                    await trio.sleep(PAUSE_S)
+                except SessionLost:
+                    raise
+                except UNUSABLE as error:
+                    await self._attempts.pause(error)
                     continue
-                with trio.move_on_after(min(LEFT_OVER_S, self._prefer_interval_s)):
+                self._attempts.succeeded()
+                with trio.move_on_after(self._pause_s):
                     await wake.wait()
+
+    def _look_again(self) -> None:
+        self._wake.set()
+
+    @property
+    def _pause_s(self) -> float:
+        """Until there may be something to do although nothing has changed."""
+        remaining_s = self._recovery.remaining_s
+        return min(LEFT_OVER_S, self._prefer_interval_s, math.inf if remaining_s is None else remaining_s)
 
     async def _probe(self, probes: Probes) -> None:
         while True:
@@ -119,11 +140,13 @@ class Controllership:
 
     async def _look(self, wake: trio.Event) -> None:
         """Does what there is to do now; `wake` is set when there may be more."""
-        await self._store.children(paths.BROKERS, wake)
+        await self._membership.made_alive(await self._store.children(paths.BROKERS, wake))
         if not await self._store.exists(paths.CONTROLLER, wake) or self._is_holder_gone:
             await self.stand()
         if self.is_active and (settled := await self.settle()) is not None:
             self._changes.wake_after(settled.version, wake)
+        if not self.is_active:
+            self._recovery.reset()
 
     async def settle(self) -> ClusterImage | None:
         """Fences who is gone, elects, and cleans up; returns the image in which nothing is left to do, or None as soon
@@ -131,7 +154,10 @@ class Controllership:
         while self.is_active:
             image = self._changes.image
             # Read after the image: a broker that is in it is not taken for dead.
-            alive = {int(name) for name in await self._store.children(paths.BROKERS)} - self._gone(image)
+            names = await self._store.children(paths.BROKERS)
+            if await self._membership.made_alive(names):
+                continue
+            alive = {int(name) for name in names if name.isdecimal()} - self._gone(image)
             operations = self._to_do(image, alive)
             if not operations:
                 self._settled = image
@@ -163,8 +189,12 @@ class Controllership:
 
     def _to_do(self, image: ClusterImage, alive: set[int]) -> Sequence[Operation]:
         fences = settlement.to_fence(image, alive)
-        settle = settlement.to_settle(image, self._settled, self._is_synced)
-        return fences or settle or self._to_clean(image) or self._to_prefer(image)
+        if fences:
+            return fences
+        machine, now_s = self._recovery.machine, trio.current_time()
+        settle = settlement.to_settle(image, self._settled, self._is_synced, machine, now_s)
+        self._recovery.looked_at(image)
+        return settle or self._to_clean(image) or self._to_prefer(image)
 
     def _to_prefer(self, image: ClusterImage) -> Sequence[Operation]:
         """Now and then, leaders go back to where they were placed: after failures few would lead everything."""

@@ -68,7 +68,8 @@ def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDe
         replicas = [tuple(of_one) for of_one in request.assignments]
         for of_one in replicas:
             check_replicas(of_one, factor, image.brokers)
-    new = (new_partition(of_one, image.brokers) for of_one in replicas)
+    # Before an accepted rollback the topic may have had such a partition, and led it in smaller epochs.
+    new = (new_partition(of_one, image.brokers, image.history.leader_epoch) for of_one in replicas)
     return replace(topic, partitions=(*topic.partitions, *new), version=topic.version + 1)
 
 

@@ -9,19 +9,21 @@ from coordinator.cluster.elections import NO_LOG
 from coordinator.ports import HostChanges, HostedPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 
-def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo) -> HostChanges:
-    """What this broker is to lead, to follow and to drop, as far as that is not so already."""
-    changes = HostChanges([], [], [], new)
+def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo, deleted: Container[bytes]) -> HostChanges:
+    """What this broker is to lead, to follow, to drop and to set aside, as far as that is not so already. `deleted`:
+    the ids of topics that a change has deleted."""
+    changes = HostChanges([], [], [], new, [])
     for topic in new.topics_by_id.values():
         before = old.topics_by_id.get(topic.topic_id)
         if before is not topic:
             _note(changes, before, topic, broker)
     for topic in old.topics_by_id.values():
         if topic.topic_id not in new.topics_by_id:
-            changes.dropped.extend(one for one in _partitions(topic) if broker.broker_id in one.state.replicas)
+            lost = changes.dropped if topic.topic_id in deleted else changes.vanished
+            lost.extend(one for one in _partitions(topic) if broker.broker_id in one.state.replicas)
     return changes
 
 

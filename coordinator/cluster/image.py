@@ -37,13 +37,18 @@ def empty(cluster_id: str) -> ClusterImage:
 
 
 def folded(image: ClusterImage, number: int, nodes: Iterable[LoggedNode], deleted: Iterable[str] = ()) -> ClusterImage:
-    """The image with change `number` in it. Raises CannotStart for nodes that this version cannot read."""
-    step = _Step(image)
-    for path in deleted:
-        step.delete(path)
-    for node in nodes:
-        step.put(node)
-    return step.done(number)
+    """The image with change `number` in it. Raises CannotStart for nodes that this version cannot read, and for a
+    change that does not fit to the image."""
+    step, path = _Step(image), paths.change(number)
+    try:
+        for path in deleted:
+            step.delete(path)
+        for node in nodes:
+            path = node.path
+            step.put(node)
+        return step.done(number)
+    except (KeyError, ValueError) as error:
+        raise CannotStart(f"the metadata node {path} is damaged: {error!r}") from error
 
 
 class _Step:

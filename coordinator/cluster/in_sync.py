@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coordinator.api import BrokerState
-from coordinator.cluster.elections import with_isr
+from coordinator.cluster.elections import with_isr, with_processes
 from coordinator.cluster.hosting import may_append
 from coordinator.cluster.plans import write_partition
 from coordinator.cluster.settlement import min_isr
@@ -49,12 +49,14 @@ def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) 
 def changed_by(
     state: PartitionState, members: Mapping[int, BrokerInfo], change: IsrChange, me: BrokerInfo, min_isr: int
 ) -> PartitionState:
-    """The state with its leader's change; the same object if another leads by now, or somebody who was to enter the ISR
-    does not serve in the life that has caught up (KIP-841, KIP-903)."""
+    """The state with its leader's change; the same object if another leads by now, or a replica that was to enter the
+    ISR is offline, or its broker does not serve in the life that has caught up (KIP-841, KIP-903)."""
     leads = may_append(state, me) and state.leader_epoch == change.leader_epoch
-    may_enter = (_serves_in(members.get(one), epoch) for one, epoch in change.added.items())
+    added = change.added.items()
+    may_enter = (one not in state.offline and _serves_in(members.get(one), epoch) for one, epoch in added)
     is_allowed = leads and all(may_enter) and me.broker_id in change.in_sync <= {*state.isr, *change.added}
-    return with_isr(state, change.in_sync, min_isr) if is_allowed else state
+    changed = with_isr(state, change.in_sync, min_isr) if is_allowed else state
+    return state if changed is state else with_processes(changed, members, change.added)
 
 
 def _serves_in(broker: BrokerInfo | None, epoch: int) -> bool:

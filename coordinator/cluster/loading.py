@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from coordinator.cluster.changes import deleted_topics
+from coordinator.cluster.history_nodes import decode_history
 from coordinator.cluster.image import empty, folded
-from coordinator.cluster.nodes import LoggedNode, decode_change
+from coordinator.cluster.nodes import LoggedNode, decode_change, is_of_earlier_format
+from coordinator.errors import CannotStart
+from coordinator.history import FIRST, History
 from coordinator.metadata import paths
 
 if TYPE_CHECKING:
@@ -15,11 +20,17 @@ if TYPE_CHECKING:
     from coordinator.metadata.store import MetadataStore
 
 
+LOADS_MAX = 100  # more changes than are kept went by during each: no cluster writes so fast
+
+
 class Loaded(NamedTuple):
-    """The image, and the sizes of the changes that are kept, up to the image's own."""
+    """The image, and the sizes of the changes that are kept, up to the image's own, whose value is `newest`. `deleted`:
+    the ids of topics that one of them deletes."""
 
     image: ClusterImage
     kept_sizes_bytes: Sequence[int]
+    newest: bytes | None
+    deleted: frozenset[bytes] = frozenset()
 
 
 async def load(store: MetadataStore, cluster_id: str) -> Loaded:
@@ -27,28 +38,67 @@ async def load(store: MetadataStore, cluster_id: str) -> Loaded:
 
     Nodes are read at different moments, but none of them later than the last change that is read: changes are laid over
     what was read, and only the outcome is looked at. When more changes went by than are kept, all is read again.
+
+    Raises CannotStart.
     """
     await store.sync()
-    while True:
+    for _ in range(LOADS_MAX):
+        history = await read_history(store)
         first = (await _numbers(store))[-1]
         nodes = {node.path: node for node in await _read_all(store)}
         kept = await _read_kept(store)
         newest = max(kept, default=first)
         newer = [number for number in kept if number > first]
+        # A change of an earlier format is in the nodes: that version's metadata were taken over as a whole.
+        changes = {
+            number: decode_change(paths.change(number), value)
+            for number, value in kept.items()
+            if number > first or not is_of_earlier_format(paths.change(number), value)
+        }
         if len(newer) < newest - first:
             continue
-        for number in newer:
-            change = decode_change(paths.change(number), kept[number])
+        for change in (changes[number] for number in newer):
             for path in change.deleted:
                 nodes.pop(path, None)
             nodes.update((node.path, node) for node in change.nodes)
         image = folded(empty(cluster_id), newest, nodes.values())
-        return Loaded(image, [len(value) for value in kept.values()])
+        if paths.CONTROLLER_EPOCH not in image.singles:
+            raise CannotStart(f"the metadata node {paths.CONTROLLER_EPOCH} is missing")
+        deleted = frozenset[bytes]().union(*map(deleted_topics, changes.values()))
+        sizes = [len(value) for value in kept.values()]
+        return Loaded(replace(image, history=history), sizes, kept.get(newest), deleted)
+    raise CannotStart(
+        f"the metadata node {paths.CHANGES} is damaged: some of the changes {first + 1} to {newest} are missing"
+    )
+
+
+async def read_history(store: MetadataStore) -> History:
+    """The history that the store's changes belong to. Raises CannotStart."""
+    [node] = await store.read_many([paths.HISTORY])
+    return FIRST if node is None else decode_history(paths.HISTORY, node.value)
 
 
 async def _numbers(store: MetadataStore) -> list[int]:
-    """Of the changes that are kept; that before the first one of all when there are none."""
-    return [int(name) for name in await store.children(paths.CHANGES)] or [paths.FIRST_CHANGE - 1]
+    """Of the changes that are kept; that before the first one of all when there are none. Raises CannotStart."""
+    return [number_of(name) for name in await store.children(paths.CHANGES)] or [paths.FIRST_CHANGE - 1]
+
+
+def number_of(name: str) -> int:
+    """The number of a change from the name of its node. Raises CannotStart."""
+    if not (name.isascii() and name.isdecimal()):
+        raise CannotStart(
+            f"the metadata node {paths.CHANGES}/{name} is damaged: its name is not the number of a change"
+        )
+    return int(name)
+
+
+def _topic_id_of(name: str) -> bytes:
+    try:
+        return bytes.fromhex(name)
+    except ValueError:
+        raise CannotStart(
+            f"the metadata node {paths.PARTITIONS}/{name} is damaged: its name is not a topic id"
+        ) from None
 
 
 async def _read_kept(store: MetadataStore) -> dict[int, bytes]:
@@ -64,7 +114,7 @@ async def _read_kept(store: MetadataStore) -> dict[int, bytes]:
 
 async def _read_all(store: MetadataStore) -> list[LoggedNode]:
     """All logged nodes that there are."""
-    parents = [paths.partitions(bytes.fromhex(name)) for name in await store.children(paths.PARTITIONS)]
+    parents = [paths.partitions(_topic_id_of(name)) for name in await store.children(paths.PARTITIONS)]
     names = await store.children_of_many(parents)
     wanted = [
         paths.CONTROLLER_EPOCH,

@@ -6,6 +6,7 @@ registration has an incarnation of its own, so what was given to an earlier one 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from coordinator.cluster.nodes import encode_member
 from coordinator.cluster.plain_nodes import decode_controller, encode_alive
 from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata import paths
-from coordinator.metadata.store import Check, Create, Delete, NoNode, Operation, Put
+from coordinator.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, Put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from coordinator.api import BrokerInfo, ClusterImage
     from coordinator.cluster.change_log import ChangeLog
     from coordinator.metadata.store import MetadataStore
+
+
+DELETING_S = 1.0  # longer than a deletion of all nodes takes for those of the brokers
 
 
 class Membership:
@@ -45,6 +49,7 @@ class Membership:
         self._log = log
         self._random = random
         self._on_new_life = on_new_life
+        self._process_epoch: int | None = None
         self.me = broker
 
     @property
@@ -84,17 +89,32 @@ class Membership:
                     await self._log.commit(image, [], [*left, *self._registration(known)])
                 except Overtaken:
                     continue
+                self._process_epoch = self.me.process_epoch
                 return
         raise CannotStart(f"the broker id {broker_id} is in use by another running broker")
+
+    async def made_alive(self, names: Sequence[str]) -> bool:
+        """Makes this broker's node below /brokers again if it is not among these; returns whether it was not. It is
+        gone while the session lasts, so that it was deleted from outside, and perhaps those of others with it, and
+        their parent in a moment: it is not made in the way of that. Raises NoNode if the parent is gone."""
+        if str(self.me.broker_id) in names or self.is_fenced:
+            return False
+        await trio.sleep(DELETING_S)
+        alive = Create(paths.broker(self.me.broker_id), encode_alive(self.me.incarnation), ephemeral=True)
+        with suppress(NodeExists, BadVersion):
+            await self._store.multi([self.fence, alive])
+        return True
 
     def _next_life(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
         """What an earlier life had and this one has not is kept in mind until it serves: whoever dies before, has not
         said yet what it lacks."""
         had = {*known.log_dirs, *known.lost_log_dirs} if known else set()
+        epoch = known.epoch + 1 if known else self._log.image.history.broker_epoch
         return replace(
             self.me,
             incarnation=new_id(self._random),
-            epoch=known.epoch + 1 if known else 0,
+            epoch=epoch,
+            process_epoch=epoch if self._process_epoch is None else self._process_epoch,
             state=BrokerState.RECOVERING,
             log_dirs=tuple(log_dirs),
             lost_log_dirs=tuple(sorted(had - {*log_dirs})),
@@ -115,19 +135,22 @@ class Membership:
         broker_id, _ = decode_controller(paths.CONTROLLER, node.value)
         return [Delete(paths.CONTROLLER, node.version)] if broker_id == self.me.broker_id else []
 
-    async def become(self, state: BrokerState) -> None:
-        """Tells the others, who know by then what it lacks. Raises MetadataUnavailable when they have taken this
-        process for dead meanwhile."""
+    async def become(self, state: BrokerState, *, has_away: bool = False) -> None:
+        """Tells the others, who know by then what it lacks. `has_away`: what was on a log dir that is not there may be
+        whole, so the log dir is kept in mind. Raises MetadataUnavailable when they have taken this process for dead
+        meanwhile."""
+        if not has_away:
+            self.me = replace(self.me, lost_log_dirs=())
         while not await self.became(state, self._log.image):
             pass
 
     async def became(self, state: BrokerState, image: ClusterImage) -> bool:
         """As `become`, unless there is a newer image than that."""
         fence = self.fence
-        told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=())
+        told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=self.me.lost_log_dirs)
         try:
             await self._log.commit(image, [], [Put(fence.path, encode_member(told), fence.version)])
         except Overtaken:
             return False
-        self.me = replace(self.me, state=state, lost_log_dirs=())
+        self.me = replace(self.me, state=state)
         return True

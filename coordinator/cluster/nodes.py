@@ -19,7 +19,7 @@ from coordinator.api import (
     PartitionState,
     TopicInfo,
 )
-from coordinator.cluster.node_format import Id, decode, encode, unknown_fields
+from coordinator.cluster.node_format import Id, decode, encode, format_of, unknown_fields, version_of
 from coordinator.metadata import paths
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class _Member(msgspec.Struct, tag_field="v", tag=1, kw_only=True, omit_defaults=
     rack: str | None
     log_dirs: list[str]
     lost_log_dirs: list[str] = []
+    process_epoch: int = NO_EPOCH
 
 
 class _ControllerEpoch(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
@@ -65,10 +66,13 @@ class _Partition(msgspec.Struct, tag_field="v", tag=1, kw_only=True, omit_defaul
     extents: Annotated[list[tuple[int, list[int]]], msgspec.Meta(min_length=1)]
     elr: list[int] = []
     marks: list[tuple[int, int, int]] = []
+    offline: list[int] = []
     adding: list[int] = []
     removing: list[int] = []
     last_known_leader: int = NO_LEADER
     unclean_since: int = NO_EPOCH
+    processes: list[tuple[int, int]] = []
+    recount: bool = False
 
 
 class _Change(msgspec.Struct, tag_field="v", tag=2, kw_only=True):
@@ -117,6 +121,7 @@ def encode_member(broker: BrokerInfo) -> bytes:
         rack=broker.rack,
         log_dirs=list(broker.log_dirs),
         lost_log_dirs=list(broker.lost_log_dirs),
+        process_epoch=broker.process_epoch,
     )
     return encode(member, broker.extra)
 
@@ -133,6 +138,7 @@ def decode_member(path: str, version: int, value: bytes) -> BrokerInfo:
         state=node.state,
         log_dirs=tuple(node.log_dirs),
         lost_log_dirs=tuple(node.lost_log_dirs),
+        process_epoch=node.process_epoch,
         version=version,
         extra=unknown_fields(value, node),
     )
@@ -193,10 +199,13 @@ def encode_partition(state: PartitionState) -> bytes:
         extents=[(extent.base_offset, list(extent.replicas)) for extent in state.extents],
         elr=list(state.elr),
         marks=list(state.marks),
+        offline=list(state.offline),
         adding=list(state.adding),
         removing=list(state.removing),
         last_known_leader=state.last_known_leader,
         unclean_since=state.unclean_since,
+        processes=list(state.processes),
+        recount=state.recount,
     )
     return encode(node, state.extra)
 
@@ -216,10 +225,13 @@ def decode_partition(path: str, version: int, value: bytes) -> PartitionState:
         extents=extents,
         elr=tuple(node.elr),
         marks=tuple(node.marks),
+        offline=tuple(node.offline),
         adding=tuple(node.adding),
         removing=tuple(node.removing),
         last_known_leader=node.last_known_leader,
         unclean_since=node.unclean_since,
+        processes=tuple(node.processes),
+        recount=node.recount,
         version=version,
         extra=unknown_fields(value, node),
     )
@@ -242,6 +254,11 @@ def decode_change(path: str, value: bytes) -> Change:
     node = decode(path, value, _CHANGE)
     nodes = tuple(LoggedNode(path, version, bytes(raw)) for path, version, raw in node.nodes)
     return Change(node.writer, bytes.fromhex(node.nonce), nodes, tuple(node.deleted))
+
+
+def is_of_earlier_format(path: str, value: bytes) -> bool:
+    """Whether a change node was written by a version before this format of changes. Raises CannotStart."""
+    return version_of(path, value) < int(format_of(_Change))
 
 
 def extra_of(path: str, value: bytes) -> bytes:

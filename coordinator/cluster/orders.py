@@ -96,7 +96,7 @@ def election(image: ClusterImage, partition: tuple[str, int], *, kind: ElectionT
     else:
         if state.leader != NO_LEADER:
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        elected = elections.unclean(state, electorate)
+        elected = elections.unclean(state, replace(electorate, is_over=True))  # an order waits for nobody
     operation = _write(topic, number, elected) if elected.leader != NO_LEADER else None
     if operation is not None:
         return operation

@@ -62,8 +62,10 @@ def reverted(state: PartitionState) -> PartitionState:
 
 def _settled_on(state: PartitionState, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionState:
     marks = tuple(mark for mark in state.marks if mark[0] in replicas)
-    elr = tuple(one for one in state.elr if one in replicas)
-    return replace(_on(state, replicas, isr), elr=elr, marks=marks, adding=(), removing=())
+    elr, offline = (tuple(one for one in group if one in replicas) for group in (state.elr, state.offline))
+    processes = tuple(known for known in state.processes if known[0] in replicas)
+    moved = replace(_on(state, replicas, isr), elr=elr, marks=marks, offline=offline, adding=(), removing=())
+    return replace(moved, processes=processes)
 
 
 def _on(state: PartitionState, replicas: tuple[int, ...], isr: Collection[int]) -> PartitionState:

@@ -1,8 +1,9 @@
-"""What a broker writes about what it has not got: pure, from the image and what its log dirs hold to operations.
+"""What a broker writes about its replicas: pure, from the image and what its log dirs hold to operations.
 
-Whoever may lack what was acknowledged leaves the ISR and the ELR before it serves, and is marked, so that nobody elects
-it (RULES K8). The last of an ISR stays listed: then there is no leader, until somebody comes who may lead, its log
-returns, or an unclean election is ordered.
+A replica that is not open does not serve: it is not elected, and leaves the ISR if another member serves. Whoever may
+lack what was acknowledged leaves the ISR and the ELR before it serves, and is marked, so that nobody elects it (RULES
+K8). The last of an ISR stays listed: then there is no leader, until somebody comes who may lead, its log returns, or an
+unclean election is ordered.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_EPOCH
-from coordinator.cluster.elections import NO_LOG, Electorate, is_led, repudiated, returned
+from coordinator.cluster.elections import NO_LOG, Electorate, is_led, not_serving, repudiated, returned, serving
 from coordinator.cluster.plans import write_partition
 from coordinator.cluster.settlement import min_isr
 from coordinator.ports import Holding
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from coordinator.ports import Held
 
 
+NOT_OPEN = (Holding.AWAY, Holding.CLOSED)
+
+
 def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> Iterator[Operation]:
     """The partitions that are to have another state, of those that this broker has looked for."""
     for one in held:
@@ -31,7 +35,7 @@ def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> I
         if topic is None or me.broker_id not in topic.partitions[number].replicas:
             continue
         state = topic.partitions[number]
-        told = as_told(state, one, me, min_isr(image, topic))
+        told = as_told(state, one, me, Electorate(image.members, min_isr(image, topic)))
         if told != state:
             yield write_partition(topic_id, number, told)
 
@@ -56,12 +60,19 @@ def giving_up(
     return write_partition(topic_id, number, given_up)
 
 
-def as_told(state: PartitionState, held: Held, me: BrokerInfo, min_isr: int) -> PartitionState:
-    """The state as the broker wants it that holds this."""
-    if held.holding is Holding.WHOLE or _is_enough(state, held.holding, me):
-        return state if held.holding is Holding.MISSING else returned(state, me.broker_id)
+def as_told(state: PartitionState, held: Held, me: BrokerInfo, electorate: Electorate) -> PartitionState:
+    """The state as the broker wants it that holds this: whether it serves, and whether it may lack something."""
+    if held.holding in NOT_OPEN:
+        return not_serving(state, me.broker_id, electorate)
+    told = serving(state, me.broker_id)
+    if held.holding is Holding.KEPT:
+        return told
     is_gone = held.holding in (Holding.MISSING, Holding.LOST)
-    return repudiated(state, me.broker_id, NO_LOG if is_gone else held.end, min_isr)
+    if state.recount:  # every replica tells where its log ends
+        return repudiated(told, me.broker_id, NO_LOG if is_gone else held.end, electorate.min_isr)
+    if held.holding is Holding.WHOLE or _is_enough(state, held.holding, me):
+        return told if held.holding is Holding.MISSING else returned(told, me.broker_id)
+    return repudiated(told, me.broker_id, NO_LOG if is_gone else held.end, electorate.min_isr)
 
 
 def _is_enough(state: PartitionState, holding: Holding, me: BrokerInfo) -> bool:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.api import Extent, PartitionState, TopicInfo
 from coordinator.cluster import controller
+from coordinator.cluster.history_nodes import encode_history
 from coordinator.cluster.image import empty
 from coordinator.cluster.layout import first_nodes
 from coordinator.cluster.plain_nodes import TierNode, encode_cluster, encode_producer_ids, encode_tier
 from coordinator.cluster.plans import first_batch
 from coordinator.errors import CannotStart
+from coordinator.history import FIRST, History
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
 from coordinator.metadata.store import Create, NoNode, StoreError
@@ -34,12 +36,14 @@ class RestoredTopic(NamedTuple):
 
 
 class RestoredCluster(NamedTuple):
-    """`tier`: where it was restored from, and as whose; `next_producer_id`: nobody has this one, or one above it."""
+    """`tier`: where it was restored from, and as whose; `next_producer_id`: nobody has this one, or one above it.
+    `history`: that begins, if the log dirs remember an earlier one."""
 
     cluster_id: str
     tier: TierNode
     next_producer_id: int
     topics: Sequence[RestoredTopic]
+    history: History = FIRST
 
 
 async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredCluster) -> None:
@@ -52,6 +56,7 @@ async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredC
         last = [
             Create(paths.TIER, encode_tier(cluster.tier)),
             Create(paths.PRODUCER_IDS, encode_producer_ids(cluster.next_producer_id)),
+            *([] if cluster.history == FIRST else [Create(paths.HISTORY, encode_history(cluster.history))]),
             Create(paths.CLUSTER, encode_cluster(cluster.cluster_id)),
         ]
         await commit(store, last)

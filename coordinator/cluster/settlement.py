@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
+    from coordinator.cluster.recovery import Recovery
 
     Elect = Callable[[PartitionState, Electorate], PartitionState]
     IsSynced = Callable[[TopicInfo], bool]
+    Of = Callable[[TopicInfo, int, Electorate], Electorate]
 
 MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
@@ -37,17 +39,31 @@ def to_fence(image: ClusterImage, alive: Collection[int]) -> list[Operation]:
 
 
 def to_settle(
-    image: ClusterImage, since: ClusterImage | None = None, is_synced: IsSynced = lambda _: True
+    image: ClusterImage,
+    since: ClusterImage | None = None,
+    is_synced: IsSynced = lambda _: True,
+    recovery: Recovery | None = None,
+    now_s: float = 0.0,
 ) -> list[Operation]:
     """The partitions that are to have another state, first those that nobody leads until then.
 
     All was settled in the image `since`, if one is given. `is_synced`: whether what is acknowledged of a topic outlives
-    a power cut.
+    a power cut. `recovery`: elections that wait for restarted replicas, and go on although the image is the same.
     """
+    waiting: Collection[bytes] = ()
+    if recovery is not None:
+        recovery.prune(image)
+        waiting = recovery.topic_ids
+
+    def of(topic: TopicInfo, number: int, electorate: Electorate) -> Electorate:
+        return electorate if recovery is None else recovery.electorate(topic, number, electorate, now_s)
+
     is_as_before = since is not None and _around(since) == _around(image)
     known = since.topics_by_id if since is not None and is_as_before else {}
-    changed = [topic for topic in image.topics_by_id.values() if known.get(topic.topic_id) is not topic]
-    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic, is_synced))]
+    changed = [
+        one for one in image.topics_by_id.values() if known.get(one.topic_id) is not one or one.topic_id in waiting
+    ]
+    moved = [one for topic in changed for one in _moved(image, topic, _settled_as(image, topic, is_synced), of)]
     return [put for is_led_on in (False, True) for put, stays in moved if stays == is_led_on]
 
 
@@ -83,11 +99,13 @@ def _reconciled(state: PartitionState, electorate: Electorate) -> PartitionState
     return elections.reconciled(elections.settled(state, electorate), electorate)
 
 
-def _moved(image: ClusterImage, topic: TopicInfo, elect: Elect) -> Iterator[tuple[Operation, bool]]:
+def _moved(
+    image: ClusterImage, topic: TopicInfo, elect: Elect, of: Of = lambda _topic, _number, electorate: electorate
+) -> Iterator[tuple[Operation, bool]]:
     """With whether the leader stays."""
     electorate = Electorate(image.members, min_isr(image, topic))
     for number, state in enumerate(topic.partitions):
-        elected = elect(state, electorate)
+        elected = (elections.recounted if state.recount else elect)(state, of(topic, number, electorate))
         if elected is not state and elected != state:  # what is written again as it is, would be so for ever
             yield write_partition(topic.topic_id, number, elected), elected.leader_epoch == state.leader_epoch
 

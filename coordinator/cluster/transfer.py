@@ -7,16 +7,19 @@ whose the remote tier is. What lives with a session is not taken along, and no c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from coordinator.cluster.changes import is_parent
 from coordinator.cluster.export_format import Export, ExportedNode
+from coordinator.cluster.history_nodes import decode_history, encode_history
 from coordinator.cluster.image import empty, folded
 from coordinator.cluster.layout import PARENTS
 from coordinator.cluster.nodes import LoggedNode
 from coordinator.cluster.plain_nodes import decode_cluster, decode_import, encode_import
 from coordinator.cluster.plans import BATCH_OPERATIONS_MAX, first_batch
 from coordinator.errors import TransferRefused
+from coordinator.history import FIRST, History
 from coordinator.metadata import paths
 from coordinator.metadata.commits import commit
 from coordinator.metadata.store import Create, Delete, NodeExists, NoNode, Operation, Put
@@ -88,16 +91,24 @@ async def put_in(store: MetadataStore, export: Export, digest: str) -> ClusterIm
     await store.sync()
     await _begin(store, digest)
     known = {*await _all_paths(store, to_leave=())}
-    last = {paths.CLUSTER, paths.FEATURES}
+    last = {paths.CLUSTER, paths.FEATURES, paths.HISTORY}
     operations: Sequence[Operation] = [
         Create(node.path, node.value) for node in export.nodes if node.path not in known and node.path not in last
     ]
     while batch := first_batch(operations):
         await _write(store, batch)
         operations = operations[len(batch) :]
-    ends = [one for node in export.nodes if node.path in last for one in _with_its_version(node)]
-    await _write(store, [Delete(paths.IMPORT), *ends])
+    ends = [one for node in export.nodes if node.path in last - {paths.HISTORY} for one in _with_its_version(node)]
+    begins = Create(paths.HISTORY, encode_history(_next_history(export, digest)))
+    await _write(store, [Delete(paths.IMPORT), begins, *ends])
     return image
+
+
+def _next_history(export: Export, digest: str) -> History:
+    """Changes begin with 1 again: to brokers that remember greater numbers that is no rollback."""
+    values = [node.value for node in export.nodes if node.path == paths.HISTORY]
+    known = decode_history(paths.HISTORY, values[0]) if values else FIRST
+    return replace(known, generation=known.generation + 1, history_id=digest[:32], first_change=0)
 
 
 async def _begin(store: MetadataStore, digest: str) -> None:

@@ -22,6 +22,7 @@ from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
+from coordinator.shards.outcomes import Freshness
 from coordinator.shards.pending import after_all, followed, settled
 from coordinator.shards.shard import Asker, Shard
 from coordinator.shards.writer import ViewMode
@@ -86,6 +87,7 @@ class GroupOptions:
             view_mode=self.view_mode,
             view_flush_interval_ms=self.view_flush_interval_ms,
             write_timeout_ms=self.commit_timeout_ms,
+            freshness=Freshness.MAY_BE_STALE,
         )
 
 
@@ -167,9 +169,14 @@ class GroupCoordinators:
     def _ask(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         return self._shards.ask(group_id, command, waits=True)
 
-    def _read(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+    def _read(
+        self,
+        group_id: str,
+        command: Callable[[Table, Moment, Asker], Effects[Asker]],
+        freshness: Freshness = Freshness.MAY_FALL_BACK,
+    ) -> Pending[Any]:
         """Of what needs no record; it is answered while none can be written."""
-        return self._shards.ask(group_id, command, only_reads=True, waits=True)
+        return self._shards.ask(group_id, command, only_reads=True, freshness=freshness, waits=True)
 
     def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         """Offsets alone may be of a group without a name."""
@@ -275,12 +282,15 @@ class GroupCoordinators:
         return self._read(
             group_id,
             lambda table, _, asker: table.fetch_offsets(group_id, partitions, asker, require_stable=require_stable),
+            _freshness(is_stable=require_stable),
         )
 
     def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
         """See `GroupService`."""
         return self._read(
-            group_id, lambda table, _, asker: table.fetch_all_offsets(group_id, asker, require_stable=require_stable)
+            group_id,
+            lambda table, _, asker: table.fetch_all_offsets(group_id, asker, require_stable=require_stable),
+            _freshness(is_stable=require_stable),
         )
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
@@ -307,6 +317,11 @@ class GroupCoordinators:
         """See `GroupStatistics`."""
         for shard in self._shards:
             yield from shard.table.figures()
+
+
+def _freshness(*, is_stable: bool) -> Freshness:
+    """Of committed offsets: stable ones decide whether records are processed twice."""
+    return Freshness.NEWEST if is_stable else Freshness.MAY_FALL_BACK
 
 
 def _unnamed() -> Asker:

@@ -238,13 +238,16 @@ class GroupTable(OffsetTable[AskerT]):
         if isinstance(value, GroupRecord):
             descriptions.restore(entry.group, value)
 
-    def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
-        """After the last record: members' time begins, and what is of no group is forgotten."""
-        for entry in list(self._entries.values()):
-            group_id = entry.group.group_id
+    def forget_remnants(self) -> None:
+        """See `StateTable`."""
+        for group_id, entry in list(self._entries.items()):
             if not entry.is_recorded and not entry.offsets and not self._pending.has_group(group_id):
                 del self._entries[group_id]
-                continue
+
+    def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
+        """After the last record: members' time begins, and what is of no group is forgotten."""
+        self.forget_remnants()
+        for entry in list(self._entries.values()):
             yield self._step(moment, entry, None, lambda turn, group: group.wake(turn))
 
     def figures(self) -> Iterator[GroupFigures]:

@@ -56,6 +56,11 @@ class EmbeddedStore(TreeReads):
         self._wakes = Wakes()
         self._closed = False
 
+    @property
+    def session(self) -> None:
+        """See `MetadataStore`."""
+        return None
+
     async def multi(self, operations: Sequence[Operation]) -> None:
         """See `MetadataStore`. Once the write has begun it is finished, whoever is cancelled."""
         async with self._writing:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from coordinator.metadata.statistics import SessionState, SessionStatistics
 from coordinator.metadata.store import ConnectionLost, Operation, SessionLost, StoreError
 from coordinator.metadata.tree import Effect, NodeTree
 from coordinator.metadata.tree_reads import TreeReads
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 SESSION_TIMEOUT_S = 18.0
+REQUEST_TIMEOUT_SHARE = 2 / 3  # of the session's time: how long a request waits for a server that is silent
 LATE_LANDS = 0.5  # how probably, with every write or sync of anyone
 
 
@@ -84,6 +86,19 @@ class FakeEnsemble:
             self._commit(self._tree.stage_end_of_session(client.session_id))
             client.lose_session()
 
+    def roll_back(self, position: int) -> None:
+        """Restores the servers from a snapshot, which had so much of `history`. Its sessions end, and of those of now
+        the servers know nothing."""
+        clients, self._clients = [*self._clients.values()], {}
+        del self.history[position:]
+        self._tree = NodeTree()
+        for effects in self.history:
+            self._tree.apply(effects)
+        for session_id in range(1, self._sessions_given + 1):
+            self._commit(self._tree.stage_end_of_session(session_id))
+        for client in clients:
+            client.forget()
+
     def settle(self) -> None:
         """Lets every replica that is not held back catch up, and late wake-ups with it."""
         for client in self._clients.values():
@@ -134,6 +149,7 @@ class FakeStore(TreeReads):
         self.lagging = False  # reads and wake-ups stand still until the next multi or sync
         self.has_deposed_leader = False  # who answers a sync, and knows of nothing new
         self._disconnected = False
+        self._silent = False
         self._closed = False
         self._silence: trio.CancelScope | None = None  # while the servers do not hear of this client
         self._tree = NodeTree()
@@ -142,6 +158,8 @@ class FakeStore(TreeReads):
         self._running = trio.Event()
         self._running.set()
         self._lost = False
+        self._heard_s = trio.current_time()
+        self.session = SessionStatistics(self._silent_s, SessionState.CONNECTED, sync_connects=1)
         self.session_id = ensemble.new_session(self)
         self._catch_up()
 
@@ -154,6 +172,19 @@ class FakeStore(TreeReads):
     def disconnected(self, disconnected: bool) -> None:
         self._disconnected = disconnected
         self._wakes.tell_all()
+        self._note_silence()
+
+    @property
+    def silent(self) -> bool:
+        """Whether the server that it is connected to hears and answers nothing, and leaves the connection open: each
+        request is lost, and waits for the read timeout. No wake-up comes before the client has left the server."""
+        return self._silent
+
+    @silent.setter
+    def silent(self, silent: bool) -> None:
+        self._silent = silent
+        if not silent:
+            self._wakes.tell_all()  # it has left the server, and another one takes it on
         self._note_silence()
 
     def pause(self) -> None:
@@ -187,13 +218,21 @@ class FakeStore(TreeReads):
         if self._is_heard():
             self._wakes.tell_all()
 
+    def forget(self) -> None:
+        """Called by the ensemble when it was restored from a snapshot."""
+        self._tree, self._position = NodeTree(), 0
+        self.lose_session()
+
     def advance(self) -> None:
         """Brings the replica up to date unless it is held back."""
         if not (self.lagging or self._lost) and self._is_heard():
             self._catch_up()
 
+    def _silent_s(self) -> float:
+        return 0.0 if self._is_heard() else trio.current_time() - self._heard_s
+
     def _is_heard(self) -> bool:
-        return self._running.is_set() and not self._disconnected
+        return self._running.is_set() and not (self._disconnected or self._silent)
 
     def _note_silence(self) -> None:
         """Lets the session end once the client was silent for long enough."""
@@ -202,6 +241,7 @@ class FakeStore(TreeReads):
                 self._silence.cancel()
                 self._silence = None
         elif self._silence is None and not self._lost:
+            self._heard_s = trio.current_time()
             self._silence = trio.CancelScope()
             trio.lowlevel.spawn_system_task(self._end_session_in_time, self._silence)
 
@@ -251,6 +291,7 @@ class FakeStore(TreeReads):
             raise SessionLost
         if self.disconnected:
             raise ConnectionLost
+        await self._wait_if_silent()
         self.ensemble.expire(self)
         self._lost, self.lagging = False, False
         self.session_id = self.ensemble.new_session(self)
@@ -261,7 +302,7 @@ class FakeStore(TreeReads):
         await trio.lowlevel.checkpoint()
         self._closed = True
         self._wakes.tell_all()
-        if not self.disconnected:
+        if not (self._disconnected or self._silent):
             self.ensemble.expire(self)
 
     async def _enter(self) -> None:
@@ -271,10 +312,17 @@ class FakeStore(TreeReads):
             raise SessionLost
         if self.disconnected:
             raise ConnectionLost
+        await self._wait_if_silent()
         if self._lost:
             raise SessionLost
         if self.ensemble.strikes(self.ensemble.faults.flap):
             self.flap()
+
+    async def _wait_if_silent(self) -> None:
+        if self._silent:
+            await trio.sleep(self.ensemble.session_timeout_s * REQUEST_TIMEOUT_SHARE)
+            self._wakes.tell_all()
+            raise ConnectionLost
 
     def _show_the_newest(self) -> None:
         self.lagging = False

@@ -14,6 +14,8 @@ FEATURES = "/features"
 TIER = "/tier"
 TIER_DELETIONS = "/tier-deletions"
 IMPORT = "/import"
+HISTORY = "/history"
+ACCEPTING = "/accepting"
 
 FIRST_CHANGE = 1
 

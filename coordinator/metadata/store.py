@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coordinator.metadata.statistics import SessionStatistics
+
 ANY_VERSION = -1
 MULTI_OPERATIONS_MAX = 1_024  # a batch of 1,000 partitions and what goes with it
 MULTI_SIZE_MAX_BYTES = 512 * 1024  # ZooKeeper's jute.maxbuffer is 1 MiB
@@ -118,6 +120,11 @@ class Wake(Protocol):
 
 class MetadataStore(Protocol):
     """One client's session with a store. Any method may raise ConnectionLost or SessionLost."""
+
+    @property
+    def session(self) -> SessionStatistics | None:
+        """Of a store that others have, too; None: it is in this process."""
+        ...
 
     async def get(self, path: str) -> Node:
         """Raises NoNode."""

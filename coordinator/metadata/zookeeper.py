@@ -17,6 +17,7 @@ from kazoo.protocol import serialization as requests
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from coordinator.errors import CannotStart
+from coordinator.metadata.statistics import SessionStatistics
 from coordinator.metadata.store import (
     BadVersion,
     Check,
@@ -37,6 +38,7 @@ from coordinator.metadata.store import (
     parent_of,
 )
 from coordinator.metadata.wakes import Wakes, children_of
+from coordinator.metadata.zookeeper_connection import ReceiveLimit
 from coordinator.metadata.zookeeper_session import ReadMany, Servers, Session
 
 if TYPE_CHECKING:
@@ -153,6 +155,8 @@ class ZooKeeperStore:
         self._acl = CREATOR_ALL_ACL if settings.credentials else OPEN_ACL_UNSAFE
         self._wakes = Wakes()
         self._session: Session | None = None
+        self._receive_limit = ReceiveLimit()
+        self.session = SessionStatistics(lambda: self._receive_limit.silent_s)
         self._is_closed = False
 
     async def prepare(self, *, makes_chroot: bool) -> None:
@@ -219,7 +223,7 @@ class ZooKeeperStore:
         if self._is_closed:
             raise SessionLost
         await self._end()
-        session = Session(self._servers, self._touched)
+        session = Session(self._servers, self._touched, self._receive_limit, self.session)
         try:
             await session.begin(self._settings.connect_within_s)
         except BaseException:

@@ -19,7 +19,6 @@ import structlog
 import trio
 from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.exceptions import EXCEPTIONS, ConnectionLoss, SessionExpiredError
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import (
     GetChildren,
     GetData,
@@ -32,7 +31,9 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from coordinator.metadata.statistics import SessionState, SessionStatistics
 from coordinator.metadata.store import ConnectionLost, Node
+from coordinator.metadata.zookeeper_connection import Handler, ReceiveLimit, ServerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,11 +43,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 IN_FLIGHT_MAX: Final = 100  # requests of one session; one of many reads counts as one
+REQUEST_TIMEOUT_SHARE: Final = 2 / 3  # of the session's time: kazoo's read timeout, and that of Kafka's client
 CLOSE_WITHIN_S: Final = 5.0  # then its threads are left alone: they end with the process
 RECONNECT_PAUSES_S: Final = (0.05, 1.0)  # the first and the longest, between two rounds of all servers
 # kazoo writes what it sends to its log, credentials too: so not to one below others, whose level may be lower. Of what
 # it has to say, only what it does not expect is news.
 KAZOO_LOG: Final = logging.Logger("kazoo", logging.ERROR)
+
+
+STATES: Final = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.CONNECTING,
+    KazooState.LOST: SessionState.CLOSED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,11 @@ class Servers:
     count: int
     session_timeout_ms: int
     credentials: str | None = field(repr=False)
+
+    @property
+    def request_timeout_s(self) -> float:
+        """How long a request waits for its answer: as long as a connected server may be silent."""
+        return self.session_timeout_ms / 1000 * REQUEST_TIMEOUT_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +131,17 @@ class Session:
     `on_touched` is told the path that a watch was set on; None: all may have changed.
     """
 
-    def __init__(self, servers: Servers, on_touched: Callable[[str | None], object]) -> None:
+    def __init__(
+        self, servers: Servers, on_touched: Callable[[str | None], object], limit: ReceiveLimit, told: SessionStatistics
+    ) -> None:
+        self._told = told
+        self._is_ending = False
         self._token = trio.lowlevel.current_trio_token()
         self._on_touched = on_touched
         self._in_flight = trio.Semaphore(IN_FLIGHT_MAX)
         self._changed = trio.Event()
-        self._client = _Client(servers)
+        self._request_timeout_s = servers.request_timeout_s
+        self._client = _Client(servers, limit)
         self._client.add_listener(self._hear_state)
 
     async def begin(self, timeout_s: float) -> None:
@@ -137,15 +156,19 @@ class Session:
 
     async def end(self) -> None:
         """Ephemeral nodes go at once if a server can be told, otherwise when the session has timed out. Idempotent."""
+        self._is_ending = True
         with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_WITHIN_S):
             await trio.to_thread.run_sync(self._client.leave, abandon_on_cancel=True)
 
     async def ask(self, request: object) -> Any:
-        """The answer to one of kazoo's requests. Raises kazoo's exceptions."""
-        await self._in_flight.acquire()
-        reply = _Reply(self._token, self._in_flight.release)
-        self._client._call(request, reply)
-        return await reply.wait()
+        """The answer to one of kazoo's requests. Raises kazoo's exceptions, ConnectionLoss also for an answer that did
+        not come within the request timeout: a server may answer pings and nothing else."""
+        with trio.move_on_after(self._request_timeout_s):
+            await self._in_flight.acquire()
+            reply = _Reply(self._token, self._in_flight.release)
+            self._client._call(request, reply)
+            return await reply.wait()
+        raise ConnectionLoss
 
     def hear_watch(self, event: WatchedEvent) -> None:
         """What a read of kazoo's is given to be told by, on a thread of its own."""
@@ -157,6 +180,8 @@ class Session:
 
     def _take_state(self, state: KazooState) -> None:
         self._changed.set()
+        if not self._is_ending:
+            self._told.note(STATES[state])
         if state is not KazooState.CONNECTED:
             self._on_touched(None)
         log.info("the connection to ZooKeeper", state=str(state).lower())
@@ -198,21 +223,10 @@ class _Reply:
         return self._outcome.unwrap()
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Shares the session's time among the servers, as Java's client does: kazoo gives all of it to the first."""
-
-    def __init__(self, connect_timeout_s: float) -> None:
-        super().__init__()
-        self._connect_timeout_s = connect_timeout_s
-
-    def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        return super().create_connection(*arguments, **{**options, "timeout": self._connect_timeout_s})
-
-
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
     """Sends what it is asked now, or not at all."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, limit: ReceiveLimit) -> None:
         timeout_s = servers.session_timeout_ms / 1000
         first_pause_s, longest_pause_s = RECONNECT_PAUSES_S
         self._gate = threading.Lock()  # so that nothing is queued by what has just seen a connection
@@ -224,11 +238,12 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
             # takes two thirds of the session to be given up, and would have the rest of it for its handshake.
             randomize_hosts=False,
             timeout=timeout_s,
-            handler=_Handler(timeout_s / servers.count),
+            handler=Handler(timeout_s / servers.count, limit),
             auth_data=[("digest", servers.credentials)] if servers.credentials else None,
             connection_retry=KazooRetry(max_tries=-1, delay=first_pause_s, max_delay=longest_pause_s),
             logger=KAZOO_LOG,
         )
+        self._connection = ServerConnection(self, self._conn_retry.copy(), logger=KAZOO_LOG)
 
     def leave(self) -> None:
         """Blocks until the threads have ended."""

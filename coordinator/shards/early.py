@@ -58,8 +58,8 @@ class EarlyAskers:
             try:
                 one.perform()
             except Exception:
-                log.exception("a command failed", partition=self._name)
-                one.asker.settle(GroupError("a command failed"))
+                log.exception("coordinator request failed", partition=self._name)
+                one.asker.settle(GroupError("coordinator request failed"))
 
     def send_away(self, error: GroupError) -> None:
         """It will not be read here."""

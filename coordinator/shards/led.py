@@ -1,7 +1,8 @@
 """The shards of one internal topic that this broker leads: which one a name belongs to, and where it is led.
 
 It follows the cluster's image: shards come and go with the leadership of the topic's partitions. The topic is made when
-somebody looks for a coordinator first. What the view does not have yet is saved now and then.
+somebody looks for a coordinator first. What the view does not have yet is saved now and then; no coordinator waits for
+the view without a bound (`coordinator.bounded_cache`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import structlog
 import trio
 
 from coordinator.api import NO_LEADER
+from coordinator.bounded_cache import BoundedCache
 from coordinator.errors import (
     CoordinatorError,
     CoordinatorNotAvailable,
@@ -21,6 +23,7 @@ from coordinator.errors import (
     TopicExists,
 )
 from coordinator.shards.early import loading
+from coordinator.shards.outcomes import Freshness
 from coordinator.shards.pending import settled
 from coordinator.shards.shard import Shard, ShardWorld, TableT, ignore
 from coordinator.shards.writer import RoundWriter, ViewMode
@@ -59,6 +62,7 @@ class ShardOptions:
     broker_id: int
     topic: InternalTopic
     write_timeout_ms: int
+    freshness: Freshness = Freshness.NEWEST  # of replies to commands that wrote nothing
     view_mode: ViewMode = ViewMode.CACHED
     view_flush_interval_ms: int = 100
 
@@ -86,7 +90,7 @@ class LedShards(Generic[TableT]):
         send: Callable[[Shard[TableT], object], None] = ignore,
     ) -> None:
         self._cluster = cluster
-        self._view = keeping.view
+        self._view = view = BoundedCache(keeping.view, options.topic.name)
         self._options = options
         self._shards: dict[int, Shard[TableT]] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
@@ -96,12 +100,13 @@ class LedShards(Generic[TableT]):
         self._loaded = trio.Event()
         self._world: ShardWorld[TableT] = ShardWorld(
             logs=keeping.logs,
-            view=keeping.view,
-            writer=RoundWriter(keeping.view, options.view_mode),
+            view=view,
+            writer=RoundWriter(view, options.view_mode),
             on_unsaved=self._note_unsaved,
             new_table=new_table,
             wall_ms=wall_ms,
             new_id=new_id,
+            freshness=options.freshness,
             send=send,
             on_loaded=self._note_loaded,
         )
@@ -118,7 +123,7 @@ class LedShards(Generic[TableT]):
             while True:
                 image = self._cluster.image
                 self._follow(image, nursery)
-                await self._forget(image)
+                self._forget(image)
                 await self._cluster.wait_for_image_after(image.version)
 
     def stop(self) -> None:
@@ -147,12 +152,12 @@ class LedShards(Generic[TableT]):
                 self._shards[partition], self._scopes[partition] = shard, scope
                 nursery.start_soon(_run_in, scope, shard)
 
-    async def _forget(self, image: ClusterImage) -> None:
+    def _forget(self, image: ClusterImage) -> None:
         """Of what others lead there is no view: a key that is deleted there may be gone from the log, and so may what
-        deleted it, before the partition is led here again (RULES C2)."""
+        deleted it, before the partition is led here again (RULES C2). The next image does not wait for the disk."""
         led_elsewhere = _led_by_others(image.topics.get(self._options.topic.name), self._options.broker_id)
         for partition in led_elsewhere - self._forgotten:
-            await self._view.discard(partition)
+            self._view.discard_soon(partition)
         self._forgotten = led_elsewhere
 
     async def _send_late_away(self) -> None:
@@ -188,7 +193,7 @@ class LedShards(Generic[TableT]):
         shards = self._shards.values()
         if not all(shard.is_loaded for shard in shards):
             return loading(self._options.topic.name)
-        if not all(shard.is_confirmed for shard in shards):
+        if not all(shard.is_current for shard in shards):
             return CoordinatorNotAvailable(f"another broker may have begun to lead {self._options.topic.name}")
         return None
 
@@ -229,7 +234,7 @@ class LedShards(Generic[TableT]):
         except TopicExists:
             return self._cluster.image.topics[topic.name]
         except CoordinatorError as error:
-            log.warning("an internal topic cannot be made", topic=topic.name, reason=str(error))
+            log.warning("internal topic not created", topic=topic.name, reason=str(error))
             raise CoordinatorNotAvailable(str(error)) from error
 
     def partition_of(self, name: str) -> int:
@@ -245,13 +250,21 @@ class LedShards(Generic[TableT]):
         """None when it is not led here."""
         return self._shards.get(partition)
 
-    def ask(self, name: str, command: Command[TableT], *, only_reads: bool = False, waits: bool = False) -> Asker:
+    def ask(
+        self,
+        name: str,
+        command: Command[TableT],
+        *,
+        only_reads: bool = False,
+        freshness: Freshness | None = None,
+        waits: bool = False,
+    ) -> Asker:
         """Whoever knows of that name; see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
         if shard is None:
             return settled(NotCoordinator(f"{name} is not coordinated here"))
-        return shard.ask(command, only_reads=only_reads, waits=waits)
+        return shard.ask(command, only_reads=only_reads, freshness=freshness, waits=waits)
 
     def ask_about(self, name: str, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
         """As `ask`, of what is written in a transaction; see `Shard.ask_about`."""

@@ -45,14 +45,14 @@ class Loading:
     advance: Callable[[Checkpoint, Collection[tuple[bytes, bytes | None]]], None]
 
     async def read(self, state_log: StateLog) -> None:
-        """All that is durable. Raises StateLogFailed."""
+        """All that is durable, and what is beyond if the log is read to its end (RULES K26). Raises StateLogFailed."""
         first_offset = offset = await self._read_view(state_log)
-        while offset < state_log.end_offset:
+        while offset < state_log.load_end_offset:
             read = await state_log.read(offset)
             changes = await self._apply_all(read.batches)
             offset = read.next_offset
             # What was open there may have ended since, so that the log does not tell any more from where on it was.
-            is_read = offset >= state_log.end_offset
+            is_read = offset >= state_log.load_end_offset
             replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
             self.advance(Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset), changes.items())
 
@@ -106,7 +106,7 @@ class Loading:
             try:
                 apply(record)
             except UnknownRecord as error:
-                log.warning("record left out", partition=self.name, reason=str(error))
+                log.warning("coordinator record skipped", partition=self.name, reason=str(error))
             if number % APPLIED_PER_TURN == 0:
                 await trio.lowlevel.checkpoint()
 

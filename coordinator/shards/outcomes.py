@@ -1,42 +1,78 @@
-"""Who is told what a command leads to, besides those who wrote: those who read, and whoever carries it out."""
+"""Replies of a shard to commands that wrote nothing, and what leaves with a round."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from coordinator.errors import CoordinatorError, NotCoordinator
+from coordinator.errors import (
+    ConcurrentTransactions,
+    CoordinatorError,
+    CoordinatorLoading,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coordinator.shards.pending import Answer
+    from coordinator.state_log import StateLog
 
 
-class Confirmed(Protocol):
+class Freshness(Enum):
+    """What a reply to a command that wrote nothing has to reflect (RULES K24)."""
+
+    MAY_FALL_BACK = "what is in the log, acknowledged or not (RULES K26)"
+    MAY_BE_STALE = "what is acknowledged; a successor may have acknowledged more, not long ago"
+    NEWEST = "all that any coordinator had acknowledged when the request came"
+
+
+NEWEST: Final = Freshness.NEWEST
+Wanted: TypeAlias = Freshness | None  # None: as all replies of the table
+RETRIABLE: Final = ConcurrentTransactions, CoordinatorLoading, CoordinatorNotAvailable, NotCoordinator
+
+
+class Confirming(Protocol):
     """A shard, as its readers see it."""
 
-    @property
-    def is_confirmed(self) -> bool: ...
+    def tell(self, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
+        """Answer, now or when it is confirmed that this broker leads."""
 
 
-def unconfirmed() -> NotCoordinator:
-    """What who may have been succeeded says."""
+def reply(state_log: StateLog | None, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
+    """Answer by what was read, in `state_log` if that is read. A leader that was stopped may have a successor."""
+    if state_log is None or not state_log.is_current:
+        asker.settle(superseded())
+    elif freshness is NEWEST and is_final(outcome):
+        state_log.confirm(lambda is_confirmed: asker.settle(outcome if is_confirmed else superseded()))
+    else:
+        asker.settle(outcome)
+
+
+def superseded() -> NotCoordinator:
+    """The reply of a coordinator that may have a successor."""
     return NotCoordinator("another broker may have begun to coordinate it")
 
 
+def is_final(outcome: object) -> bool:
+    """Whether a client goes on by this reply: one that is told to wait asks again."""
+    return not isinstance(outcome, RETRIABLE)
+
+
 class Reading:
-    """Is answered by who still leads: checked when the answer leaves, so after what it tells was looked up (RULES
-    K24). What was written is on all replicas in sync, whoever leads them."""
+    """A reply that leaves with its round. What was written is on all replicas in sync, whichever broker leads them."""
 
-    __slots__ = ("_asker", "_shard")
+    __slots__ = ("_asker", "_freshness", "_shard")
 
-    def __init__(self, asker: Answer[object], shard: Confirmed) -> None:
+    def __init__(self, asker: Answer[object], shard: Confirming, freshness: Freshness) -> None:
         self._asker = asker
         self._shard = shard
+        self._freshness = freshness
 
     def settle(self, outcome: object) -> None:
         """See `writer.Waiting`."""
-        self._asker.settle(outcome if self._shard.is_confirmed else unconfirmed())
+        self._shard.tell(self._asker, outcome, self._freshness)
 
 
 class Outgoing:

@@ -13,20 +13,23 @@ time stands still for the table (RULES K26). What was on its way then counts whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
 import trio
 
 from coordinator.api import NO_EPOCH
 from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator
+from coordinator.shards.deps import Asker as Asker
+from coordinator.shards.deps import ShardWorld as ShardWorld
+from coordinator.shards.deps import TableT as TableT
+from coordinator.shards.deps import ignore as ignore
 from coordinator.shards.early import EarlyAskers, loading
 from coordinator.shards.loading import Loading
-from coordinator.shards.outcomes import Outgoing, Reading, unconfirmed
+from coordinator.shards.outcomes import NEWEST, Freshness, Outgoing, Reading, Wanted, reply
 from coordinator.shards.pending import Answer
-from coordinator.shards.table import NEVER_MS, Effects, Moment, StateTable
+from coordinator.shards.table import NEVER_MS, Effects, Moment
 from coordinator.shards.writer import Round
 from coordinator.state_log import StateLogFailed, StateMarker
 from coordinator.state_view import Checkpoint, PartitionChange
@@ -34,9 +37,8 @@ from coordinator.state_view import Checkpoint, PartitionChange
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coordinator.shards.writer import RoundWriter, Waiting
-    from coordinator.state_log import StateLog, StateLogs, StateProducer
-    from coordinator.state_view import StateView
+    from coordinator.shards.writer import Waiting
+    from coordinator.state_log import StateLog, StateProducer
 
 log = structlog.get_logger(__name__)
 
@@ -44,33 +46,11 @@ RELOAD_PAUSE_S: Final = 1.0
 RETRY_MS: Final = 500  # while too few replicas are in sync; Kafka's CoordinatorRuntime tries its timers as often
 LOOKED_AT_PER_TURN: Final = 1_000  # entries, before others get their turn
 
-Asker = Answer[object]
-TableT = TypeVar("TableT", bound=StateTable[Asker])
 Command = Callable[[TableT, Moment, Asker], Effects[Asker]]
 
 
 def _shutting_down() -> NotCoordinator:
     return NotCoordinator("this broker is shutting down")
-
-
-def ignore(shard: Shard[Any], letter: object) -> None:
-    """For tables without an outbox."""
-    raise AssertionError(f"{shard.partition}: nobody takes {letter}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardWorld(Generic[TableT]):
-    """What all shards share."""
-
-    logs: StateLogs
-    view: StateView
-    writer: RoundWriter
-    on_unsaved: Callable[[], None]  # there is something for the view
-    new_table: Callable[[], TableT]
-    wall_ms: Callable[[], int]
-    new_id: Callable[[], str]
-    send: Callable[[Shard[TableT], object], None] = ignore  # what was in an outbox is durable
-    on_loaded: Callable[[], None] = lambda: None  # one is read
 
 
 class Shard(Generic[TableT]):
@@ -83,6 +63,7 @@ class Shard(Generic[TableT]):
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loaded = False
+        self._is_counted = True  # what was read is below the high watermark
         self._topic, self._name = topic, f"{topic}-{partition}"
         self._world = world
         self._table = world.new_table()
@@ -105,33 +86,38 @@ class Shard(Generic[TableT]):
 
     @property
     def takes_writes(self) -> bool:
-        """Whether enough replicas are in sync; of one that is read, or is not led any more, nothing is known."""
-        return self._log is None or self._log.takes_writes
+        """Whether enough replicas are in sync, and the high watermark has passed what was read; of one that is read, or
+        is not led any more, nothing is known."""
+        return self._log is None or (self._is_counted and self._log.takes_writes)
 
     @property
-    def is_confirmed(self) -> bool:
-        """Whether what the table tells now is the newest that anybody was told (RULES K24)."""
-        return self._log is not None and self._log.is_confirmed
+    def is_current(self) -> bool:
+        """Whether a reply that may be stale may leave now (RULES K24)."""
+        return self._log is not None and self._log.is_current
 
-    def ask(self, command: Command[TableT], *, only_reads: bool = False, waits: bool = False) -> Asker:
-        """Runs a command of the table; `only_reads`: it never has records; `waits`: a moment, while the partition is
-        read."""
+    def ask(
+        self, command: Command[TableT], *, only_reads: bool = False, freshness: Wanted = None, waits: bool = False
+    ) -> Asker:
+        """Runs a command of the table; `only_reads`: it never has records; `freshness`: of a reply that wrote nothing;
+        `waits`: a moment, while the partition is read."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
         if self.is_loaded or self._is_stopping or not waits:
-            self._admit(asker, command, only_reads)
+            self._admit(asker, command, only_reads, freshness)
         else:
-            self._early.keep(asker, lambda: self._admit(asker, command, only_reads))
+            self._early.keep(asker, lambda: self._admit(asker, command, only_reads, freshness))
         return asker
 
-    def _admit(self, asker: Asker, command: Command[TableT], only_reads: bool) -> None:
+    def _admit(self, asker: Asker, command: Command[TableT], only_reads: bool, freshness: Wanted) -> None:
         if self._is_stopping:
             asker.settle(_shutting_down())
         elif not self.is_loaded:
             asker.settle(loading(self._name))
         elif not (only_reads or self.takes_writes):
             asker.settle(self._too_few())
+        elif not (freshness is Freshness.MAY_FALL_BACK or self._is_counted):
+            asker.settle(loading(self._name))
         else:
-            self._perform(command(self._table, self._moment(), asker))
+            self._perform(command(self._table, self._moment(), asker), freshness)
 
     def ask_about(self, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
         """As `ask`, of what is written in a transaction, or ends it: refused where the log would refuse it."""
@@ -144,7 +130,7 @@ class Shard(Generic[TableT]):
                 return asker
             except StateLogFailed as error:
                 self.fail(error)
-        return self.ask(command)
+        return self.ask(command, freshness=NEWEST)
 
     def _check(self, state_log: StateLog, transaction: StateProducer | StateMarker) -> None:
         """By what is appended, and what is about to be."""
@@ -179,9 +165,9 @@ class Shard(Generic[TableT]):
                 await self._load()
                 await self._serve()
             except StateLogFailed as error:
-                log.log(error.level, "state is dropped", partition=self._name, reason=str(error))
+                log.log(error.level, "coordinator state dropped", partition=self._name, reason=str(error))
             except Exception:  # a bug that one entry meets must not stop the broker
-                log.exception("state is dropped", partition=self._name)
+                log.exception("coordinator state dropped", partition=self._name)
             self._drop()
             await trio.sleep(RELOAD_PAUSE_S)
 
@@ -218,15 +204,39 @@ class Shard(Generic[TableT]):
             table=self._table,
             advance=self._advance,
         )
+        self._is_counted = state_log.load_end_offset <= state_log.end_offset
         await reading.read(state_log)
         if self._failure is not None:  # the table that was read into is dropped already
             raise self._failure
         self._log = state_log
         self.is_loaded = True
         self._world.on_loaded()
+        if self._is_counted:
+            self._begin()
+        else:
+            self._table.forget_remnants()
+            log.warning(
+                "coordinator loaded for reads alone",
+                partition=self._name,
+                epoch=self.leader_epoch,
+                high_watermark=state_log.end_offset,
+                end_offset=self._checkpoint.next_offset,
+            )
+        self._early.let_in()
+
+    def _begin(self) -> None:
+        """Time begins for the table, and what was decided goes on: all that it knows is below the high watermark."""
         for effects in self._table.wake(self._moment()):
             self._perform(effects)
-        self._early.let_in()
+
+    def _count(self, state_log: StateLog) -> None:
+        """The high watermark may have passed what was read; not a part of it: the rest may yet be truncated."""
+        if not self._is_counted and state_log.end_offset >= self._checkpoint.next_offset:
+            self._is_counted = True
+            log.info("coordinator writes resumed", partition=self._name, epoch=self.leader_epoch)
+            if self._unsaved:
+                self._world.on_unsaved()
+            self._begin()
 
     # Serving
 
@@ -234,6 +244,8 @@ class Shard(Generic[TableT]):
         """Lets time pass, until the log fails."""
         while self._failure is None:
             self._woken = trio.Event()
+            if self._log is not None:
+                self._count(self._log)
             if self.takes_writes:
                 self._go_on()
                 self._sleeps_until_ms = self._table.next_due_ms()
@@ -298,12 +310,12 @@ class Shard(Generic[TableT]):
             self._world.on_unsaved()
 
     def take_unsaved(self) -> PartitionChange | None:
-        if not self._unsaved:
+        if not self._unsaved or not self._is_counted:
             return None
         values, self._unsaved = self._unsaved, {}
         return PartitionChange(self.partition, self._checkpoint, values)
 
-    def _perform(self, effects: Effects[Asker]) -> None:
+    def _perform(self, effects: Effects[Asker], freshness: Wanted = None) -> None:
         entry, answers, records, transaction, entries, outbox = effects
         is_written = bool(records) or transaction is not None
         if is_written:
@@ -319,7 +331,7 @@ class Shard(Generic[TableT]):
             if is_written:
                 self._hold(mark, asker, outcome)
             else:
-                self._tell(mark, asker, outcome)
+                self._tell(mark, asker, outcome, freshness or self._world.freshness)
         for letter in outbox:
             self._hold(mark, Outgoing(partial(self._world.send, self)), letter)
         if is_written and self._in_flight is None:
@@ -327,12 +339,17 @@ class Shard(Generic[TableT]):
         if self._table.next_due_ms() < self._sleeps_until_ms:
             self._woken.set()
 
-    def _tell(self, mark: object, asker: Asker, outcome: object) -> None:
-        """What was read: a leader that was stopped may not have the newest, and finds that out after it has looked."""
-        if isinstance(mark, Round) and not mark.is_durable:
-            mark.hold(Reading(asker, self), outcome)
+    def _tell(self, mark: object, asker: Asker, outcome: object, freshness: Freshness) -> None:
+        """By what was read. While nothing more becomes durable, what may fall back is told at once (RULES K26)."""
+        is_told_now = freshness is Freshness.MAY_FALL_BACK and not self.takes_writes
+        if isinstance(mark, Round) and not mark.is_durable and not is_told_now:
+            mark.hold(Reading(asker, self, freshness), outcome)
         else:
-            asker.settle(outcome if self.is_confirmed else unconfirmed())
+            self.tell(asker, outcome, freshness)
+
+    def tell(self, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
+        """See `outcomes.Confirming`."""
+        reply(self._log, asker, outcome, freshness)
 
     def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
         if isinstance(mark, Round) and not mark.is_durable:

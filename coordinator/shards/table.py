@@ -57,8 +57,11 @@ class StateTable(Protocol[AskerT]):
     def apply_marker(self, marker: StateMarker) -> Sequence[StateRecord]:
         """A transaction is over; returns what of it counts from now on."""
 
+    def forget_remnants(self) -> None:
+        """After the last record that the log tells, where `wake` comes later: entries that nothing is known of."""
+
     def wake(self, moment: Moment) -> Iterable[Effects[AskerT]]:
-        """After the last record that the log tells."""
+        """After the last record that the log tells, once all of them are below the high watermark: time begins."""
 
     def next_due_ms(self) -> int:
         """When `expire` has something to do, at the earliest."""

@@ -36,40 +36,142 @@ from coordinator.cluster.nodes import decode_change, decode_partition
 from coordinator.errors import CannotStart, CoordinatorError
 from coordinator.metadata import paths
 from coordinator.metadata.tree import EffectKind
+from coordinator.ports import Held, Holding, ReplicaEnd
 from coordinator.runtime import Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
 from coordinator.testing_image import epochs_led
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
-    from coordinator.api import ClusterImage
-    from coordinator.ports import HostChanges
+    from coordinator.api import BrokerInfo, ClusterImage
+    from coordinator.ports import AskedEnd, HostChanges, HostedPartition
 
 COMMAND = "python -m coordinator.tests.brokers_simulation"
 BROKERS = (1, 2, 3)
 FAULTS = Faults(request_lost=0.03, request_late=0.03, reply_lost=0.05, replica_lags=0.2, deposed_sync=0.1, flap=0.02)
 REQUESTS, CLIENTS, BLOWS = 30, 3, 12
+NOT_OPENED = 0.05  # of the logs that are to be opened
+NOT_ANSWERED = 0.2  # of the questions where logs end
 SILENCE_MAX_S = 40.0  # twice a session
 SETTLE_S = 200.0
 KEPT_SIZES_BYTES = (kept_changes.KEPT_SIZE_MAX_BYTES, 5_000)  # all changes of a seed, or about ten of them
 
 
-class Witness(FakeHost):
-    """One broker's log dirs, and who of all brokers opened a partition in which epoch: no two processes in one."""
+Key = tuple[bytes, int]  # topic id, partition
 
-    def __init__(self, broker_id: int, used: dict[tuple[bytes, int, int], bytes]) -> None:
+
+class Witness(FakeHost):
+    """One broker's log dirs, and who of all brokers opened a partition in which epoch: no two processes in one.
+
+    Some logs do not open, or are closed; as in a real host none is opened again before the cluster knows it.
+    """
+
+    def __init__(self, broker_id: int, used: dict[tuple[bytes, int, int], bytes], random: Random) -> None:
         super().__init__()
         self.log_dirs = (f"disk {broker_id}",)
         self.used = used
         self.incarnation: Callable[[], bytes] = bytes
+        self.is_well = False  # all logs open from now on
+        self._broker_id, self._random = broker_id, random
+        self._hosted: dict[Key, HostedPartition] = {}
+        self._led: set[Key] = set()
+        self.unserved: set[Key] = set()
+        self._back: dict[Key, Held] = {}
+
+    async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
+        await trio.lowlevel.checkpoint()
+        self._hosted = {(one.topic_id, one.partition): one for one in hosted}
+        self.unserved = {key for key in self._hosted if self._fails()}
+        self.has_unserved = bool(self.unserved)
+        return [self._held(key) for key in self._hosted]
+
+    def _held(self, key: Key) -> Held:
+        return Held(self._hosted[key], Holding.CLOSED if key in self.unserved else Holding.WHOLE, (0, 0))
+
+    def _fails(self) -> bool:
+        return not self.is_well and self._random.random() < NOT_OPENED
 
     async def apply(self, changes: HostChanges) -> None:
-        for partition in changes.led:
-            key = (partition.topic_id, partition.partition, partition.state.leader_epoch)
-            assert self.used.setdefault(key, self.incarnation()) == self.incarnation()
-        await super().apply(changes)
+        all_are_kept = KEPT_SIZES_BYTES[0] == kept_changes.KEPT_SIZE_MAX_BYTES
+        assert not (changes.vanished and all_are_kept), "a deletion is not known as one"
+        for one in (*changes.dropped, *changes.vanished):
+            key = one.topic_id, one.partition
+            for known in (self._hosted, self._back):
+                known.pop(key, None)
+            self.unserved.discard(key)
+        self._hosted |= {(one.topic_id, one.partition): one for one in (*changes.followed, *changes.led)}
+        self._led -= {(one.topic_id, one.partition) for one in (*changes.followed, *changes.dropped, *changes.vanished)}
+        self._led |= {(one.topic_id, one.partition) for one in changes.led}
+        for one in (*changes.followed, *changes.led):
+            self._open((one.topic_id, one.partition), one)
+        led = [one for one in changes.led if (one.topic_id, one.partition) not in self.unserved]
+        followed = [*changes.followed, *(one for one in changes.led if one not in led)]
+        for one in led:
+            used = (one.topic_id, one.partition, one.state.leader_epoch)
+            assert self.used.setdefault(used, self.incarnation()) == self.incarnation()
+            assert self._broker_id not in one.state.offline, "a replica that does not serve is elected"
+        await super().apply(changes._replace(led=led, followed=followed))
+
+    def _open(self, key: Key, hosted: HostedPartition) -> None:
+        if key in self.unserved and (key in self._led or self._broker_id not in hosted.state.offline):
+            return
+        self._set(key, is_served=not self._fails())
+
+    def _set(self, key: Key, *, is_served: bool) -> None:
+        if is_served and key in self.unserved:
+            self.unserved.discard(key)
+            self._back[key] = self._held(key)
+            self.has_news = True
+        elif not is_served:
+            self.unserved.add(key)
+            self._back.pop(key, None)
+            hosted = self._hosted[key]
+            self.epochs.pop((hosted.topic, hosted.partition), None)
+            self.has_news = True
+        self.has_unserved = bool(self.unserved)
+
+    def lost(self) -> Sequence[Held]:
+        back, self._back, self.has_news = self._back, {}, False
+        return [*back.values(), *map(self._held, sorted(self.unserved))]
+
+    async def open_again(self, image: ClusterImage) -> None:
+        await trio.lowlevel.checkpoint()
+        for key in sorted(self.unserved):
+            state = image.topics_by_id[key[0]].partitions[key[1]]
+            if key not in self._led and self._broker_id in state.offline:
+                self._set(key, is_served=not self._fails())
+
+    def end_of(self, asked: AskedEnd) -> ReplicaEnd | None:
+        """Of a log that follows in that epoch."""
+        key = asked.topic_id, asked.partition
+        hosted = self._hosted.get(key)
+        is_open = hosted is not None and key not in self.unserved and key not in self._led
+        follows = hosted is not None and hosted.state.leader_epoch == asked.leader_epoch
+        return ReplicaEnd(0, self._random.randrange(3), 0) if is_open and follows else None
+
+    def close_one(self) -> None:
+        """The log of one partition."""
+        if self._hosted:
+            self._set(self._random.choice(sorted(self._hosted)), is_served=False)
+
+
+class Ends:
+    """A `ReplicaEnds` that asks the processes of brokers, some of them in vain."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+
+    async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
+        await trio.sleep(self._random.random())
+        life = self._world.lives.get(broker.broker_id)
+        if life is None or life.coordinator.incarnation != broker.incarnation or self._random.random() < NOT_ANSWERED:
+            return {}
+        self._world.answers += len(asked)
+        ends = ((one, life.host.end_of(one)) for one in asked)
+        return {one: end for one, end in ends if end is not None}
 
 
 @dataclass
@@ -102,16 +204,22 @@ class World:
         self.ensemble = FakeEnsemble(self.random)
         self.told = Told()
         self.lives: dict[int, Life] = {}
-        self.crashes = 0
+        self.crashes = self.closings = self.answers = 0
+        self.are_well = False
         self._used: dict[tuple[bytes, int, int], bytes] = {}
         self._nursery = nursery
 
     async def start(self, broker_id: int) -> None:
         """A process of this broker, on the disks of the ones before; as often as it takes."""
         while True:
-            store, host = self.ensemble.connect(), Witness(broker_id, self._used)
+            store = self.ensemble.connect()
+            host = Witness(broker_id, self._used, Random(self.random.getrandbits(64)))
+            host.is_well = self.are_well
             settings = CoordinatorSettings(
-                broker_id, (BrokerEndpoint("PLAINTEXT", "host", broker_id),), defaults=TopicDefaults(2)
+                broker_id,
+                (BrokerEndpoint("PLAINTEXT", "host", broker_id),),
+                defaults=TopicDefaults(2),
+                replica_ends=Ends(self, Random(self.random.getrandbits(64))),
             )
             seed = Random(self.random.getrandbits(64))
             coordinator = Coordinator(store, host, FakeValidator(), settings, seed)
@@ -135,7 +243,7 @@ class World:
         for _ in range(BLOWS):
             await trio.sleep(self.random.random() * 5)
             life = self.lives[self.random.choice(BROKERS)]
-            blow = self.random.choice([self._crash, self._pause, self._cut, self._expire])
+            blow = self.random.choice([self._crash, self._cut_power, self._pause, self._cut, self._expire, self._close])
             await blow(life)
 
     async def _crash(self, life: Life) -> None:
@@ -145,6 +253,17 @@ class World:
         life.store.disconnected = True
         await trio.sleep(self.random.choice([0.0, self.random.random() * SILENCE_MAX_S]))
         await self.start(next(one for one, known in self.lives.items() if known is life))
+
+    async def _cut_power(self, _life: Life) -> None:
+        """Of all; they are back one after the other, before their sessions end or after."""
+        self.crashes += len(BROKERS)
+        for life in self.lives.values():
+            life.scope.cancel()
+            life.store.disconnected = True
+        await trio.sleep(self.random.choice([0.0, SILENCE_MAX_S]))
+        for broker_id in self.random.sample(BROKERS, len(BROKERS)):
+            await trio.sleep(self.random.random() * 6)
+            await self.start(broker_id)
 
     async def _pause(self, life: Life) -> None:
         life.store.pause()
@@ -160,6 +279,12 @@ class World:
         await trio.lowlevel.checkpoint()
         self.ensemble.expire(life.store)
 
+    async def _close(self, life: Life) -> None:
+        await trio.lowlevel.checkpoint()
+        self.closings += 1
+        life.host.close_one()
+        life.coordinator.note_loss()
+
     async def client(self, number: int) -> None:
         """Asks any broker for anything."""
         for request in range(REQUESTS):
@@ -171,7 +296,8 @@ class World:
     async def _ask(self, cluster: Coordinator, name: str, token: str) -> None:
         draw, told = self.random.random(), self.told
         if draw < 0.3:
-            topic = await cluster.create_topic(name, partition_count=self.random.randrange(1, 4))
+            count, factor = self.random.randrange(1, 4), self.random.randrange(1, 4)
+            topic = await cluster.create_topic(name, partition_count=count, replication_factor=factor)
             told.created[topic.topic_id] = name
         elif draw < 0.45:
             told.asked_to_delete.add(name)
@@ -207,6 +333,9 @@ class World:
             for number in range(CLIENTS):
                 working.start_soon(self.client, number)
         self.ensemble.faults = Faults()
+        self.are_well = True
+        for life in self.lives.values():
+            life.host.is_well = True
         for _ in range(2):
             await trio.sleep(SETTLE_S)
             self.ensemble.settle()
@@ -227,7 +356,10 @@ class World:
     def _check_hosts(self, image: ClusterImage) -> None:
         for broker_id, life in self.lives.items():
             assert life.host.epochs == epochs_led(image, broker_id)
-        assert all(state.leader in BROKERS for topic in image.topics.values() for state in topic.partitions)
+            assert not life.host.unserved
+        states = [state for topic in image.topics.values() for state in topic.partitions]
+        assert all(state.leader in BROKERS for state in states)
+        assert not any(state.offline for state in states)
 
     def _check_clients(self, image: ClusterImage) -> None:
         told = self.told
@@ -285,7 +417,9 @@ def run_seed(seed: int) -> Counter[str]:
         async with world(seed) as made:
             await made.run()
             changes = made.lives[1].coordinator.image.version
-            return Counter({"changes": changes, "crashes": made.crashes, **made.told.requests})
+            happened = {"changes": changes, "crashes": made.crashes, "closings": made.closings}
+            happened["ends asked for"] = made.answers
+            return Counter({**happened, **made.told.requests})
 
     with (
         mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),

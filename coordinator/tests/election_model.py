@@ -4,24 +4,22 @@ The real functions decide (`coordinator.cluster.elections`); around them is as l
 something was lost: logs of records, copied one at a time, and what a client was told to be safe. Everybody learns
 everything at once here; what late messages do is another model's subject.
 
-`python -m coordinator.tests.election_model --depth 9` tells how many states it saw, and the way to one that is wrong.
+`election_search.py` explores it.
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
 from coordinator.cluster import elections
 from coordinator.cluster.elections import NO_LOG, Electorate
-from engine.tests.ledger import note_for_ledger
+from coordinator.ports import ReplicaEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 Record = tuple[int, int]  # the epoch it was written in, and which one it is
 Log = tuple[Record, ...]
@@ -35,10 +33,12 @@ class Broker:
 
     state: BrokerState = BrokerState.SERVING
     life: int = 0
+    process: int = 1  # a life may be that of the process before, which has lost its session
     is_running: bool = True
     log: Log = ()
     has_log: bool = True
     is_clean: bool = True  # it stopped in order
+    is_open: bool = True  # its log is; the metadata may say so later
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class Limits:
     min_isr: int = 2
     records_max: int = 2
     crashes_max: int = 3
+    closings_max: int = 0  # how often a log is closed, or not opened, while its broker runs
+    power_cuts_max: int = 0  # of all at once; a disk loses what it had synced last, and disks are lost in no other way
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ class World:
     high_watermark: int = 0
     written: int = 0
     crashes: int = 0
+    closings: int = 0
+    power_cuts: int = 0
+    rolled_back: int = NO_LEADER  # by a power cut
 
     def broker(self, broker_id: int) -> Broker:
         return self.brokers[broker_id - 1]
@@ -73,10 +78,21 @@ class World:
     @property
     def electorate(self) -> Electorate:
         infos = {
-            one: BrokerInfo(one, (), incarnation=_incarnation(one, broker.life), state=broker.state)
+            one: BrokerInfo(
+                one,
+                (),
+                incarnation=_incarnation(one, broker.life),
+                state=broker.state,
+                process_epoch=broker.process,
+            )
             for one, broker in zip(REPLICAS, self.brokers, strict=True)
         }
-        return Electorate(infos, self.min_isr)
+        answers = {
+            one: ReplicaEnd(broker.log[-1][0] if broker.log else -1, len(broker.log), 0)
+            for one, broker in zip(REPLICAS, self.brokers, strict=True)
+            if broker.is_running and broker.is_open and broker.state is BrokerState.SERVING
+        }
+        return Electorate(infos, self.min_isr, answers=answers)
 
     @property
     def leader(self) -> int | None:
@@ -84,8 +100,9 @@ class World:
         partition = self.partition
         if partition.leader == NO_LEADER or not self.broker(partition.leader).is_running:
             return None
-        lives = partition.incarnation == _incarnation(partition.leader, self.broker(partition.leader).life)
-        return partition.leader if lives else None
+        broker = self.broker(partition.leader)
+        lives = partition.incarnation == _incarnation(partition.leader, broker.life)
+        return partition.leader if lives and broker.is_open else None
 
 
 def _incarnation(broker_id: int, life: int) -> bytes:
@@ -94,7 +111,8 @@ def _incarnation(broker_id: int, life: int) -> bytes:
 
 def beginning(limits: Limits) -> World:
     """Three brokers that serve, all in sync."""
-    partition = PartitionState(1, 0, REPLICAS, REPLICAS, incarnation=_incarnation(1, 0))
+    processes = tuple((one, 1) for one in REPLICAS)
+    partition = PartitionState(1, 0, REPLICAS, REPLICAS, incarnation=_incarnation(1, 0), processes=processes)
     return World(partition, tuple(Broker() for _ in REPLICAS), limits.min_isr)
 
 
@@ -106,7 +124,21 @@ def steps(world: World, limits: Limits) -> Iterator[Step]:
     yield from _of_the_leader(world, limits)
     for one in REPLICAS:
         yield from _of_a_broker(world, one, limits)
+    if world.power_cuts < limits.power_cuts_max:
+        yield from _power_cuts(world)
     yield from _by_order(world)
+
+
+def _power_cuts(world: World) -> Iterator[Step]:
+    """All crash at once, and are fenced at once. The disk of one member of an ISR with several loses what came last."""
+    for one in REPLICAS:
+        if not world.broker(one).log or one not in world.partition.isr or len(world.partition.isr) == 1:
+            continue  # a replica that is alone in the ISR, or eligible, waits for no other
+        cut = replace(world, power_cuts=world.power_cuts + 1, rolled_back=one)
+        for each in REPLICAS:
+            cut = cut.with_broker(each, state=BrokerState.FENCED, is_running=False, is_clean=False)
+        cut = cut.with_broker(one, log=world.broker(one).log[:-1])
+        yield f"all lose their power, and {one} what came last", _settled(cut)
 
 
 def _of_the_leader(world: World, limits: Limits) -> Iterator[Step]:
@@ -119,7 +151,7 @@ def _of_the_leader(world: World, limits: Limits) -> Iterator[Step]:
         yield f"{leader} writes", replace(world.with_broker(leader, log=(*log, record)), written=world.written + 1)
     for one in REPLICAS:
         follower = world.broker(one)
-        if one != leader and follower.is_running:
+        if one != leader and follower.is_running and follower.is_open:
             copied = _copied(follower.log, log)
             if copied != follower.log:
                 yield f"{one} copies", world.with_broker(one, log=copied)
@@ -136,8 +168,11 @@ def _isr_changes(world: World, leader: int, log: Log) -> Iterator[Step]:
             yield f"{one} is late", _with_isr(world, set(partition.isr) - {one})
         is_prefix = broker.log == log[: len(broker.log)]
         is_near = is_prefix and len(broker.log) >= max(epoch_start, world.high_watermark)
-        if one not in partition.isr and broker.is_running and broker.state is BrokerState.SERVING and is_near:
-            yield f"{one} has caught up", _with_isr(world, {*partition.isr, one})
+        serves = broker.is_running and broker.state is BrokerState.SERVING and one not in partition.offline
+        if one not in partition.isr and serves and is_near:
+            entered = _with_isr(world, {*partition.isr, one})
+            known = elections.with_processes(entered.partition, world.electorate.brokers, {one})
+            yield f"{one} has caught up", replace(entered, partition=known)
 
 
 def _with_isr(world: World, isr: set[int]) -> World:
@@ -155,7 +190,7 @@ def _of_a_broker(world: World, one: int, limits: Limits) -> Iterator[Step]:
     if broker.is_running and world.crashes < limits.crashes_max:
         crashed = replace(world, crashes=world.crashes + 1)
         yield f"{one} crashes", crashed.with_broker(one, is_running=False, is_clean=False)
-        if broker.has_log:
+        if broker.has_log and not limits.power_cuts_max:
             yield (
                 f"{one} loses its disk",
                 crashed.with_broker(one, is_running=False, is_clean=False, log=(), has_log=False),
@@ -170,13 +205,41 @@ def _of_a_broker(world: World, one: int, limits: Limits) -> Iterator[Step]:
     if broker.state is BrokerState.LEAVING and broker.is_running:
         stopped = world.with_broker(one, state=BrokerState.FENCED, is_running=False, is_clean=True)
         yield f"{one} has stopped", _settled(stopped)
+    yield from _of_its_log(world, one, limits)
     yield from _of_its_start(world, one, limits)
+
+
+def _of_its_log(world: World, one: int, limits: Limits) -> Iterator[Step]:
+    """It is closed, the metadata says so, and it is opened again: never before, and not by the leader of an epoch."""
+    broker, partition = world.broker(one), world.partition
+    if not broker.is_running:
+        return
+    if broker.is_open and broker.has_log and world.closings < limits.closings_max:
+        closed = replace(world, closings=world.closings + 1)
+        yield f"the log of {one} is closed", closed.with_broker(one, is_open=False)
+    registered = broker.state is not BrokerState.FENCED
+    if not broker.is_open and registered and one not in partition.offline:
+        told = replace(world, partition=elections.not_serving(partition, one, world.electorate))
+        yield f"{one} does not serve", _settled(told)
+    if not broker.is_open and registered and one in partition.offline and partition.leader != one:
+        opened = replace(world.with_broker(one, is_open=True), partition=elections.serving(partition, one))
+        yield f"{one} serves again", _settled(opened)
 
 
 def _of_its_start(world: World, one: int, limits: Limits) -> Iterator[Step]:
     broker = world.broker(one)
     if not broker.is_running or broker.state is BrokerState.FENCED:
-        registered = world.with_broker(one, life=broker.life + 1, state=BrokerState.RECOVERING, is_running=True)
+        is_open = broker.is_open or not broker.is_running
+        registered = world.with_broker(
+            one,
+            life=broker.life + 1,
+            process=broker.process + (not broker.is_running),
+            state=BrokerState.RECOVERING,
+            is_running=True,
+            is_open=is_open,
+        )
+        if is_open:
+            registered = replace(registered, partition=elections.serving(registered.partition, one))
         if not broker.is_running and not (broker.has_log and (limits.synced or broker.is_clean)):
             end = (broker.log[-1][0] if broker.log else 0, len(broker.log)) if broker.has_log else NO_LOG
             marked = elections.repudiated(registered.partition, one, end, world.min_isr)
@@ -192,6 +255,10 @@ def _settled(world: World) -> World:
 
 def _by_order(world: World) -> Iterator[Step]:
     partition, electorate = world.partition, world.electorate
+    if awaited := elections.awaited_members(partition, electorate):
+        over = elections.settled(partition, replace(electorate, is_over=True))
+        if world.rolled_back not in awaited or {*awaited} & {*electorate.answers} - {world.rolled_back}:
+            yield "the wait is over", replace(world, partition=over)
     yield "the preferred leads", replace(world, partition=elections.preferred(partition, electorate))
     if world.min_isr > 1:
         lowered = replace(world, partition=elections.without_elr(partition), min_isr=world.min_isr - 1)
@@ -230,6 +297,7 @@ def wrong(before: World, world: World) -> str | None:
         "the leader is not in the ISR": new.leader not in (*new.isr, NO_LEADER),
         "somebody is in the ISR and in the ELR": bool({*new.isr} & {*new.elr}),
         "somebody is in the ELR with a mark": bool({*new.elr} & {mark[0] for mark in new.marks}),
+        "a replica that does not serve is elected": led[0] != led[1] and new.leader in new.offline,
         "an epoch with two leaders": led[0] != led[1] and new.leader_epoch <= old.leader_epoch,
         "an epoch for nothing": led[0] == led[1] and new.leader_epoch != old.leader_epoch,
         "the leader lacks what was acknowledged": leader is not None and not world.acked <= {*world.broker(leader).log},
@@ -237,37 +305,7 @@ def wrong(before: World, world: World) -> str | None:
     return next((name for name, is_so in checks.items() if is_so), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How many states there were; the way to the first one that is wrong, and what is wrong there."""
-
-    states: int
-    wrong: str | None = None
-    way: tuple[str, ...] = ()
-
-
-def explore(limits: Limits, depth: int, possible: Callable[[World], Iterator[Step]] | None = None) -> Outcome:
-    """Every way of at most `depth` steps, the short ones first."""
-    first = beginning(limits)
-    possible = possible or partial(steps, limits=limits)
-    came_from: dict[World, tuple[World, str] | None] = {first: None}
-    layer = [first]
-    for _ in range(depth):
-        following: list[World] = []
-        for world in layer:
-            for name, next_world in possible(world):
-                reached = acknowledged(world, next_world)
-                reason, seen = wrong(world, reached), _normal(reached)
-                if reason is not None:
-                    return Outcome(len(came_from), reason, (*_way_to(world, came_from), name))
-                if seen not in came_from:
-                    came_from[seen] = (world, name)
-                    following.append(seen)
-        layer = following
-    return Outcome(len(came_from))
-
-
-def _normal(world: World) -> World:
+def normal(world: World) -> World:
     """The same world with the smallest numbers: which epochs there were in between, and how many lives, is all one."""
     partition = world.partition
     used = {epoch for broker in world.brokers for epoch, _ in broker.log} | {epoch for epoch, _ in world.acked}
@@ -276,11 +314,12 @@ def _normal(world: World) -> World:
     leader = partition.leader
     stands = leader != NO_LEADER and partition.incarnation == _incarnation(leader, world.broker(leader).life)
     brokers = tuple(
-        replace(broker, life=int(one == leader and not stands), log=_ranked(broker.log, ranks))
+        replace(broker, life=int(one == leader and not stands), process=1, log=_ranked(broker.log, ranks))
         for one, broker in zip(REPLICAS, world.brokers, strict=True)
     )
     renumbered = replace(
         partition,
+        processes=tuple((one, int(known == world.broker(one).process)) for one, known in partition.processes),
         leader_epoch=ranks[partition.leader_epoch],
         incarnation=bytes(16) if leader == NO_LEADER else _incarnation(leader, 0),
         marks=tuple((one, ranks[epoch], end) for one, epoch, end in partition.marks),
@@ -292,30 +331,3 @@ def _normal(world: World) -> World:
 
 def _ranked(log: Log, ranks: dict[int, int]) -> Log:
     return tuple((ranks[epoch], number) for epoch, number in log)
-
-
-def _way_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> tuple[str, ...]:
-    way: list[str] = []
-    while (step := came_from[world]) is not None:
-        world, name = step
-        way.append(name)
-    return tuple(reversed(way))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--depth", type=int, default=9)
-    depth, states = parser.parse_args().depth, 0
-    for synced in (True, False):
-        for min_isr in (1, 2, 3):
-            outcome = explore(Limits(synced=synced, min_isr=min_isr), depth)
-            kind = "synced" if synced else "not synced"
-            print(f"{kind}, min.insync.replicas={min_isr}, depth {depth}: {outcome.states} states", flush=True)
-            states += outcome.states
-            if outcome.wrong is not None:
-                raise SystemExit(f"{outcome.wrong}: {', '.join(outcome.way)}")
-    note_for_ledger(f"{states} states of six kinds of topics, all orders of {depth} steps, 0 wrong")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,17 +12,20 @@ from coordinator.cluster import elections
 from coordinator.cluster.elections import (
     NO_LOG,
     Electorate,
+    not_serving,
     preferred,
     reconciled,
+    recounted,
     repudiated,
+    serving,
     settled,
     unclean,
     with_isr,
     without_elr,
 )
 from coordinator.cluster.reassignments import begun
-from coordinator.tests import election_model
-from coordinator.tests.election_model import Limits, explore
+from coordinator.tests.election_model import Limits
+from coordinator.tests.election_search import STUCK, explore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,6 +196,46 @@ def test_whoever_was_not_in_sync_need_not_say_that_it_lacks_something() -> None:
     assert reconciled(empty, ALL) is empty
 
 
+def test_a_leader_that_does_not_serve_gives_way_to_another_member() -> None:
+    found = settled(not_serving(STATE, 1, ALL), ALL)
+    assert short(found) == (2, 6, (2, 3), ())
+    assert preferred(found, ALL) is found
+    assert preferred(serving(with_isr(found, (1, 2, 3), 2), 1), ALL).leader == 1
+
+
+def test_the_last_member_that_does_not_serve_stays_listed_and_leads_again_when_it_serves() -> None:
+    alone = replace(STATE, isr=(1,))
+    waiting = settled(not_serving(alone, 1, ALL), ALL)
+    assert short(waiting) == (NO_LEADER, 6, (1,), ())
+    assert short(settled(serving(waiting, 1), ALL)) == (1, 7, (1,), ())
+
+
+def test_a_replica_that_does_not_serve_is_elected_from_the_elr_when_it_serves_again() -> None:
+    """RULES K8: it lacks nothing."""
+    left = replace(STATE, leader=2, isr=(2,), elr=(1,), offline=(1,), incarnation=bytes([2, 0]))
+    waiting = settled(left, brokers(SERVING, FENCED, SERVING))
+    assert short(waiting) == (NO_LEADER, 6, (2,), (1,))
+    assert short(settled(serving(waiting, 1), brokers(SERVING, FENCED, SERVING))) == (1, 7, (1,), (2,))
+
+
+def test_no_unclean_election_takes_a_replica_that_does_not_serve() -> None:
+    waiting = replace(STATE, leader=NO_LEADER, isr=(1,), offline=(1, 2))
+    assert unclean(waiting, ALL).leader == 3
+    assert unclean(replace(waiting, offline=(1, 2, 3)), ALL).leader == NO_LEADER
+
+
+def test_replicas_that_do_not_serve_are_not_back() -> None:
+    state = replace(STATE, leader=NO_LEADER, isr=(1,), marks=((1, 5, 3),), offline=(3,))
+    assert reconciled(state, ALL) is state
+    assert reconciled(replace(state, offline=()), ALL).leader == 1
+
+
+def test_a_reassignment_does_not_end_with_a_replica_that_does_not_serve() -> None:
+    moving = replace(begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3)), isr=(1, 2, 3), offline=(3,))
+    assert settled(moving, ALL).removing == (2,)
+    assert settled(replace(moving, offline=(2,)), ALL).offline == ()
+
+
 def test_one_that_a_reassignment_adds_may_say_so_too() -> None:
     moving = begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3))
     state = settled(moving, brokers(FENCED, FENCED, FENCED))
@@ -209,6 +252,24 @@ def test_no_order_of_few_steps_loses_what_was_acknowledged(min_isr: int, synced:
     outcome = explore(Limits(synced=synced, min_isr=min_isr), depth=4)
     assert outcome.wrong is None, outcome.way
     assert outcome.states > 3_000
+
+
+@pytest.mark.parametrize("min_isr", [1, 2, 3])
+def test_no_order_of_few_steps_loses_what_was_acknowledged_when_logs_are_closed(min_isr: int) -> None:
+    outcome = explore(Limits(min_isr=min_isr, crashes_max=1, closings_max=2), depth=4)
+    assert outcome.wrong is None, outcome.way
+    assert outcome.states > 3_000
+
+
+@pytest.mark.parametrize("min_isr", [1, 2, 3])
+def test_no_order_of_few_steps_loses_what_was_acknowledged_when_one_disk_lies_in_a_power_cut(min_isr: int) -> None:
+    outcome = explore(Limits(min_isr=min_isr, crashes_max=0, power_cuts_max=1), depth=5)
+    assert outcome.wrong is None, outcome.way
+    assert outcome.states > 2_000
+
+
+def _nobody_awaited(_state: PartitionState, _electorate: Electorate) -> list[int]:
+    return []
 
 
 def _elr_kept(state: PartitionState) -> PartitionState:
@@ -232,6 +293,7 @@ def _anybody(state: PartitionState, electorate: Electorate) -> PartitionState:
 WRONG: dict[str, tuple[str, Callable[..., object], Limits, int]] = {
     "the ELR is kept when fewer are enough": ("without_elr", _elr_kept, Limits(min_isr=2, crashes_max=0), 6),
     "who doubts its log is elected": ("_marked", _never_marked, Limits(min_isr=1), 6),
+    "who is back first is elected": ("awaited_members", _nobody_awaited, Limits(crashes_max=0, power_cuts_max=1), 6),
     "anybody is elected": ("settled", _anybody, Limits(min_isr=1), 6),
 }
 
@@ -240,13 +302,71 @@ WRONG: dict[str, tuple[str, Callable[..., object], Limits, int]] = {
 def test_the_model_sees_what_would_be_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, instead, limits, depth = WRONG[name]
     monkeypatch.setattr(elections, function, instead)
-    outcome = explore(limits, depth)
+    outcome = explore(limits, depth, may_stay_broken=True)
     assert outcome.wrong in ("the leader lacks what was acknowledged", "somebody is in the ELR with a mark")
 
 
+def test_the_model_sees_an_election_of_a_replica_that_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elections, "_barred", elections._marked)
+    outcome = explore(Limits(closings_max=2), depth=5, may_stay_broken=True)
+    assert outcome.wrong == "a replica that does not serve is elected"
+
+
 def test_an_epoch_that_does_not_grow_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def led_by(state: PartitionState, leader: int, _: Electorate) -> PartitionState:
-        return replace(state, leader=leader)
+    def led_by(state: PartitionState, leader: int, electorate: Electorate) -> PartitionState:
+        return replace(state, leader=leader, incarnation=electorate.brokers[leader].incarnation)
 
     monkeypatch.setattr(elections, "_led_by", led_by)
-    assert election_model.explore(Limits(), depth=2).wrong == "an epoch with two leaders"
+    assert explore(Limits(), depth=2).wrong == "an epoch with two leaders"
+
+
+def test_the_model_sees_a_partition_that_nothing_makes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_serving(state: PartitionState, _replica: int) -> PartitionState:
+        return state
+
+    monkeypatch.setattr(elections, "serving", never_serving)
+    outcome = explore(Limits(closings_max=1, crashes_max=0), depth=3)
+    assert outcome.wrong == STUCK
+    assert outcome.way[0] == "the log of 1 is closed"
+
+
+def test_the_model_sees_a_wait_for_lost_replicas_that_no_operator_can_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_unclean(state: PartitionState, _electorate: Electorate) -> PartitionState:
+        return state
+
+    monkeypatch.setattr(elections, "unclean", never_unclean)
+    outcome = explore(Limits(min_isr=1), depth=4)
+    assert outcome.wrong == STUCK
+    assert "1 loses its disk" in outcome.way
+
+
+# After an accepted rollback
+
+RECOUNT = replace(STATE, leader=NO_LEADER, marks=((1, 4, 7), (2, 4, 9), (3, 3, 99)), recount=True)
+
+
+def test_of_all_replicas_that_have_told_the_one_with_the_greatest_epoch_and_then_the_longest_log_leads() -> None:
+    found = recounted(RECOUNT, ALL)
+    assert short(found) == (2, 6, (2,), ())
+    assert (found.recount, found.unclean_since, [mark[0] for mark in found.marks]) == (False, -1, [1, 3])
+
+
+@pytest.mark.parametrize("state", [FENCED, RECOVERING, LEAVING])
+def test_nobody_leads_before_all_replicas_serve(state: BrokerState) -> None:
+    assert recounted(RECOUNT, brokers(SERVING, SERVING, state)) is RECOUNT
+    assert recounted(replace(RECOUNT, offline=(3,)), ALL).leader == NO_LEADER
+
+
+def test_nobody_leads_while_a_replica_has_not_told_or_has_no_log_unless_an_election_is_ordered() -> None:
+    for marks in (RECOUNT.marks[:2], (*RECOUNT.marks[:2], (3, *NO_LOG))):
+        state = replace(RECOUNT, marks=marks)
+        assert recounted(state, ALL) is state
+        assert settled(state, ALL).leader == NO_LEADER
+    ordered = unclean(replace(RECOUNT, marks=(*RECOUNT.marks[:2], (3, *NO_LOG))), brokers(SERVING, SERVING, FENCED))
+    assert (ordered.leader, ordered.recount, ordered.unclean_since) == (2, False, 6)
+
+
+def test_a_replica_that_a_reassignment_adds_need_not_have_a_log_but_may_lead_if_it_has_most() -> None:
+    state = replace(RECOUNT, adding=(3,), marks=((1, 4, 7), (2, 4, 9), (3, *NO_LOG)))
+    assert recounted(state, brokers(SERVING, SERVING, FENCED)).leader == 2
+    assert recounted(replace(state, marks=((1, 4, 7), (2, 4, 9), (3, 5, 1))), ALL).leader == 3

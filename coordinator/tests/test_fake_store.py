@@ -43,6 +43,25 @@ async def test_the_session_of_a_silent_client_ends_by_the_clock_and_others_are_w
     assert await two.exists("/one")
 
 
+async def test_a_silent_server_answers_nothing_until_the_read_timeout_and_the_session_ends_by_the_clock() -> None:
+    one, two = await pair()
+    gone, woken = trio.Event(), trio.Event()
+    await two.exists("/one", gone)
+    await one.exists("/one", woken)
+    started_s = trio.current_time()
+    one.silent = True
+    assert not woken.is_set()
+    with pytest.raises(ConnectionLost):
+        await one.get("/one")
+    assert trio.current_time() - started_s == pytest.approx(TIMEOUT_S * 2 / 3)
+    assert woken.is_set()
+    await gone.wait()
+    assert trio.current_time() - started_s == pytest.approx(TIMEOUT_S)
+    one.silent = False
+    with pytest.raises(SessionLost):
+        await one.get("/one")
+
+
 async def test_a_client_that_is_heard_in_time_keeps_its_session() -> None:
     one, two = await pair()
     for _ in range(3):

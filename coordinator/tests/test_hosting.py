@@ -20,8 +20,19 @@ def topic(name: str, *states: PartitionState, generation: int = 0) -> TopicInfo:
 
 
 def names(old: ClusterImage, new: ClusterImage) -> tuple[list[tuple[str, int]], ...]:
-    """Led, followed, dropped."""
-    return tuple([(one.topic, one.partition) for one in some] for some in host_changes(old, new, ME)[:3])
+    """Led, followed, dropped; all topics that are gone were deleted."""
+    changes = host_changes(old, new, ME, old.topics_by_id.keys())
+    assert changes.vanished == []
+    return tuple([(one.topic, one.partition) for one in some] for some in changes[:3])
+
+
+def test_d3_a_topic_that_no_change_has_deleted_is_not_dropped() -> None:
+    old = with_topics(EMPTY, [topic("a", MINE, THEIRS), topic("b", MINE)])
+    changes = host_changes(old, EMPTY, ME, {old.topics["b"].topic_id})
+    assert [(one.topic, one.partition) for one in changes.vanished] == [("a", 0), ("a", 1)]
+    assert [(one.topic, one.partition) for one in changes.dropped] == [("b", 0)]
+    assert changes
+    assert host_changes(old, EMPTY, ME, ())
 
 
 def test_a_topic_made_again_under_its_name_is_another_one() -> None:

@@ -48,6 +48,7 @@ def test_the_epoch_stays_and_whoever_makes_it_too_small_fills_the_elr() -> None:
         (STATE, change(1, 2, 3)),
         (STATE, change(2)),
         (STATE, change(1, 2, 4, _4=40)),
+        (replace(STATE, offline=(3,)), change(1, 2, 3, _3=30)),
     ],
 )
 def test_nothing_changes_if_another_leads_or_who_enters_is_not_who_has_caught_up(

@@ -5,15 +5,23 @@ from random import Random
 import pytest
 import trio
 
+from coordinator.cluster.plain_nodes import encode_cluster, encode_producer_ids
 from coordinator.errors import MetadataUnavailable
 from coordinator.metadata import paths
-from coordinator.metadata.store import Create
+from coordinator.metadata.store import Create, Put
 from coordinator.testing import FakeEnsemble, Faults
 from coordinator.transactions.producer_ids import BLOCK_SIZE, ProducerIds
 
 
+async def ensemble_of_a_cluster(random: Random | None = None, faults: Faults | None = None) -> FakeEnsemble:
+    ensemble = FakeEnsemble(random)
+    await ensemble.connect().multi([Create(paths.CLUSTER, encode_cluster("c"))])
+    ensemble.faults = faults or Faults()
+    return ensemble
+
+
 async def test_ids_count_up_and_a_restart_skips_what_is_left_of_a_block() -> None:
-    ensemble = FakeEnsemble()
+    ensemble = await ensemble_of_a_cluster()
     first = ProducerIds(ensemble.connect())
     assert [await first.next_id() for _ in range(3)] == [0, 1, 2]
     again = ProducerIds(ensemble.connect())
@@ -22,7 +30,7 @@ async def test_ids_count_up_and_a_restart_skips_what_is_left_of_a_block() -> Non
 
 
 async def test_brokers_never_share_an_id_and_use_up_their_blocks() -> None:
-    ensemble = FakeEnsemble()
+    ensemble = await ensemble_of_a_cluster()
     brokers = [ProducerIds(ensemble.connect()) for _ in range(3)]
     given: list[int] = []
 
@@ -40,7 +48,7 @@ async def test_brokers_never_share_an_id_and_use_up_their_blocks() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_store_that_loses_replies_costs_blocks_and_never_gives_an_id_twice(seed: int) -> None:
-    ensemble = FakeEnsemble(Random(seed), Faults(request_lost=0.2, reply_lost=0.4, replica_lags=0.3))
+    ensemble = await ensemble_of_a_cluster(Random(seed), Faults(request_lost=0.2, reply_lost=0.4, replica_lags=0.3))
     given: list[int] = []
     for _ in range(20):
         try:
@@ -56,3 +64,21 @@ async def test_a_node_of_another_format_is_not_guessed_at() -> None:
     await store.multi([Create(paths.PRODUCER_IDS, b'{"v": 2, "next_id": 0}')])
     with pytest.raises(MetadataUnavailable, match="format 2"):
         await ProducerIds(store).next_id()
+
+
+async def test_a_store_without_a_cluster_gives_out_no_ids() -> None:
+    """It was wiped: the cluster's brokers have given out the first ids long ago."""
+    store = FakeEnsemble().connect()
+    with pytest.raises(MetadataUnavailable):
+        await ProducerIds(store).next_id()
+    assert not await store.exists(paths.PRODUCER_IDS)
+
+
+async def test_a_store_that_was_rolled_back_gives_no_id_out_twice() -> None:
+    store = (await ensemble_of_a_cluster()).connect()
+    ids = ProducerIds(store)
+    given = [await ids.next_id() for _ in range(BLOCK_SIZE)]
+    node = await store.get(paths.PRODUCER_IDS)
+    await store.multi([Put(paths.PRODUCER_IDS, encode_producer_ids(given[-1]), node.version)])
+    with pytest.raises(MetadataUnavailable):
+        await ids.next_id()

@@ -150,9 +150,9 @@ def test_who_comes_leads_uncleanly_only_for_want_of_those_from_before() -> None:
 
 
 def test_marks_and_elr_of_those_who_go_go_with_them() -> None:
-    moving = replace(begun(state(1, 2, 3, isr=(1,)), (1, 4)), elr=(2,), marks=((2, 0, 9), (3, 0, 7)))
+    moving = replace(begun(state(1, 2, 3, isr=(1,)), (1, 4)), elr=(2,), marks=((2, 0, 9), (3, 0, 7)), offline=(2,))
     done = settled(joined(moving, 4), ALL)
-    assert (done.replicas, done.elr, done.marks) == ((1, 4), (), ())
+    assert (done.replicas, done.elr, done.marks, done.offline) == ((1, 4), (), (), ())
 
 
 REPLICAS = st.permutations(range(1, 7)).flatmap(lambda found: st.integers(1, 4).map(lambda size: tuple(found[:size])))

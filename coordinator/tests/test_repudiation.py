@@ -24,10 +24,14 @@ REPLACED = replace(ME, lost_log_dirs=("old",))
 STATE = PartitionState(1, 4, (1, 2, 3), (1, 2, 3), incarnation=b"e" * 16)
 ALONE = replace(STATE, isr=(1,))
 END = 4, 70
+OTHERS = {one: BrokerInfo(one, (), incarnation=bytes([one]) * 16) for one in (2, 3)}
+ELECTORATE = Electorate({1: ME, **OTHERS}, min_isr=2)
 
 
-def told(state: PartitionState, holding: Holding, me: BrokerInfo = ME) -> PartitionState:
-    return as_told(state, Held(HostedPartition("a", ID, 0, state, {}), holding, END), me, min_isr=2)
+def told(
+    state: PartitionState, holding: Holding, me: BrokerInfo = ME, electorate: Electorate = ELECTORATE
+) -> PartitionState:
+    return as_told(state, Held(HostedPartition("a", ID, 0, state, {}), holding, END), me, electorate)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,37 @@ def test_who_may_lack_something_leaves_the_isr_and_the_elr_and_is_marked(
     assert told(found, holding) == found
     standing_by = replace(STATE, leader=2, isr=(2,), elr=(1, 3))
     assert told(standing_by, holding).elr == (3,)
+
+
+@pytest.mark.parametrize("holding", [Holding.AWAY, Holding.CLOSED])
+def test_a_replica_that_is_not_open_leaves_the_isr_without_a_mark_and_stays_in_the_elr(holding: Holding) -> None:
+    found = told(STATE, holding)
+    assert (found.isr, found.elr, found.marks, found.offline) == ((2, 3), (), (), (1,))
+    assert told(found, holding) == found
+    two = told(replace(STATE, isr=(1, 2)), holding)
+    assert (two.isr, two.elr, two.offline) == ((2,), (1,), (1,))
+    standing_by = replace(STATE, leader=2, isr=(2,), elr=(1, 3))
+    assert told(standing_by, holding) == replace(standing_by, offline=(1,))
+
+
+def test_a_replica_that_is_not_open_stays_in_an_isr_of_which_no_other_member_serves() -> None:
+    fenced = Electorate({1: ME, **{one: replace(OTHERS[one], state=BrokerState.FENCED) for one in OTHERS}}, 2)
+    assert told(STATE, Holding.CLOSED, electorate=fenced) == replace(STATE, offline=(1,))
+    assert told(replace(STATE, offline=(2, 3)), Holding.CLOSED) == replace(STATE, offline=(1, 2, 3))
+    assert told(ALONE, Holding.CLOSED) == replace(ALONE, offline=(1,))
+
+
+def test_a_log_that_was_open_all_the_time_serves_again_and_nothing_else_is_said_of_it() -> None:
+    marked = replace(STATE, leader=2, isr=(2,), elr=(1,), offline=(1, 3), marks=((1, *NO_LOG),))
+    assert told(marked, Holding.KEPT) == replace(marked, offline=(3,))
+    assert told(STATE, Holding.KEPT) is STATE
+
+
+def test_what_an_opening_finds_is_written_with_the_end_of_offline() -> None:
+    offline = replace(STATE, leader=2, isr=(2,), elr=(1,), offline=(1, 3))
+    assert told(offline, Holding.WHOLE) == replace(offline, offline=(3,))
+    short = told(offline, Holding.SHORT)
+    assert (short.elr, short.marks, short.offline) == ((), ((1, *END),), (3,))
 
 
 def test_what_is_missing_is_lost_only_if_a_log_dir_is() -> None:
@@ -105,5 +140,18 @@ async def test_what_a_life_has_lost_is_lost_until_one_serves_that_has_said_so() 
     assert await register("b", "c") == ("a",)
     assert await register("c") == ("a", "b")
     assert await register("a", "c") == ("b",)
+    await membership.become(BrokerState.SERVING, has_away=True)
+    assert await register("a", "c") == ("b",)
     await membership.become(BrokerState.SERVING)
     assert await register("a", "c") == ()
+
+
+@pytest.mark.parametrize("holding", [Holding.WHOLE, Holding.SHORT, Holding.UNSURE, Holding.DAMAGED])
+def test_after_an_accepted_rollback_each_replica_tells_where_its_log_ends(holding: Holding) -> None:
+    untold = replace(STATE, leader=NO_LEADER, marks=((1, *NO_LOG), (2, *NO_LOG), (3, *NO_LOG)), recount=True)
+    found = told(untold, holding)
+    assert found.marks == ((1, *END), (2, *NO_LOG), (3, *NO_LOG))
+    assert told(found, holding) == found
+    assert told(found, Holding.LOST).marks == untold.marks
+    assert told(untold, Holding.MISSING).marks == untold.marks
+    assert told(untold, Holding.CLOSED).offline == (1,)

@@ -23,6 +23,7 @@ from coordinator.api import (
 )
 from coordinator.cluster.changes import change_of
 from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster.departure import REDIRECTING_S
 from coordinator.cluster.kept_changes import KEPT_MAX
 from coordinator.cluster.nodes import (
     encode_change,
@@ -44,7 +45,7 @@ from coordinator.errors import (
 from coordinator.metadata import paths
 from coordinator.metadata.embedded import open_embedded
 from coordinator.metadata.store import ANY_VERSION, Create, Delete, MetadataStore, Put
-from coordinator.runtime import RECONNECT_PAUSE_S, REDIRECTING_S, Coordinator, CoordinatorSettings
+from coordinator.runtime import RECONNECT_PAUSE_S, Coordinator, CoordinatorSettings
 from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults, Loss, run_inline
 from coordinator.testing_image import epochs_led
 
@@ -165,13 +166,16 @@ async def test_epochs_are_durable_before_the_host_opens_a_partition(machine: Mac
         assert coordinator.image.topics_by_id[topic.topic_id].partitions[0].leader_epoch == 2
 
 
-async def test_at_start_strays_are_removed_before_partitions_are_opened(machine: Machine) -> None:
+async def test_d3_at_start_the_host_learns_which_topics_a_change_has_deleted(machine: Machine) -> None:
     async with running(machine) as coordinator:
         kept = await coordinator.create_topic("kept")
-    machine.host.topic_ids.add(b"left by a crash.")
+        deleted = await coordinator.create_topic("deleted")
+        await coordinator.delete_topic("deleted")
+    machine.host.topic_ids |= {deleted.topic_id, b"of newer times.."}
     async with running(machine):
         assert machine.host.calls == ["start", "apply 2 led, 0 dropped"]
         assert machine.host.topic_ids == {kept.topic_id}
+        assert machine.host.strays == {b"of newer times.."}
 
 
 async def test_a_deleted_topic_is_gone_with_everything_of_it(machine: Machine) -> None:
@@ -490,12 +494,25 @@ async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
         await trio.testing.wait_all_tasks_blocked()
         two.store.lagging = True
-        for number in range(KEPT_MAX + 10):
-            await one.coordinator.create_topic(f"t{number}", partition_count=1)
+        topics = [
+            await one.coordinator.create_topic(f"t{number}", partition_count=1) for number in range(KEPT_MAX + 10)
+        ]
         two.store.lagging = False
         ensemble.settle()
         await trio.testing.wait_all_tasks_blocked()
         assert two.coordinator.image.topics == one.coordinator.image.topics
+        led = {topic.topic_id for topic in topics if topic.partitions[0].leader == 2}
+        forgotten, known = sorted(led)[:2]
+        two.store.lagging = True
+        await one.coordinator.delete_topic(forgotten)
+        for number in range(KEPT_MAX - 1):
+            await one.coordinator.create_topic(f"u{number}", partition_count=1)
+        await one.coordinator.delete_topic(known)
+        two.store.lagging = False
+        ensemble.settle()
+        await trio.testing.wait_all_tasks_blocked()
+        assert two.host.strays == {forgotten}, "RULES D3: no change that is kept has deleted it"
+        assert known not in two.host.topic_ids
         nursery.cancel_scope.cancel()
 
 
@@ -656,23 +673,8 @@ async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_
         nursery.cancel_scope.cancel()
 
 
-async def test_who_leaves_says_so_when_it_has_outwaited_whoever_led_before_it() -> None:
-    async with trio.open_nursery() as nursery:
-        one, two = await two_brokers(nursery, FakeEnsemble())
-        await one.coordinator.create_topic("both", assignments={0: [2, 1]})
-        two.host.outwaits_at_s = begun_s = trio.current_time() + 1.5
-        nursery.start_soon(two.coordinator.leave)
-        found = []
-        for wait_s in (1.4, 0.2):
-            await trio.sleep(wait_s)
-            found.append((two.coordinator.is_leaving, one.coordinator.image.members[2].state))
-        assert found == [(False, BrokerState.SERVING), (True, BrokerState.LEAVING)]
-        assert trio.current_time() - begun_s < 0.2
-        nursery.cancel_scope.cancel()
-
-
 async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
-    """Another writes first: that may be an epoch for this broker, of which it knows only then what to outwait."""
+    """Another writes first: that may be an epoch for this broker."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)
@@ -682,13 +684,11 @@ async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
         await elect(ensemble, one, topic, 2, two)
         nursery.start_soon(two.coordinator.leave)
         await trio.testing.wait_all_tasks_blocked()
-        two.host.outwaits_at_s = trio.current_time() + 1.5  # as if by the epoch that it learns now
         two.store.resume()
-        found = []
-        for wait_s in (1.4, 0.2):
-            await trio.sleep(wait_s)
-            found.append((two.host.epochs.get(("both", 0)), one.coordinator.image.members[2].state))
-        assert found == [(1, BrokerState.SERVING), (None, BrokerState.LEAVING)]
+        await trio.sleep(0.5)
+        assert one.coordinator.image.members[2].state is BrokerState.LEAVING
+        assert one.coordinator.image.topics["both"].partitions[0].leader == 1
+        assert ("both", 0) not in two.host.epochs
         nursery.cancel_scope.cancel()
 
 

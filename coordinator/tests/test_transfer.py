@@ -21,6 +21,7 @@ from coordinator.api import (
 )
 from coordinator.cluster.controller import TopicDefaults
 from coordinator.cluster.export_format import Export, ExportedNode, decode_export, encode_export
+from coordinator.cluster.history_nodes import decode_history
 from coordinator.cluster.transfer import put_in, take_out
 from coordinator.errors import CannotStart, TransferRefused
 from coordinator.metadata import paths
@@ -127,7 +128,10 @@ async def test_what_is_put_in_is_what_was_taken_out() -> None:
     export, digest = await exported(source.connect())
     await put_in(target.connect(), export, digest)
     again = await take_out(target.connect())
-    assert {node.path: node.value for node in again.nodes} == {node.path: node.value for node in export.nodes}
+    values = {node.path: node.value for node in again.nodes}
+    history = decode_history(paths.HISTORY, values.pop(paths.HISTORY))
+    assert values == {node.path: node.value for node in export.nodes}
+    assert (history.generation, history.first_change) == (1, 0)  # no broker takes the smaller numbers for a rollback
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,14 @@ class MarkerSender:
             if not failures.is_refused:
                 failures.is_refused = True
                 self._counters.stuck_markers += 1
-                log.error("a marker is refused", transactional_id=sending.due.transactional_id, reason=str(error))
+                log.error(
+                    "transaction marker refused", transactional_id=sending.due.transactional_id, reason=str(error)
+                )
             failures.put_off(REFUSED_PAUSE_S)
             self._retry(sending)
         except CoordinatorError as error:
             if partition not in sending.failures:
-                log.info("a marker is tried again", transactional_id=sending.due.transactional_id, reason=str(error))
+                log.info("transaction marker delayed", transactional_id=sending.due.transactional_id, reason=str(error))
             failures = sending.failures_of(partition)
             failures.put_off(failures.pause_s)
             failures.pause_s = min(2 * failures.pause_s, RETRY_PAUSE_MAX_S)

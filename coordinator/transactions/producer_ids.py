@@ -16,12 +16,13 @@ from coordinator.errors import CannotStart, MetadataUnavailable
 from coordinator.metadata import paths
 from coordinator.metadata.store import (
     BadVersion,
+    Check,
     ConnectionLost,
     Create,
     NodeExists,
     NoNode,
     Put,
-    SessionLost,
+    StoreError,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 BLOCK_SIZE = 1000
 ATTEMPTS_MAX = 10
 PAUSE_S = 0.05
+TAKE_TIMEOUT_S = 10.0  # as a request waits for a change of the metadata
 
 
 @dataclass(slots=True)
@@ -54,11 +56,13 @@ class ProducerIds:
         self._taking = trio.Lock()
 
     async def next_id(self) -> int:
-        """Raises MetadataUnavailable."""
-        async with self._taking:
-            if self._block.next_id == self._block.end:
-                self._block = await self._take_block()
-            return self._block.take()
+        """Raises MetadataUnavailable, at the latest after TAKE_TIMEOUT_S."""
+        with trio.move_on_after(TAKE_TIMEOUT_S):
+            async with self._taking:
+                if self._block.next_id == self._block.end:
+                    self._block = await self._take_block()
+                return self._block.take()
+        raise MetadataUnavailable("The metadata store did not give out producer ids in time.")
 
     async def _take_block(self) -> Block:
         """A write whose outcome is not known may cost a block, and no more: the next try begins behind it."""
@@ -69,20 +73,29 @@ class ProducerIds:
                 continue
             except ConnectionLost:
                 await trio.sleep(PAUSE_S)
-            except SessionLost:
+            except StoreError:
                 break
         raise MetadataUnavailable("No producer ids can be had from the metadata store.")
 
     async def _try_to_take(self) -> Block:
+        """The ids begin at 0 in a store that has a cluster: in one that was wiped they were given out before."""
         await self._store.sync()
         try:
             node = await self._store.get(paths.PRODUCER_IDS)
         except NoNode:
-            await self._store.multi([Create(paths.PRODUCER_IDS, encode_producer_ids(BLOCK_SIZE))])
+            cluster = Check(paths.CLUSTER, (await self._store.get(paths.CLUSTER)).version)
+            self._check_unused(0)
+            await self._store.multi([cluster, Create(paths.PRODUCER_IDS, encode_producer_ids(BLOCK_SIZE))])
             return Block(0, BLOCK_SIZE)
         try:
             first = decode_producer_ids(paths.PRODUCER_IDS, node.value)
         except CannotStart as error:  # of another version: this broker gives out no more ids
             raise MetadataUnavailable(str(error)) from error
+        self._check_unused(first)
         await self._store.multi([Put(paths.PRODUCER_IDS, encode_producer_ids(first + BLOCK_SIZE), node.version)])
         return Block(first, first + BLOCK_SIZE)
+
+    def _check_unused(self, first: int) -> None:
+        """Ids of this process's own blocks again: the server lags behind, or the store was rolled back."""
+        if first < self._block.end:
+            raise BadVersion(paths.PRODUCER_IDS)

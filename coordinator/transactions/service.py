@@ -16,6 +16,7 @@ import trio
 from coordinator.api import TRANSACTION_VERSION
 from coordinator.errors import MetadataUnavailable
 from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
+from coordinator.shards.outcomes import Freshness
 from coordinator.shards.pending import after_all, settled
 from coordinator.shards.shard import Asker, Shard
 from coordinator.transactions.api import TransactionCounters
@@ -158,7 +159,7 @@ class TransactionCoordinators:
                     self._reserve.append(await self._cluster.new_producer_id())
                     await self._let_go_on()
             except MetadataUnavailable as error:
-                log.warning("no producer ids can be had", reason=str(error))
+                log.warning("producer id allocation failed", reason=str(error))
                 self._wants_ids.set()
                 await trio.sleep(RETRY_PAUSE_S)
 
@@ -178,9 +179,14 @@ class TransactionCoordinators:
     def _ask(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
         return self._shards.ask(name, command)
 
-    def _read(self, name: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
+    def _read(
+        self,
+        name: str,
+        command: Callable[[Table, Moment, Asker], Effects[Asker]],
+        freshness: Freshness = Freshness.NEWEST,
+    ) -> Pending[Any]:
         """Of what needs no record; it is answered while none can be written."""
-        return self._shards.ask(name, command, only_reads=True)
+        return self._shards.ask(name, command, only_reads=True, freshness=freshness)
 
     # What is asked
 
@@ -219,7 +225,8 @@ class TransactionCoordinators:
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
         """See `TransactionService`."""
-        return self._read(transactional_id, lambda table, _, asker: table.describe(transactional_id, asker))
+        name = transactional_id
+        return self._read(name, lambda table, _, asker: table.describe(name, asker), Freshness.MAY_FALL_BACK)
 
     def list_transactions(self) -> Pending[list[TransactionListing]]:
         """See `TransactionService`."""

@@ -362,6 +362,9 @@ class TransactionTable(Generic[AskerT]):
         """See `StateTable`. It ends nothing."""
         return ()
 
+    def forget_remnants(self) -> None:
+        """See `StateTable`: there are none."""
+
     def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
         """See `StateTable`. Time ran on meanwhile, as the wall's clock has it; what was decided is sent out again."""
         for name, entry in list(self._entries.items()):

@@ -25,6 +25,7 @@ class Append:
 
     __slots__ = (
         "_callback",
+        "_on_released",
         "_outcome",
         "examination",
         "header",
@@ -50,13 +51,21 @@ class Append:
         self.role = role  # in which its owner took it
         self.wants_all = wants_all  # replicas to have it, not the leader alone
         self.hurries = hurries  # it waits for no sync, as far as is known
-        self.records: memoryview | None = records
+        self.records: memoryview | None = records  # until no job reads them any more
         self.header = header
         self.size_bytes = len(records)
         self.examination: Examination | None = None  # of its records: it has to stand that first
         self.is_settled = False
         self._outcome: AppendResult | EngineError | None = None
         self._callback: Callable[[], None] | None = None
+        self._on_released: Callable[[], None] | None = None
+
+    def release(self) -> None:
+        """Let go of the records: they are in the log, or never get there, and no job reads them from here any more."""
+        self.records = None
+        callback, self._on_released = self._on_released, None
+        if callback is not None:
+            callback()
 
     def settle(self, outcome: AppendResult | EngineError) -> None:
         """No effect when the result is out already: an async topic's is, when the sync of others in its round fails."""
@@ -64,7 +73,7 @@ class Append:
             return
         self.is_settled = True
         self._outcome = outcome
-        self.records = None
+        self.release()
         callback, self._callback = self._callback, None  # let go of it: it knows this append
         if callback is not None:
             callback()
@@ -81,6 +90,20 @@ class Append:
             self._callback = callback
         else:
             self._callback = partial(_call_both, self._callback, callback)
+
+    @property
+    def is_released(self) -> bool:
+        return self.records is None
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        assert self._on_released is None
+        self._on_released = callback
+
+    def stop_waiting(self) -> None:
+        """Once it is durable here it is settled, whatever other replicas have."""
+        if self.wants_all and not self.is_settled:
+            self.wants_all = False
+            self.owner.stopped_waiting()
 
     @property
     def outcome(self) -> AppendResult | EngineError:
@@ -225,6 +248,12 @@ class Owner(Protocol):
 
     def ended(self, marker: Marker) -> None:
         """It goes to the log; called from `stage`."""
+
+    def stopped_waiting(self) -> None:
+        """One of its appends waits for other replicas no longer."""
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        """See `engine.api.PartitionLog.confirm`."""
 
     def written(self, part: PartitionRound) -> None: ...
     def durable(self, part: PartitionRound) -> None: ...

@@ -6,6 +6,7 @@ the points down; barriers say in the journal what a replay must not undo (RULES 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from engine.commit.replay import end_by
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
 from engine.compacted import Dropped
-from engine.errors import CorruptMessage, StorageError
+from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.disk import Disk
 from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
 from engine.logs.epochs import EpochStart
@@ -41,6 +42,22 @@ class Gaps(NamedTuple):
     below_offset: int
     epochs: tuple[EpochStart, ...]
     dropped: Dropped
+
+
+@dataclass(eq=False)
+class _ExpectedGaps:
+    """They are to be noted in the checkpoint, if that is wanted still."""
+
+    key: PartitionKey
+    gaps: Gaps
+    is_wanted: Callable[[], bool]
+    is_noted: bool = False
+    error: EngineError | None = None
+
+    def after(self, point: PartitionCheckpoint) -> PartitionCheckpoint:
+        before = tuple(start for start in point.epochs if start.start_offset < self.gaps.end_offset)
+        compacted_to = max(point.compacted_to, self.gaps.below_offset)
+        return point._replace(compacted_to=compacted_to, epochs=before + self.gaps.epochs).without(self.gaps.dropped)
 
 
 class Decided(NamedTuple):
@@ -68,7 +85,9 @@ class CommitLog:
         self.journal: Journal | None = None
         self._written = Checkpoint(0, {})
         self._checkpointing = trio.Lock()
+        self._expected: dict[_ExpectedGaps, None] = {}  # to be noted, in the order in which they were told
         self._not_recovered: set[str] = set()
+        self._let_go: set[str] = set()  # by this process
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
         self._wanted = trio.Event()
 
@@ -101,8 +120,17 @@ class CommitLog:
     def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
         """Of a partition that is about to be opened; `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
-        is_clean, may_cut = name not in self._not_recovered, name not in self._suspect
-        return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others)
+        is_clean, may_cut, was_let_go = name not in self._not_recovered, name not in self._suspect, name in self._let_go
+        return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others, was_let_go=was_let_go)
+
+    def had(self, key: PartitionKey) -> bool:
+        """Whether the log dir had records of it, as far as checkpoints tell."""
+        return self.points.get(key, PartitionCheckpoint()).had_records
+
+    def forget(self, key: PartitionKey) -> None:
+        """A partition whose directory is gone: the next one of it begins as a new one."""
+        if self.points.pop(key, None) is not None:
+            self.want_checkpoint()
 
     def adopt(self, key: PartitionKey, name: str, log: Log, decided: Callable[[], Decided]) -> None:
         """It was opened. Damage that a scan has found takes a scan to find again."""
@@ -110,6 +138,7 @@ class CommitLog:
         self._decided[key] = decided
         self.lacks(key, log, log.dropped)
         self._suspect.discard(name)
+        self._let_go.discard(name)
         if log.damaged_from is None:
             self._not_recovered.discard(name)
         if log.flushed_offset or log.damaged_from is not None:
@@ -128,6 +157,23 @@ class CommitLog:
     def recovered(self, name: str) -> None:
         """It has begun anew: there is nothing left to scan."""
         self._not_recovered.discard(name)
+
+    def scan_later(self, names: Collection[str]) -> None:
+        """Logs that were strays, from a time when they were not let go of in order."""
+        self._not_recovered.update(names)
+
+    def take_back(self, key: PartitionKey, name: str, known: LastKnown) -> None:
+        """A stray is a log of this log dir again: its checkpoint entry replaces any other."""
+        self.points[key] = known.checkpoint
+        if not known.is_clean:
+            self._not_recovered.add(name)
+        if not known.may_cut:
+            self._suspect.add(name)
+
+    def let_go(self, names: Collection[str]) -> None:
+        """These were closed, and may be opened once more: their files are scanned then."""
+        self._not_recovered.update(names)
+        self._let_go.update(names)
 
     @property
     def has_all_recovered(self) -> bool:
@@ -236,17 +282,37 @@ class CommitLog:
 
     async def expect_gaps(self, key: PartitionKey, gaps: Gaps, is_wanted: Callable[[], bool]) -> bool:
         """Have it durable that they may be there, if that is wanted still when it is its turn; whether it was. Raises
-        StorageError."""
-        async with self._checkpointing:
-            if key not in self.logs or not is_wanted():
-                return False
-            point = self.points.get(key, PartitionCheckpoint())
-            before = tuple(one for one in point.epochs if one.start_offset < gaps.end_offset)
-            compacted_to = max(point.compacted_to, gaps.below_offset)
-            after = point._replace(compacted_to=compacted_to, epochs=before + gaps.epochs)
-            self.points[key] = after.without(gaps.dropped)
-            await self.checkpoint_alone()
-            return True
+        StorageError.
+
+        One checkpoint is for all that have asked meanwhile, as the partitions of one fetch do.
+        """
+        expected = _ExpectedGaps(key, gaps, is_wanted)
+        self._expected[expected] = None
+        try:
+            async with self._checkpointing:
+                if expected in self._expected:
+                    await self._note_expected()
+        finally:
+            self._expected.pop(expected, None)
+        if expected.error is not None:
+            raise expected.error
+        return expected.is_noted
+
+    async def _note_expected(self) -> None:
+        """Within `replacing`. If it is cancelled, the next one that asked does it again."""
+        asked, error = [*self._expected], None
+        noted = [one for one in asked if one.key in self.logs and one.is_wanted()]
+        for one in noted:
+            self.points[one.key] = one.after(self.points.get(one.key, PartitionCheckpoint()))
+        if noted:
+            try:
+                await self.checkpoint_alone()
+            except EngineError as failed:
+                error = failed
+        for one in noted:
+            one.is_noted, one.error = error is None, error
+        for one in asked:
+            self._expected.pop(one, None)
 
     def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
         """And no more, though more was noted: that has not come, nor have gaps that were expected there. Soon, as what

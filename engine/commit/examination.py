@@ -56,7 +56,7 @@ class Examiner:
                 await self._work.park()
             last = await self._examine()
             if before is not None:
-                await self._rounds.settled(before)
+                await self._rounds.released(before)
             before = last
 
     async def _examine(self) -> Append:

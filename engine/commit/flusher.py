@@ -2,7 +2,9 @@
 
 Topics with `flush.policy=async` are flushed after `flush.ms`, as Kafka's log flusher does, and whenever much has
 gathered, so that the roll to a new segment, which waits for a sync, never waits long. One flusher per log dir; it
-lives on the loop and syncs through the log dir, which goes offline when that fails.
+lives on the loop and syncs through the log dir, which goes offline when that fails. It syncs a few files at a time: a
+commit batch that has to sync one of them waits for no more than these, and a disk that hangs keeps no more syncs in the
+kernel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +15,7 @@ from engine.errors import StorageError
 from engine.files.filesystem import File
 from engine.logs.log import Log
 
+SLICE_FILES = 8  # synced together
 FLUSH_BEHIND_BYTES = 8 * 1024 * 1024  # more at once keeps the core from the loop: with 32 MiB some 15 ms now and then
 
 
@@ -50,7 +53,12 @@ class Flusher:
                     return
 
     async def flush(self, logs: Sequence[Log]) -> None:
-        """Make all that is written to `logs` now durable in their files. Raises StorageError."""
+        """Make all that is written to `logs` now durable in their files, slice by slice. Raises StorageError."""
+        for start in range(0, len(logs), SLICE_FILES):
+            await self._flush_slice(logs[start : start + SLICE_FILES])
+
+    async def _flush_slice(self, logs: Sequence[Log]) -> None:
+        """Of each log, what is written when its slice begins."""
         ends = [(log, log.end, log.cuts) for log in logs if log.end.offset > log.flushed_offset]
         if not ends:
             return

@@ -129,9 +129,10 @@ class GroupCommitter:
         while self._queue or not self._turn.value or self._has_unsynced:
             await self._pause.park()
 
-    async def settled(self, append: Append) -> None:
-        """Return when it is answered, or refused."""
-        while not append.is_settled:
+    async def released(self, append: Append) -> None:
+        """Return when no job reads its records any more. Its answer may wait for other replicas, of which no round
+        tells."""
+        while not append.is_released:
             await self._pause.park()
 
     # Rounds

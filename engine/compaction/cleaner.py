@@ -15,6 +15,7 @@ from engine.compaction.cleaning_pass import CleanerOptions, Disturbed, Pass
 from engine.compaction.cleaning_plan import Work, work_on
 from engine.errors import CorruptMessage, StorageError
 from engine.log_config import CleanupPolicy
+from engine.log_dirs.log_dir import LogDir
 from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
 
@@ -41,6 +42,7 @@ class Cleaner:
         self._report = report
         self._stats = stats
         self._taken: set[TopicPartition] = set()
+        self._let_go = trio.lowlevel.ParkingLot()
         self._given_up: dict[TopicPartition, int] = {}  # rot was found in them, when they had been cut so often
         self._told: set[TopicPartition] = set()  # that there is no room to compact them
         self._free_at_s = 0.0
@@ -62,6 +64,11 @@ class Cleaner:
                     nursery.start_soon(self._serve)
                 await self._changed.wait()
                 nursery.cancel_scope.cancel()
+
+    async def left(self, log_dir: LogDir) -> None:
+        """Return when no partition of that log dir is compacted. Those that are closed are not begun with again."""
+        while not self._taken.isdisjoint(log_dir.partitions):
+            await self._let_go.park()
 
     async def _serve(self) -> None:
         while True:
@@ -127,6 +134,7 @@ class Cleaner:
             return False
         finally:
             self._taken.discard(one.partition)
+            self._let_go.unpark_all()
         self._told.discard(one.partition)
         return True
 

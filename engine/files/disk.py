@@ -17,7 +17,7 @@ from engine.files.io_workers import Lanes, WorkerPool
 
 T = TypeVar("T")
 
-LANES = 4  # of the pool, besides those to read
+LANES = 5  # of the pool, besides those to read
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,20 @@ class DiskLanes:
     index: int
     examiner: int
     scans: int
+    flushes: int
     readers: range
+
+    @property
+    def all(self) -> range:
+        """Every lane of the disk."""
+        return range(self.rounds, self.readers.stop)
 
     @classmethod
     def of(cls, number: int, readers: int) -> "DiskLanes":
         """Those of the disk with that number."""
         first = number * (LANES + readers)
         rest = first + LANES
-        return cls(first, first + 1, first + 2, first + 3, range(rest, rest + readers))
+        return cls(first, first + 1, first + 2, first + 3, first + 4, range(rest, rest + readers))
 
 
 class Syncing:
@@ -73,6 +79,7 @@ class Disk:
         self.filesystem = filesystem
         self.lanes = lanes
         self.offline_reason: str | None = None
+        self._is_closed = False
         self._pool = pool
         self._readers = Lanes(pool, lanes.readers)
         self._on_offline = on_offline
@@ -96,9 +103,9 @@ class Disk:
         return await self._pool.run(self.lanes.rounds, job)
 
     async def sync(self, files: Sequence[File]) -> None:
-        """Make their content durable, outside of a round. Raises as `run` does."""
+        """Make their content durable, outside of a commit batch, which never waits for these. Raises as `run` does."""
         async with self.syncing(files):
-            await self._guarded(lambda: self._readers.sync(files))
+            await self._guarded(lambda: self._pool.sync(self.lanes.flushes, files))
 
     async def sync_round(self, files: Sequence[File]) -> None:
         """The same for those who wait for a round. Raises StorageError, after which the disk is offline."""
@@ -117,6 +124,8 @@ class Disk:
         """Raises StorageError."""
         if self.offline_reason is not None:
             raise StorageError(self.offline_reason)
+        if self._is_closed:
+            raise StorageError(f"{self.path} is closed")
 
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         self.check_online()
@@ -131,6 +140,10 @@ class Disk:
             raise StorageError(f"{self.path} is offline: {error}") from error
         self.check_online()  # it may have failed meanwhile
         return result
+
+    def close(self) -> None:
+        """Begin nothing any more: its clean-shutdown marker is written."""
+        self._is_closed = True
 
     def fail(self, error: OSError) -> None:
         """Go offline, for good."""

@@ -11,14 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import trio
 
 from engine.files.filesystem import File
-from engine.files.kernel_sync import KernelSync
+from engine.files.kernel_sync import KernelSyncs
 
 T = TypeVar("T")
 
@@ -53,10 +52,6 @@ class Lanes:
     async def run(self, job: Callable[[], T]) -> T:
         """See `WorkerPool.run`."""
         return await self._on_a_lane(lambda lane: self._pool.run(lane, job))
-
-    async def sync(self, files: Sequence[File]) -> None:
-        """See `WorkerPool.sync`."""
-        await self._on_a_lane(lambda lane: self._pool.sync(lane, files))
 
     async def _on_a_lane(self, work: Callable[[int], Awaitable[T]]) -> T:
         lane = min(self._jobs, key=self._jobs.__getitem__)
@@ -132,7 +127,8 @@ class _LetWorkersIn(trio.abc.Instrument):
 class ThreadPool:
     """One thread per lane, started when the lane is first used. Create and use it inside `trio.run`.
 
-    Files are synced by the kernel (`engine.files.kernel_sync`) where it can, else on the lane.
+    Files are synced by the kernel (`engine.files.kernel_sync`) where it can, else on the lane. A lane's syncs have an
+    AIO context of their own, so that they wait for no other lane's.
     """
 
     def __init__(self) -> None:
@@ -142,14 +138,13 @@ class ThreadPool:
         trio.lowlevel.add_instrument(self._door)
         self._queues: dict[int, queue.SimpleQueue[_Job[object] | None]] = {}
         self._threads: list[threading.Thread] = []
-        self._kernel: KernelSync | None = None
-        with suppress(OSError):
-            self._kernel = KernelSync()
+        self._kernel = KernelSyncs()
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         descriptors = [descriptor for file in files if (descriptor := file.fileno()) is not None]
-        if self._kernel is not None and len(descriptors) == len(files):
-            await self._kernel.sync(descriptors, is_urgent=is_urgent)
+        context = self._kernel.of(lane)
+        if context is not None and len(descriptors) == len(files):
+            await context.sync(descriptors, is_urgent=is_urgent)
         else:
             await self.run(lane, partial(sync_all, files))
 
@@ -183,8 +178,7 @@ class ThreadPool:
 
     def close(self) -> None:
         trio.lowlevel.remove_instrument(self._door)
-        if self._kernel is not None:
-            self._kernel.close()
+        self._kernel.close()
         for jobs in self._queues.values():
             jobs.put(None)
         for thread in self._threads:
@@ -198,10 +192,14 @@ class LoopPool:
         self._lanes: dict[int, trio.Lock] = {}
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
+        return await self.run_after(lane, trio.lowlevel.checkpoint, job)
+
+    async def run_after(self, lane: int, wait: Callable[[], Awaitable[None]], job: Callable[[], T]) -> T:
+        """As `run`, when `wait` has returned, which keeps the lane."""
         lock = self._lanes.setdefault(lane, trio.Lock())
         with trio.CancelScope(shield=True):
             await lock.acquire()
-            await trio.lowlevel.checkpoint()
+            await wait()
         try:
             return job()
         finally:

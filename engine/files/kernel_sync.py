@@ -2,14 +2,17 @@
 
 Linux AIO (`io_submit` with IOCB_CMD_FDSYNC) starts any number of syncs with one system call and tells the event loop by
 an eventfd when they are done. This is the only door to it; where the kernel or a sandbox does not offer it, opening
-raises OSError and the pool syncs in threads. docs/decisions/0014-kernel-sync.md has the measurements.
+raises OSError and the pool syncs in threads. A context holds a bounded number of syncs, and a disk that hangs never
+returns its own. So each lane of the pool has a context of its own: syncs of one disk never take the room of another,
+nor do background flushes take that of commit batches. docs/decisions/0014-kernel-sync.md has the measurements.
 """
 
 import ctypes
 import os
 import platform
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -46,12 +49,8 @@ class _Batch:
             trio.lowlevel.reschedule(self.task)
 
 
-class KernelSync(trio.abc.Instrument):
-    """One AIO context and the task that reaps it. Create and use it inside `trio.run`. Raises OSError.
-
-    The kernel's worker runs on the CPU that submitted. A loop that never blocks would keep it waiting for a whole tick
-    of the scheduler (4 ms), so while an urgent sync is out a busy loop offers its CPU at every turn.
-    """
+class KernelSync:
+    """One AIO context and the task that reaps it. Create and use it inside `trio.run`. Raises OSError."""
 
     def __init__(self) -> None:
         numbers = _SYSCALLS.get(platform.machine())
@@ -72,13 +71,14 @@ class KernelSync(trio.abc.Instrument):
         self._in_flight = 0
         self._urgent = 0  # of those in flight
         self._waiting_for_room = trio.lowlevel.ParkingLot()
+        self._next_for_room = trio.StrictFIFOLock()  # a large batch is not overtaken by small ones for ever
         self._life = trio.CancelScope()
         trio.lowlevel.spawn_system_task(self._reap)
-        trio.lowlevel.add_instrument(self)
 
-    def before_io_wait(self, timeout: float) -> None:
-        if self._urgent and timeout <= 0:
-            os.sched_yield()
+    @property
+    def has_urgent(self) -> bool:
+        """Whether a sync that a commit batch waits for is in flight."""
+        return self._urgent > 0
 
     async def sync(self, descriptors: Sequence[int], *, is_urgent: bool = False) -> None:
         """Make all of them durable; raises the OSError of one that failed. Not cancellable: the disk would go on."""
@@ -87,10 +87,11 @@ class KernelSync(trio.abc.Instrument):
             await self._sync_some(some, _Batch(len(some), is_urgent=is_urgent))
 
     async def _sync_some(self, descriptors: Sequence[int], batch: _Batch) -> None:
-        if self._in_flight + len(descriptors) > QUEUE_LENGTH:
+        if self._next_for_room.locked() or self._in_flight + len(descriptors) > QUEUE_LENGTH:
             with trio.CancelScope(shield=True):
-                while self._in_flight + len(descriptors) > QUEUE_LENGTH:
-                    await self._waiting_for_room.park()
+                async with self._next_for_room:
+                    while self._in_flight + len(descriptors) > QUEUE_LENGTH:
+                        await self._waiting_for_room.park()
         self._submit(descriptors, batch)
         if batch.left:
             batch.task = trio.lowlevel.current_task()
@@ -126,9 +127,9 @@ class KernelSync(trio.abc.Instrument):
                     os.eventfd_read(self._completions)
                     self._take_events()
         finally:
-            trio.lowlevel.remove_instrument(self)
-            self._syscall(self._io_destroy, self._context)  # waits for what is still out
-            os.close(self._completions)
+            if not self._in_flight:  # else both would wait for the disk, and the loop with them
+                self._syscall(self._io_destroy, self._context)
+                os.close(self._completions)
 
     def _take_events(self) -> None:
         count = self._syscall(
@@ -145,5 +146,47 @@ class KernelSync(trio.abc.Instrument):
         self._waiting_for_room.unpark_all()
 
     def close(self) -> None:
-        """No sync may be out."""
+        """Let the context go. If a disk has not answered a sync, the context is left to the end of the process."""
         self._life.cancel()
+
+
+class KernelSyncs(trio.abc.Instrument):
+    """The AIO contexts of a pool: one for each lane that syncs, made when the lane syncs first.
+
+    The kernel's worker runs on the CPU that submitted. A loop that never blocks would keep it waiting for a whole tick
+    of the scheduler (4 ms), so while an urgent sync is out a busy loop offers its CPU at every turn.
+    """
+
+    def __init__(self, new_context: Callable[[], KernelSync] = KernelSync) -> None:
+        self._new_context = new_context
+        self._by_lane: dict[int, KernelSync | None] = {}
+        self._contexts: list[KernelSync] = []
+        trio.lowlevel.add_instrument(self)
+
+    def of(self, lane: int) -> KernelSync | None:
+        """The context of that lane. None: the kernel refused one (fs.aio-max-nr, a sandbox), and a thread syncs."""
+        try:
+            return self._by_lane[lane]
+        except KeyError:
+            return self._open(lane)
+
+    def _open(self, lane: int) -> KernelSync | None:
+        context = None
+        with suppress(OSError):
+            context = self._new_context()
+            self._contexts.append(context)
+        self._by_lane[lane] = context
+        return context
+
+    def before_io_wait(self, timeout: float) -> None:
+        if timeout <= 0:
+            for context in self._contexts:
+                if context.has_urgent:
+                    os.sched_yield()
+                    return
+
+    def close(self) -> None:
+        """See `KernelSync.close`."""
+        trio.lowlevel.remove_instrument(self)
+        for context in self._contexts:
+            context.close()

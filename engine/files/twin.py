@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-import trio
-
 from engine.files.filesystem import DiskFull, File, Unreadable, Usage, classified, of_read
-from engine.files.io_workers import LoopPool
+from engine.files.simulated_delays import DelayedPool
 from engine.files.twin_inode import Directory, Inode, files_below
 from engine.files.twin_loss import EverythingUnsynced, Loss, MemoryLock, Operation, RandomLoss
 
@@ -176,13 +174,12 @@ def begin_sync(files: Sequence[File]) -> Callable[[], None]:
     return end
 
 
-class TwinPool(LoopPool):
+class TwinPool(DelayedPool):
     """Jobs on the loop; a sync beside them, so that it may be the second of one file: deterministic."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         end = begin_sync(files)
-        with trio.CancelScope(shield=True):
-            await trio.lowlevel.checkpoint()
+        await self.delays.of_sync(lane)
         end()
 
 

@@ -83,6 +83,12 @@ class IndexKeeper:
         """What was stored when the log dir was opened; to be asked once, by whoever opens the partition."""
         return self._stored.pop(partition, Stored())
 
+    async def look_again(self, partitions: Collection[bytes]) -> None:
+        """These are about to be opened once more."""
+        await self.write_pending()
+        stored = await self._ask(jobs.stored_partitions) or {}
+        self._stored |= {one: stored[one] for one in partitions if one in stored}
+
     # Writing
 
     def note(self, partition: bytes, log: Log, end_offset: int) -> None:

@@ -1,25 +1,26 @@
 """Which of several log dirs a partition lies on: found by the name of its directory, or chosen for a new one."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 
-from engine.api import Role
 from engine.errors import StorageError, StoreRefused
-from engine.log_dirs.layout import Claim, claim
+from engine.log_dirs.layout import Claim, claim, left_overs
 from engine.log_dirs.log_dir import LogDir
 
 
 def home_of(
-    log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Sequence[Role]]
+    log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Collection[str]]
 ) -> LogDir:
-    """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses.
+    """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses, of those that
+    are not behind (decision 44) if there is one.
 
-    `coming` are about to be opened there. StorageError: a partition that was led before (its epoch is above 0) and is
-    nowhere to be found may lie on the dir that is offline; an empty log in its place would hide that its records are
-    gone. Of one that is in its first epoch the caller knows whether it was here when the process started.
+    `coming`: the names of those that are about to be opened there. StorageError: a partition that was led before (its
+    epoch is above 0) and is nowhere to be found may lie on a log dir that is offline, unless that was read and had none
+    of that name; an empty log in its place would hide that its records are gone. Of one that is in its first epoch the
+    caller knows whether it was here when the process started.
     """
     homes = _online_homes(log_dirs, name)
     if len(homes) > 1:
@@ -27,19 +28,33 @@ def home_of(
     if homes:
         return homes[0]
     online = [log_dir for log_dir in log_dirs if log_dir.disk.offline_reason is None]
-    if not online or (leader_epoch > 0 and len(online) < len(log_dirs)):
+    may_be_away = any(log_dir.may_hold(name) for log_dir in log_dirs if log_dir not in online)
+    if not online or (leader_epoch > 0 and may_be_away):
         raise StorageError(f"{name} may be on a log dir that is offline")
-    return min(online, key=lambda log_dir: len(log_dir.names) + len(coming[log_dir]))
+    prompt = [log_dir for log_dir in online if log_dir.behind_since_s is None]
+    return min(prompt or online, key=lambda log_dir: len(log_dir.names) + len(coming[log_dir]))
 
 
 async def resolve_homes(log_dirs: Sequence[LogDir]) -> None:
     """Which of them has a partition that is on several; what a crash, or a full disk, left on the others is no log.
 
-    Raises StoreRefused if two have records of one.
+    While a log dir is away that was not read, it may have a partition of which another has such a left-over. Raises
+    StoreRefused if two have records of one.
     """
     for name, count in Counter(chain.from_iterable(one.names for one in log_dirs)).items():
         if count > 1:
             await _resolve(_online_homes(log_dirs, name), name)
+    if any(one.disk.offline_reason is not None and not one.was_read for one in log_dirs):
+        for log_dir in log_dirs:
+            if log_dir.disk.offline_reason is None:
+                await _disown_left_overs(log_dir)
+
+
+async def _disown_left_overs(log_dir: LogDir) -> None:
+    """Directories without records that no checkpoint names: nobody knows that a log there was ever opened."""
+    disk, known = log_dir.disk, log_dir.commit_log.points
+    with suppress(StorageError):
+        log_dir.disown(await disk.run(partial(left_overs, disk.filesystem, disk.path, sorted(log_dir.names), known)))
 
 
 async def _resolve(homes: Sequence[LogDir], name: str) -> None:

@@ -6,7 +6,7 @@ refused, never guessed at. Each function leaves the names it made or removed dur
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from engine.files.filesystem import (
     take_in_place,
     write_aside,
 )
-from engine.logs.checkpoints import Checkpoint, IsKnown, PartitionKey, read_checkpoint, write_checkpoint
+from engine.logs.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
 from engine.logs.log import Log
 from engine.logs.recovery import LastKnown, create_log, open_log
 from engine.logs.segment import SUFFIX, segment_bases
@@ -41,6 +41,7 @@ PARTITION_METADATA = "partition.metadata"
 _METADATA_CRC = b"crc32: "
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+STRAY_METADATA = "stray.metadata"  # engine.log_dirs.stray_files
 VERSION_LINE = "version=1"
 
 
@@ -68,6 +69,7 @@ class Prepared(NamedTuple):
     checkpoint: Checkpoint
     journal: Found
     partition_names: list[str]
+    to_scan: frozenset[str] = frozenset()  # of these names, even if all else is clean
 
 
 class NewDir(NamedTuple):
@@ -100,7 +102,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes
         before = read_checkpoint(filesystem, path)
         is_clean = _take_clean_marker(filesystem, path)
         names = [name for name in filesystem.list_dir(path) if is_partition_name(name)]
-        _remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
+        remove_trees(filesystem, path, [one for one in filesystem.list_dir(path) if one.endswith(DELETE_SUFFIX)])
         journal, checkpoint = prepare_journal(
             filesystem, path, before, lambda: _directories(filesystem, path, names), is_clean=is_clean
         )
@@ -239,6 +241,8 @@ def _open_partition_dir(
     if filesystem.exists(directory):
         owner = stored_topic_id(filesystem, directory)
         if owner == partition.topic_id:
+            if filesystem.exists(f"{directory}/{STRAY_METADATA}"):
+                raise StorageError(f"{directory}/{STRAY_METADATA} has not come into the checkpoint")
             return open_log(filesystem, directory, last_known)
         if owner is not None:
             filesystem.rename(directory, f"{path}/{_stray_name(partition, owner)}")
@@ -278,7 +282,7 @@ def _base64_id(topic_id: bytes) -> str:
 
 
 def _metadata(topic_id: bytes) -> bytes:
-    """Kafka's two lines, and a CRC: with one wrong bit in the id the directory would be removed as a stray."""
+    """Kafka's two lines, and a CRC: with one wrong bit in the id the log would become a stray."""
     body = f"version: 0\ntopic_id: {_base64_id(topic_id)}\n".encode()
     return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
 
@@ -323,6 +327,18 @@ def claim(filesystem: FileSystem, path: str, name: str) -> Claim:
     return Claim.NONE
 
 
+def left_overs(filesystem: FileSystem, path: str, names: Sequence[str], known: Container[PartitionKey]) -> list[str]:
+    """The partition directories among `names` without records that are not `known`."""
+    found = []
+    for name in names:
+        if claim(filesystem, path, name) is not Claim.RECORDS:
+            with suppress(StorageError):
+                topic_id = stored_topic_id(filesystem, f"{path}/{name}")
+                if topic_id is None or (topic_id, int(name.rpartition("-")[2])) not in known:
+                    found.append(name)
+    return found
+
+
 def _has_data(filesystem: FileSystem, directory: str) -> bool:
     names = [name for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
     return any(filesystem.open(f"{directory}/{name}").size() for name in names)
@@ -330,35 +346,20 @@ def _has_data(filesystem: FileSystem, directory: str) -> bool:
 
 def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicPartition]) -> None:
     """Gone in one step each, the rename; what a crash leaves of the rest is removed at the next start."""
-    _delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
+    delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
 
 
-def remove_strays(filesystem: FileSystem, path: str, names: Sequence[str], is_known: IsKnown) -> list[str]:
-    """Removes, of the partition directories `names`, those that are not known any more; returns which.
-
-    A directory that does not say whose it is stays: it may be one that was about to be created, or be damaged.
-    """
-    strays = []
-    for name in names:
-        with suppress(StorageError):
-            topic_id = stored_topic_id(filesystem, f"{path}/{name}")
-            if topic_id is not None and not is_known(topic_id, int(name.rpartition("-")[2])):
-                strays.append((name, topic_id))
-    _delete_dirs(filesystem, path, strays)
-    return [name for name, _ in strays]
-
-
-def _delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
+def delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
     """Partition directories by name, with the topic id they belong to."""
     aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in doomed]
     for (name, _), new_name in zip(doomed, aside, strict=True):
         filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
     if aside:
         filesystem.sync_dir(path)
-    _remove_trees(filesystem, path, aside)
+    remove_trees(filesystem, path, aside)
 
 
-def _remove_trees(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
+def remove_trees(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
     """A partition's directory has files only."""
     for name in names:
         for entry in filesystem.list_dir(f"{path}/{name}"):

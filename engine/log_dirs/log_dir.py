@@ -1,10 +1,12 @@
 """A log dir at run time: its disk, its commit log and its index put together, and the partitions that lie there."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+
+import trio
 
 from engine.api import AbortedTransaction, TopicPartition
 from engine.commit.appends import PartitionRound
@@ -18,6 +20,7 @@ from engine.index.rows import partition_key
 from engine.log_config import LogConfig
 from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
+from engine.log_dirs.stray_files import Stray
 from engine.logs.checkpoints import IsKnown, key_of
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
@@ -61,6 +64,9 @@ class Resident(Protocol):
         """Those that touch a segment all of which is stable. Raises CorruptMessage, StorageError."""
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
+    def put_offline(self, error: Callable[[], EngineError]) -> None:
+        """Close it, on a log dir that is online, and tell so."""
+
     def announce_change(self) -> None:
         """Tell those who wait."""
 
@@ -82,7 +88,8 @@ class Resident(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all log dirs of a store have in common. `on_problem` is told what an operator should look at."""
+    """What all log dirs of a store have in common. `on_problem` is told what an operator should look at; `note_closed`
+    of each partition that is closed on a log dir that is online."""
 
     pool: WorkerPool
     caches: SegmentCaches
@@ -90,6 +97,10 @@ class Shared:
     on_problem: Callable[[str], None]
     new_id: Callable[[], bytes]
     tier: SegmentTier
+    note_closed: Callable[[TopicPartition], None] = lambda _: None
+
+
+Work = Callable[[], Awaitable[None]]
 
 
 class LogDir:
@@ -103,6 +114,7 @@ class LogDir:
         self.caches = shared.caches
         self.stats = shared.stats
         self.on_problem = shared.on_problem
+        self.note_closed = shared.note_closed
         self.examiner = Examiner(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
         self.keys = KeyIndexer(index)
         self.deleter = Deleter(disk)
@@ -111,8 +123,13 @@ class LogDir:
         self.names: set[str] = set()  # of partition directories, opened or not
         self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
         self.role_changes = 0  # of its partitions, and how many were closed: who goes by what they were looks again
+        self.serving = trio.CancelScope()
+        self.served = trio.Event()  # nothing of what `serve` has started runs any more
         self.is_closing = False
         self.is_nearly_full = False
+        self.strays: dict[str, Stray] = {}  # by the names of their directories
+        self.behind_since_s: float | None = None  # by trio's clock: since then the host waits for it (decision 44)
+        self.unfinished: dict[TopicPartition, Work] = {}  # of truncations: closed until it is done, and a checkpoint
         self._new_id = shared.new_id
         self._prepared: Prepared | None = None
         self._has_told_unallocated = False
@@ -129,6 +146,7 @@ class LogDir:
             self._new_id,
             is_clean=prepared.is_clean,
         )
+        self.commit_log.scan_later(prepared.to_scan)
 
     @property
     def directory_id(self) -> str:
@@ -136,10 +154,29 @@ class LogDir:
         return "" if self._prepared is None else self._prepared.directory_id
 
     @property
+    def was_read(self) -> bool:
+        """Whether this process knows what was there when it started."""
+        return self._prepared is not None
+
+    def may_hold(self, name: str) -> bool:
+        """Whether a partition directory of that name may be there."""
+        return not self.was_read or name in self.names
+
+    @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What runs for as long as it is served."""
         parts = self.deleter, self.index, self.keys, self.examiner
         return *self.commit_log.services, *(part.serve for part in parts)
+
+    async def serve(self, keepers: Iterable[Callable[[], Awaitable[None]]]) -> None:
+        """Run the services and what else looks after the partitions, until `serving` is cancelled."""
+        try:
+            with self.serving:
+                async with trio.open_nursery() as nursery:
+                    for serve in (*keepers, *self.services):
+                        nursery.start_soon(serve)
+        finally:
+            self.served.set()
 
     async def let_go(self, logs: Sequence[Log]) -> None:
         """Nobody is served from these any more. Who closes a deleted file last waits while the kernel takes back what
@@ -177,6 +214,11 @@ class LogDir:
         stored = self.index.take_stored(index_key(partition))
         return self.commit_log.last_known(key_of(partition), directory_name(partition), stored, has_others=has_others)
 
+    async def look_again(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions are about to be opened once more: `last_known` tells the same again."""
+        if partitions:
+            await self.index.look_again(list(map(index_key, partitions)))
+
     async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
         """A partition was opened, and recovered if need be. Raises StorageError."""
         partition, log = resident.partition, resident.log
@@ -193,6 +235,7 @@ class LogDir:
         """They are about to be deleted: nothing more is done about them."""
         for one in partitions:
             del self.partitions[one]
+            self.unfinished.pop(one, None)
             self.commit_log.release(key_of(one))
 
     async def abandon(self, partitions: Sequence[TopicPartition]) -> None:

@@ -7,7 +7,7 @@ For a worker, and for a log dir that no broker uses. Until its last file is writ
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.api import TopicPartition
+from engine.api import Marker, TopicPartition
 from engine.errors import StoreRefused
 from engine.files.filesystem import FileSystem, replace_small
 from engine.log_dirs.layout import (
@@ -21,6 +21,7 @@ from engine.log_dirs.layout import (
     write_identity,
     write_topic_id,
 )
+from engine.log_dirs.restored_transactions import lost_markers, marker_batches
 from engine.logs.checkpoints import (
     Checkpoint,
     PartitionCheckpoint,
@@ -29,7 +30,8 @@ from engine.logs.checkpoints import (
     write_checkpoint,
 )
 from engine.logs.epochs import EpochStart
-from engine.logs.producer_snapshot import SnapshotDamaged, decode_snapshot, snapshot_name
+from engine.logs.footer import FooterDamaged
+from engine.logs.producer_snapshot import SnapshotDamaged, snapshot_name
 from engine.logs.segment import segment_name
 
 
@@ -37,7 +39,8 @@ class RestoredLog(NamedTuple):
     """A partition whose records below `end_offset` are in the tier; what comes next is appended there.
 
     `epochs`: (leader epoch, first offset) of all of it. `producers`: the snapshot at its end, as the tier keeps it;
-    empty: no producer has left anything.
+    empty: no producer has left anything. `footer`: of the last segment. `leader_epoch` is above all of `epochs`, and
+    `now_ms` the time: of the markers that end what is open there.
     """
 
     partition: TopicPartition
@@ -45,6 +48,13 @@ class RestoredLog(NamedTuple):
     end_offset: int
     epochs: Sequence[tuple[int, int]]
     producers: bytes
+    footer: bytes = b""
+    leader_epoch: int = 0
+    now_ms: int = 0
+
+    def lost_markers(self) -> list[Marker]:
+        """Of the transactions that are open at the end. Raises SnapshotDamaged, FooterDamaged."""
+        return lost_markers(self.producers, self.end_offset, self.footer) if self.producers else []
 
 
 class KeptLog(NamedTuple):
@@ -97,29 +107,35 @@ def restore_log_dir(filesystem: FileSystem, path: str, identity: Identity, logs:
 def _check(log: RestoredLog) -> None:
     if log.producers:
         try:
-            decode_snapshot(log.producers, log.end_offset)
-        except SnapshotDamaged as damage:
+            log.lost_markers()
+        except (SnapshotDamaged, FooterDamaged) as damage:
             what = f"{directory_name(log.partition)}: what the tier has of its producers"
             raise StoreRefused(f"{what}: {damage}") from damage
 
 
 def _make(filesystem: FileSystem, directory: str, log: RestoredLog) -> None:
     filesystem.make_dir(directory)
-    filesystem.open(f"{directory}/{segment_name(log.end_offset)}", create=True).fdatasync()
+    file = filesystem.open(f"{directory}/{segment_name(log.end_offset)}", create=True)
+    if markers := log.lost_markers():
+        file.write_at([marker_batches(markers, log.end_offset, log.leader_epoch, log.now_ms)], 0)
+    file.fdatasync()
     if log.producers:
         replace_small(filesystem, directory, snapshot_name(log.end_offset), log.producers)
     write_topic_id(filesystem, directory, log.partition.topic_id)  # and the names of all of them are durable
 
 
 def _point(log: RestoredLog) -> PartitionCheckpoint:
-    end = log.end_offset
+    start, end = log.end_offset, log.end_offset + len(log.lost_markers())
+    epochs = [EpochStart(*one) for one in log.epochs if one[1] < start]
+    if end > start:
+        epochs.append(EpochStart(log.leader_epoch, start))
     return PartitionCheckpoint(
         recovery_point=end,
         log_start_offset=log.log_start_offset,
         producers_from=log.log_start_offset if log.producers else end,
-        epochs=tuple(EpochStart(*one) for one in log.epochs if one[1] < end),
+        epochs=tuple(epochs),
         epochs_to=end,
         high_watermark=end,
-        local_start_offset=end,
-        tiered_to=end,
+        local_start_offset=start,
+        tiered_to=start,
     )

@@ -16,7 +16,7 @@ from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, UnreadableMessage
 from engine.files.filesystem import FileSystem, Unreadable
 from engine.log_dirs.layout import directory_name
-from engine.log_dirs.log_dir import LogDir, Resident, index_key
+from engine.log_dirs.log_dir import LogDir, Resident, Work, index_key
 from engine.logs.checkpoints import key_of
 from engine.logs.log import Log
 from engine.logs.producer_state import ProducerTable
@@ -141,14 +141,20 @@ async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
         log_dir.commit_log.advance_points()
         await log_dir.commit_log.announce([one.barrier for one in cuts])
         gone = [segment for one in cuts for segment in one.resident.cut(one.shorter)]
-    async with _carried_out(log_dir, [one.resident for one in cuts], gone):
-        for start in range(0, len(cuts), TOGETHER_MAX):
-            some = cuts[start : start + TOGETHER_MAX]
-            await log_dir.disk.run(partial(cut_files, log_dir.disk.filesystem, [one.shorter for one in some]))
-            await log_dir.disk.sync([one.shorter.file for one in some])
-            for one in some:
-                one.resident.log.note_flushed(one.resident.log.end)
-        await log_dir.index.cut({index_key(one.resident.partition): one.resident.log for one in cuts})
+    again = [(one.resident, partial(_cut_files, log_dir, [one])) for one in cuts]
+    async with _carried_out(log_dir, again, gone):
+        await _cut_files(log_dir, cuts)
+
+
+async def _cut_files(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
+    """May be done again."""
+    for start in range(0, len(cuts), TOGETHER_MAX):
+        some = cuts[start : start + TOGETHER_MAX]
+        await log_dir.disk.run(partial(cut_files, log_dir.disk.filesystem, [one.shorter for one in some]))
+        await log_dir.disk.sync([one.shorter.file for one in some])
+        for one in some:
+            one.resident.log.note_flushed(one.resident.log.end)
+    await log_dir.index.cut({index_key(one.resident.partition): one.resident.log for one in cuts})
 
 
 def is_unused(log: Log) -> bool:
@@ -168,26 +174,36 @@ async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unu
                 raise OffsetOutOfRange(f"{partition.topic}-{partition.partition} is not empty any more")
             await log_dir.commit_log.announce([Barrier(*key_of(partition), BarrierKind.RESET, offset)])
             gone = resident.reset(Segment(offset))
-        async with _carried_out(log_dir, [resident], gone):
-            job = partial(begin_anew, log_dir.disk.filesystem, log.directory, offset)
-            await log_dir.disk.sync([await log_dir.disk.run(job)])
-            await log_dir.index.forget_partitions([index_key(partition)])  # also of what was in a tier, known or not
-            await log_dir.index.cut({index_key(partition): log})
+        async with _carried_out(log_dir, [(resident, partial(_empty, log_dir, resident, offset))], gone):
+            await _empty(log_dir, resident, offset)
         log_dir.commit_log.recovered(directory_name(partition))
 
 
+async def _empty(log_dir: LogDir, resident: Resident, offset: int) -> None:
+    """May be done again."""
+    partition, log = resident.partition, resident.log
+    job = partial(begin_anew, log_dir.disk.filesystem, log.directory, offset)
+    await log_dir.disk.sync([await log_dir.disk.run(job)])
+    await log_dir.index.forget_partitions([index_key(partition)])  # also of what was in a tier, known or not
+    await log_dir.index.cut({index_key(partition): log})
+
+
 @asynccontextmanager
-async def _carried_out(log_dir: LogDir, residents: Sequence[Resident], gone: Sequence[Segment]) -> AsyncIterator[None]:
+async def _carried_out(
+    log_dir: LogDir, residents: Sequence[tuple[Resident, Work]], gone: Sequence[Segment]
+) -> AsyncIterator[None]:
     """Behind the barrier: with a checkpoint at its end appends go on; without, nobody may append any more, as a replay
-    would take what comes next for what was to go."""
+    would take what comes next for what was to go. The work of each, which an opening in this process has to do again,
+    is kept then."""
     try:
         yield
         await log_dir.commit_log.checkpoint_alone()
     except (StorageError, CorruptMessage) as error:
         reason = f"appends wait for a checkpoint after the log was truncated: {error}"
-        for one in residents:
-            one.close(lambda: StorageError(reason))
+        for one, work in residents:
+            log_dir.unfinished[one.partition] = work
+            one.put_offline(lambda: StorageError(reason))
         raise StorageError(reason) from error
-    for one in residents:
+    for one, _ in residents:
         one.resume()
     await log_dir.let_go_of(gone)

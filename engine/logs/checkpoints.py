@@ -4,13 +4,13 @@ Pure but for reading and replacing the file as a whole. Format: docs/formats/log
 refused: without it, rot could be taken for a torn tail.
 """
 
-from binascii import crc32
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.api import TopicPartition
 from engine.compacted import Dropped
 from engine.errors import StoreRefused
+from engine.files.checked_text import body_of, with_crc
 from engine.files.filesystem import FileSystem, read_small, replace_small
 from engine.logs.epochs import EpochStart
 
@@ -63,6 +63,11 @@ class PartitionCheckpoint(NamedTuple):
         return max(self.log_start_offset, self.local_start_offset)
 
     @property
+    def had_records(self) -> bool:
+        """Whether the log was more than an empty one that begins at 0."""
+        return max(self.recovery_point, self.high_watermark, self.log_start_offset) > 0
+
+    @property
     def dropped(self) -> Dropped:
         return Dropped(self.tombstones_to, self.markers_to, self.replaced_to, self.replaced_in)
 
@@ -110,13 +115,13 @@ def encode(checkpoint: Checkpoint) -> bytes:
         offsets = " ".join(map(str, (*one[:_EPOCHS_AT], *one[_EPOCHS_AT + 1 : end])))
         lines.append(f"{topic_id.hex()} {number} {offsets} {epochs or '-'}")
     body = "\n".join(lines).encode() + b"\n"
-    return body + b"crc32=%08x\n" % crc32(body)
+    return with_crc(body)
 
 
 def decode(content: bytes, path: str) -> Checkpoint:
     """Raises StoreRefused, naming `path`."""
-    body, _, crc = content.rpartition(b"crc32=")
-    if crc != b"%08x\n" % crc32(body):
+    body = body_of(content)
+    if body is None:
         raise StoreRefused(f"{path} is damaged; without it every segment would be scanned")
     lines = body.decode().splitlines()
     if lines[:1] == [_VERSION_1]:

@@ -4,7 +4,6 @@ A `Tally` counts and digests batches as they come, in an append or in a walk; a 
 segments with the same digest hold the same batches (RULES S2).
 """
 
-from binascii import crc32
 from collections.abc import Sequence
 from hashlib import blake2b
 from struct import Struct
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from engine.api import NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
 from engine.batches.batch import BatchHeader
 from engine.errors import StorageError
+from engine.files.checked_text import body_of, with_crc
 from engine.files.filesystem import FileSystem, Unreadable, read_small
 
 SUFFIX = ".footer"
@@ -152,13 +152,13 @@ def encode(footer: Footer) -> bytes:
         "aborted=" + (",".join([":".join(map(str, one)) for one in footer.aborted]) or _NONE),
     ]
     body = "\n".join(lines).encode() + b"\n"
-    return body + b"crc32=%08x\n" % crc32(body)
+    return with_crc(body)
 
 
 def decode(content: bytes, path: str) -> Footer:
     """Raises FooterDamaged; StorageError, naming `path`, for one that another version wrote."""
-    body, _, crc = content.rpartition(b"crc32=")
-    if not body or crc != b"%08x\n" % crc32(body):
+    body = body_of(content)
+    if body is None:
         raise FooterDamaged(f"{path} fails its CRC")
     lines = body.decode().splitlines()
     if lines[0] not in (_VERSION_LINE, _OLDER_VERSION_LINE):

@@ -262,7 +262,7 @@ class ProducerTable:
         return self._open
 
     def turn_away(self, header: BatchHeader) -> None:
-        """A batch that nothing is wrong with was not stored, and will be sent again.
+        """A batch that nothing is wrong with was not stored, and will be sent again; see `forget_turned_away`.
 
         Had nothing of its producer been stored before, what was sent behind it would pass for a beginning
         (KAFKA-14359): it has to wait for it.
@@ -274,6 +274,11 @@ class ProducerTable:
             self._turned_away_before.discard(producer_id)
             if len(self._turned_away) > PRODUCERS_MAX:
                 del self._turned_away[next(iter(self._turned_away))]
+
+    def forget_turned_away(self, header: BatchHeader) -> None:
+        """The batch will not be sent again."""
+        if self._turned_away.get(header.producer_id) == (header.producer_epoch, header.base_sequence):
+            del self._turned_away[header.producer_id]
 
     def trim(self) -> None:
         """Forget those that were silent longest while there are too many, but for those with an open transaction."""

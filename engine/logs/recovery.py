@@ -33,6 +33,7 @@ class LastKnown(NamedTuple):
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
     stored: Stored = Stored()
     may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
+    was_let_go: bool = False  # by this very process, which had all of it durable before
     has_others: bool = False  # what lies above the high watermark may have to be cut, or to wait
 
 

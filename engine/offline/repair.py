@@ -14,6 +14,7 @@ from engine.commit.replay import end_by
 from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
+from engine.log_dirs.stray_files import resume
 from engine.logs.aborted import aborted_index_name
 from engine.logs.aborted_files import write_aborted
 from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
@@ -45,7 +46,7 @@ class Outcome(NamedTuple):
 
 def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drops_index: bool = False) -> Outcome:
     """All partitions of log dir `path`. Raises StoreRefused, StorageError."""
-    prepared = prepare(filesystem, path, identity_of(filesystem, path))
+    prepared = resume(filesystem, path, prepare(filesystem, path, identity_of(filesystem, path)))
     try:
         done, left = list(prepared.journal.problems), list[str]()
         points = dict(prepared.checkpoint.partitions)
@@ -61,7 +62,7 @@ def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drop
         if drops_index:
             _drop_index(filesystem, f"{path}/{INDEX}")
             done.append(f"{path}/{INDEX} was dropped")
-        if prepared.is_clean and not done:
+        if prepared.is_clean and not done and not prepared.to_scan:
             write_clean_marker(filesystem, path)
     finally:
         prepared.lock.release()
@@ -158,8 +159,7 @@ class _Repair:
         self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
         barrier = Barrier(*self._key, BarrierKind.TRUNCATED, offset, base_offset, position)
         end_by(self._points, barrier)
-        found = self._points[self._key]
-        self._points[self._key] = found._replace(log_start_offset=min(found.log_start_offset, offset))
+        self._points[self._key] = _cut_point(self._points[self._key], offset, log.epochs.latest)
         cut_off(self._filesystem, directory, Cut(offset, base_offset, position))
         self.done.append(f"{directory} ends before offset {offset}: what was behind is in files *{QUARANTINED_SUFFIX}")
 
@@ -195,6 +195,23 @@ class _Repair:
         for path in reversed(paths[1:]):
             filesystem.rename(path, path + QUARANTINED_SUFFIX)
         filesystem.sync_dir(directory)
+
+
+def _cut_point(point: PartitionCheckpoint, offset: int, leader_epoch: int) -> PartitionCheckpoint:
+    """The checkpoint of a log that ends at `offset` now.
+
+    If the log was compacted beyond it, records that are given up may have taken the place of records below: other
+    replicas may still have those (RULES K19). Appends to come have no gaps.
+    """
+    start_offset = min(point.log_start_offset, offset)
+    if point.compacted_to <= offset:
+        return point._replace(log_start_offset=start_offset)
+    return point._replace(
+        log_start_offset=start_offset,
+        compacted_to=offset,
+        replaced_to=max(point.replaced_to, point.compacted_to),
+        replaced_in=max(point.replaced_in, leader_epoch),
+    )
 
 
 def _drop_index(filesystem: FileSystem, directory: str) -> None:

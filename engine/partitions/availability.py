@@ -15,7 +15,7 @@ from engine.roles import TopicPartition
 class Availability(Watched):
     """What of a `Partition` knows only whether it is open, in which role, and whole."""
 
-    __slots__ = ("_closed", "_is_being_cut", "_role", "log", "log_dir", "opening", "partition")
+    __slots__ = ("_closed", "_is_being_cut", "_is_suspended", "_role", "log", "log_dir", "opening", "partition")
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir) -> None:
         super().__init__()
@@ -26,6 +26,7 @@ class Availability(Watched):
         self._role: Leader | Follower | None = None
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False
+        self._is_suspended = False  # and closed only until it has its newest role
 
     @property
     def is_sound(self) -> bool:
@@ -33,7 +34,8 @@ class Availability(Watched):
 
     @property
     def is_led(self) -> bool:
-        return isinstance(self._role, Leader)
+        """A suspended partition may have another leader by now."""
+        return isinstance(self._role, Leader) and not self._is_suspended
 
     def check_led(self) -> None:
         """And open. Raises NotLeaderOrFollower, and as `check_open`."""
@@ -47,6 +49,15 @@ class Availability(Watched):
         if not isinstance(self._role, Follower) or self._role.epoch != leader_epoch:
             name = f"{self.partition.topic}-{self.partition.partition}"
             raise NotLeaderOrFollower(f"{name} does not follow in epoch {leader_epoch}")
+
+    @property
+    def is_closed(self) -> bool:
+        """For good: its log has to be opened again."""
+        return self._closed is not None and not self._is_suspended
+
+    @property
+    def is_suspended(self) -> bool:
+        return self._is_suspended
 
     def check_open(self) -> None:
         if self._closed is not None:

@@ -6,6 +6,8 @@ leader that he did not ask. On the loop, between rounds; the log is changed by t
 
 from collections.abc import Callable, Sequence
 
+import trio
+
 from engine.api import AppendResult, Marker, Origin, TopicPartition
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
 from engine.batches.kept_checks import check_kept
@@ -18,9 +20,9 @@ from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
 from engine.logs.producer_state import ProducedBatch, ProducerTable
 from engine.logs.roll_policy import RollPolicy
+from engine.partitions.confirmed_reads import ConfirmedReads
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.kept import Kept
-from engine.partitions.lease import LeaderLease
 from engine.partitions.pending_acks import PendingAcks, acked_to
 from engine.replication.progress import Progress
 from engine.replication.replicas import Replicas
@@ -75,7 +77,7 @@ class Leader:
         "_rolls",
         "config",
         "epoch",
-        "lease",
+        "reads",
         "replicas",
     )
 
@@ -89,14 +91,14 @@ class Leader:
         now_ms: Callable[[], int],
         replicas: Replicas | None = None,
     ) -> None:
-        """`replicas`: None if this is the only one. `lease`, to be set: None if nobody asks whether it leads still."""
+        """`replicas`: None if this is the only one. `reads`, to be set: None if reads need not be confirmed."""
         self._partition = partition
         self.epoch = epoch
         self._progress = progress
         self._pending = pending
         self._now_ms = now_ms
         self.replicas = replicas
-        self.lease: LeaderLease | None = None
+        self.reads: ConfirmedReads | None = None
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
@@ -112,13 +114,9 @@ class Leader:
     def admit(
         self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
     ) -> Append:
-        """What needs no state is checked. Raises what is wrong with the batch, NotEnoughReplicas, and for acks=1
-        NotLeaderOrFollower."""
-        if self.replicas is not None:
-            if acks < 0:
-                self._check_in_sync(self.replicas)
-            elif acks and self.lease is not None:
-                self.lease.check_takes_alone()
+        """What needs no state is checked. Raises what is wrong with the batch, NotEnoughReplicas."""
+        if self.replicas is not None and acks < 0:
+            self._check_in_sync(self.replicas)
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
             kind = JoiningAppend if is_joining and header.is_transactional else Append
@@ -209,17 +207,27 @@ class Leader:
     def _refuse(self, append: Append, error: EngineError, producers: ProducerTable) -> None:
         """By what this log says, which is asked after that was looked up: in the log of a successor its transaction may
         be another one, and what seems to be missing be there (RULES K24). Clients give up what they are told here."""
-        if self.lease is not None and not self.lease.is_confirmed:
-            producers.turn_away(append.header)
-            error = NotLeaderOrFollower(f"another broker may lead {self._name} by now; here {error}")
-        append.settle(error)
+        if self.reads is None:
+            append.settle(error)
+            return
+        append.release()
+        producers.turn_away(append.header)  # it is sent again, unless the refusal is confirmed
+
+        def told(is_confirmed: bool) -> None:
+            if is_confirmed:
+                producers.forget_turned_away(append.header)
+                append.settle(error)
+            else:
+                append.settle(NotLeaderOrFollower(f"another broker may lead {self._name} by now; here {error}"))
+
+        append.owner.confirm(told)
 
     def _is_there(self, append: Append, result: AppendResult) -> None:
         """It is answered as the one that is in the log."""
         if result.last_offset < acked_to(self._progress, append):
             append.settle(result)
         else:
-            self._pending.add_duplicate(append, result)
+            self._pending.add_duplicate(append, result, trio.current_time())
 
     def _stamp(self, append: Append, base_offset: int, now_ms: int) -> BatchHeader:
         assert append.records is not None

@@ -24,4 +24,5 @@ def opening_of(log: Log, last_known: LastKnown) -> Opening:
     """Before anything is appended to it."""
     end_offset = log.end.offset
     is_short = end_offset < last_known.checkpoint.high_watermark
-    return Opening(log.epochs.latest, end_offset, log.damaged_from is not None, is_short, last_known.is_clean)
+    is_clean = last_known.is_clean or last_known.was_let_go
+    return Opening(log.epochs.latest, end_offset, log.damaged_from is not None, is_short, is_clean)

@@ -30,7 +30,7 @@ from engine.commit.appends import Append, PartitionRound
 from engine.commit.commit_log import Gaps
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
 from engine.compacted import NOT_COMPACTED, Compacted, Dropped
-from engine.errors import EngineError, NotLeaderOrFollower, OffsetOutOfRange, StorageError
+from engine.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
@@ -41,11 +41,11 @@ from engine.logs.roll_policy import RollPolicy
 from engine.logs.segment import Segment
 from engine.logs.shortening import Shorter
 from engine.logs.staging import empty_chunk
+from engine.partitions.confirmed_reads import ConfirmedReads
 from engine.partitions.follower import Follower
 from engine.partitions.intake import Intake
 from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
-from engine.partitions.lease import LeaderLease
 from engine.partitions.replica import Replica
 from engine.reading.key_indexer import outgrows_tail
 from engine.replication.epoch_checks import check_leader_epoch, check_newer
@@ -86,7 +86,7 @@ class Partition(Replica):
         replicas = self._begin_to_lead(leader_epoch, others)
         role = Leader(self.partition, leader_epoch, config, self.progress, self._pending, self._now_ms, replicas)
         if replicas is not None and others is not None and others.confirming is not None:
-            role.lease = LeaderLease(self.partition, replicas, others.confirming, waits=others.waits)
+            role.reads = ConfirmedReads(replicas, others.confirming)
         self._take_role(role)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
@@ -98,8 +98,8 @@ class Partition(Replica):
         if others is None:
             self.progress.lead(())
             return None
-        broker_id, committed, lag_max_ms, confirming, _ = others
-        self._lag_clock_ms = self._now_ms if confirming is None else confirming.boot_ms
+        broker_id, committed, lag_max_ms, confirming = others
+        self._lag_clock_ms = self._now_ms if confirming is None else confirming.waiting.clock.boot_ms
         return Replicas(broker_id, leader_epoch, self.progress, committed, self._lag_clock_ms(), lag_max_ms)
 
     def follow(self, config: LogConfig, leader_epoch: int, unclean_since: int = NO_EPOCH) -> None:
@@ -113,17 +113,10 @@ class Partition(Replica):
 
     def _take_role(self, role: Leader | Follower) -> None:
         self._pending.fail(NotLeaderOrFollower("another leader epoch began before all replicas had it"))
+        self._end_reads()
         self._role = role
         self.log_dir.role_changes += 1
         self.announce_change()
-
-    def close(self, error: Callable[[], EngineError]) -> None:
-        """Serve nothing from now on: every call, and every append not yet answered, gets the error."""
-        if self._closed is None:
-            self._closed = error
-            self.log_dir.role_changes += 1
-            self._pending.fail(error())
-            self.announce_change()
 
     def cut(self, shorter: Shorter) -> list[Segment]:
         gone = self.log.cut(shorter)
@@ -385,7 +378,7 @@ class Partition(Replica):
         for append in part.appends:
             result = append.result(start_offset)
             if append.wants_all and result.last_offset >= high_watermark:
-                self._pending.add(append, result)
+                self._pending.add(append, result, trio.current_time())
             else:
                 append.settle(result)
         if self._pending:

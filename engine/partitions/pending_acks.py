@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from engine.api import AppendResult
+from engine.api import AppendResult, WaitingAppends
 from engine.commit.appends import Append
 from engine.errors import EngineError
 from engine.replication.progress import Progress
@@ -15,27 +15,53 @@ class _Waiting(NamedTuple):
     append: Append
     end_offset: int
     result: AppendResult
+    since_s: float
 
 
 class PendingAcks:
-    """Of one partition."""
+    """Of one partition. It holds no records: those of new batches are in the log, those of duplicates were before."""
 
-    __slots__ = ("_appends", "_duplicates")
+    __slots__ = ("_appends", "_duplicates", "_stopped")
 
     def __init__(self) -> None:
         self._appends: deque[_Waiting] = deque()  # by offset: those of new batches, which come in order
         self._duplicates: list[_Waiting] = []
+        self._stopped = 0  # appends that have stopped waiting since the last sweep
 
     def __len__(self) -> int:
         return len(self._appends) + len(self._duplicates)
 
-    def add(self, append: Append, result: AppendResult) -> None:
-        """It is durable here, and waits for the high watermark."""
-        self._appends.append(_Waiting(append, result.last_offset + 1, result))
+    @property
+    def waiting(self) -> WaitingAppends:
+        """Those whose requests still wait for a reply."""
+        found = [one for one in (*self._appends, *self._duplicates) if one.append.wants_all]
+        if not found:
+            return WaitingAppends()
+        size_bytes = sum(one.append.size_bytes for one in found)
+        return WaitingAppends(len(found), size_bytes, min(one.since_s for one in found))
 
-    def add_duplicate(self, append: Append, result: AppendResult) -> None:
+    def add(self, append: Append, result: AppendResult, now_s: float) -> None:
+        """It is durable here, and waits for the high watermark."""
+        append.release()
+        self._appends.append(_Waiting(append, result.last_offset + 1, result, now_s))
+
+    def add_duplicate(self, append: Append, result: AppendResult, now_s: float) -> None:
         """It waits until its original is where an append with its acks would have been answered."""
-        self._duplicates.append(_Waiting(append, result.last_offset + 1, result))
+        append.release()
+        self._duplicates.append(_Waiting(append, result.last_offset + 1, result, now_s))
+
+    def stopped_waiting(self, progress: Progress) -> None:
+        """Forget those that wait no longer, once they are half of all: each is looked at twice on average."""
+        self._stopped += 1
+        if self._stopped * 2 > len(self):
+            self._stopped = 0
+            left, self._appends = self._appends, deque()
+            for one in left:
+                if one.append.wants_all:
+                    self._appends.append(one)
+                else:
+                    one.append.settle(one.result)
+            self._settle_duplicates(progress)
 
     def settle(self, progress: Progress) -> None:
         """Answer those that have waited long enough."""

@@ -6,7 +6,7 @@ for those that read.
 
 from collections.abc import Callable
 
-from engine.api import NO_OFFSET, Isolation, ReadResult
+from engine.api import NO_OFFSET, Isolation, ReadResult, WaitingAppends
 from engine.errors import EngineError, NotLeaderOrFollower, OffsetNotAvailable, OffsetOutOfRange, UnknownLeaderEpoch
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
@@ -20,7 +20,7 @@ from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.reads import Reads
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
-from engine.replica_log import Heard, Standing
+from engine.replica_log import AsOf, Heard, Standing
 from engine.replication.exchange import Answer, Asked, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
@@ -77,6 +77,50 @@ class Replica(Availability):
             is_damaged=log.damaged_from is not None,
         )
 
+    @property
+    def waiting_appends(self) -> WaitingAppends:
+        """Those whose requests wait for other replicas."""
+        return self._pending.waiting
+
+    def stopped_waiting(self) -> None:
+        self._pending.stopped_waiting(self.progress)
+
+    def close(self, error: Callable[[], EngineError]) -> None:
+        """Serve nothing from now on: every call, and every append not yet answered, gets the error."""
+        if self._closed is None or self._is_suspended:
+            self._is_suspended = False
+            self._shut(error)
+
+    def suspend(self) -> None:
+        """Serve nothing until `resume_service`: the metadata give it a role that it could not take yet (decision 44).
+        Appends and reads that wait fail, and nothing is asked of a leader."""
+        if self._closed is None:
+            self._is_suspended = True
+            name = f"{self.partition.topic}-{self.partition.partition}"
+            self._shut(lambda: NotLeaderOrFollower(f"{name} waits for its role: {self.log_dir.disk.path} is behind"))
+
+    def resume_service(self) -> bool:
+        """Whether it was suspended; it takes a role in the same step. A follower is none until then."""
+        was_suspended, self._is_suspended = self._is_suspended, False
+        if was_suspended:
+            self._closed = None
+            self._role = None if isinstance(self._role, Follower) else self._role
+            self.log_dir.role_changes += 1
+            self.announce_change()
+        return was_suspended
+
+    def _shut(self, error: Callable[[], EngineError]) -> None:
+        self._closed = error
+        self.log_dir.role_changes += 1
+        self._pending.fail(error())
+        self._end_reads()
+        self.announce_change()
+
+    def put_offline(self, error: Callable[[], EngineError]) -> None:
+        """Close it, on a log dir that is online, and tell so."""
+        self.close(error)
+        self.log_dir.note_closed(self.partition)
+
     # As their leader
 
     @property
@@ -90,14 +134,25 @@ class Replica(Availability):
         return not isinstance(role, Leader) or role.replicas is None or role.replicas.is_enough
 
     @property
-    def is_confirmed(self) -> bool:
+    def is_current(self) -> bool:
         role = self._role
-        return isinstance(role, Leader) and (role.lease is None or role.lease.is_confirmed)
+        if not isinstance(role, Leader) or self._is_suspended:
+            return False
+        return role.reads is None or role.reads.is_current
 
-    @property
-    def answers_in_ms(self) -> int:
-        lease = self.leading().lease
-        return 0 if lease is None else lease.wait_ms
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        role = self._role
+        if not isinstance(role, Leader) or self._closed is not None:
+            told(False)
+        elif role.reads is None:
+            told(True)
+        else:
+            role.reads.wait(told)
+            self.announce_change()  # a Fetch that waits for records is answered: the next one confirms the read
+
+    def _end_reads(self) -> None:
+        if isinstance(self._role, Leader) and self._role.reads is not None:
+            self._role.reads.end()
 
     def fetched_by(
         self,
@@ -108,7 +163,7 @@ class Replica(Availability):
         offset: int,
         last_epoch: int,
         log_start_offset: int,
-        as_of_ms: int,
+        as_of: AsOf,
         standing: Standing | None = None,
     ) -> Heard:
         """See `engine.replica_log.ReplicaLog`, as of those that follow."""
@@ -116,8 +171,8 @@ class Replica(Availability):
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
         heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), standing)
-        if (lease := self.leading().lease) is not None:
-            lease.fetched(replica, as_of_ms, standing)
+        if (reads := self.leading().reads) is not None:
+            reads.fetched(replica, as_of, standing)
         if heard.has_moved:
             self._moved_on(before, stable)
         elif heard.has_deleted:
@@ -130,13 +185,13 @@ class Replica(Availability):
         replicas, start_offset = self.leading().replicas, self.log.start_offset
         return start_offset if replicas is None else replicas.low_watermark(start_offset)
 
-    def left_by(self, replica: int) -> None:
+    def left_by(self, replica: int, standing: Standing | None = None) -> None:
         """See `engine.replica_log.ReplicaLog`."""
         role = self._role
         if isinstance(role, Leader):
-            for one in (role.replicas, role.lease):
+            for one in (role.replicas, role.reads):
                 if one is not None:
-                    one.left(replica)
+                    one.left(replica, standing)
 
     def check_heard(self, replica: int) -> None:
         """See `engine.replica_log.ReplicaLog`."""
@@ -161,6 +216,8 @@ class Replica(Availability):
             self._moved_on(before, stable)
         elif replicas.version != version:
             self.announce_change()  # what followers have said may count no longer: those who stand by it are heard anew
+        if (reads := self.leading().reads) is not None:
+            reads.check()  # there may be fewer successors
 
     def propose(self) -> Proposal | None:
         """The ISR that is to be written, if it is to be another one. Raises why it is not led here."""
@@ -194,7 +251,8 @@ class Replica(Availability):
     def _not_there(self, offset: int, error: OffsetOutOfRange) -> EngineError:
         """Readers begin anew when they are told that. What lies behind the end of the log a successor may have; what is
         gone from its start has gone wherever it is led (RULES K24)."""
-        if offset <= self.log.end.offset or self.is_confirmed:
+        reads = self._role.reads if isinstance(self._role, Leader) else None
+        if offset <= self.log.end.offset or reads is None or reads.is_confirmed_of_late:
             return error
         name = f"{self.partition.topic}-{self.partition.partition}"
         return NotLeaderOrFollower(f"another broker may lead {name} by now; here {error}")

@@ -1,14 +1,15 @@
 """What a follower and its leader say to each other about one partition: its part of a Fetch, and of the response.
 
 Of the wire this knows nothing: who fetches, in which life, and sessions are the shell's. A follower does not send the
-next Fetch before what it got is durable here, so the offset it asks for is its durable end (RULES K16).
+next Fetch before what it got is durable here, so the offset it asks for is its durable end (RULES K16), or less of a
+log that is damaged.
 """
 
 from typing import NamedTuple
 
 from engine.api import EpochEnd
 from engine.compacted import NOT_COMPACTED, Compacted
-from engine.errors import EngineError
+from engine.errors import EngineError, NotLeaderOrFollower
 from engine.logs.epochs import EpochHistory
 
 
@@ -30,6 +31,21 @@ class LogState(NamedTuple):
     has_open_transactions: bool = False
     is_unused: bool = False
     is_damaged: bool = False
+
+
+class ReplicaEnd(NamedTuple):
+    """The end of a replica's log: the epoch of its last record, the offset behind that, and the high watermark."""
+
+    last_epoch: int
+    end_offset: int
+    high_watermark: int
+
+
+def replica_end(log: LogState) -> ReplicaEnd:
+    """Of a log that is whole and durable. Raises NotLeaderOrFollower."""
+    if log.is_damaged or log.durable_offset < log.end_offset:
+        raise NotLeaderOrFollower("the end of the log is damaged, or not durable yet")
+    return ReplicaEnd(log.epochs.latest, log.end_offset, log.high_watermark)
 
 
 class Asked(NamedTuple):

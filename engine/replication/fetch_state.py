@@ -77,7 +77,7 @@ class FetchState:
         if self._is_busy or self._asked is not None or log.durable_offset < log.end_offset:
             return None
         last_epoch = log.epochs.latest
-        self._asked = Asked(self.epoch, log.end_offset, last_epoch, log.high_watermark, log.start_offset)
+        self._asked = Asked(self.epoch, _asked_offset(log), last_epoch, log.high_watermark, log.start_offset)
         return self._asked
 
     def stands_by(self, asked: Asked) -> bool:
@@ -108,6 +108,8 @@ class FetchState:
         """Where the leader's log starts and ends, after AskEnds."""
         if end_offset < log.end_offset:
             return self._cut(log, end_offset, start_offset)
+        if log.is_damaged:
+            return Begin(start_offset)
         return Begin(start_offset) if start_offset > log.end_offset else Hold(awaits_news=False)
 
     def done(self) -> None:
@@ -151,6 +153,14 @@ class FetchState:
             return True
         is_undecided = log.has_open_transactions and told.dropped.markers_to > log.end_offset
         return is_undecided and told.gone_by > self._open_since
+
+
+def _asked_offset(log: LogState) -> int:
+    """The end of the log; of a damaged one an offset below the leader's high watermark. What it has may be all that
+    counts, but it takes no appends: its leader must not have it in the ISR before it has begun anew."""
+    if not log.is_damaged:
+        return log.end_offset
+    return max(log.start_offset, min(log.end_offset, log.high_watermark) - 1)
 
 
 def _parting(log: LogState, diverging: EpochEnd) -> int:

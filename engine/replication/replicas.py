@@ -6,7 +6,7 @@ one version of the metadata or nothing; what became of it is known when a greate
 (RULES K5). What followers said in another epoch, or in another life, counts for nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
 from engine.replica_log import NEVER_MS, Standing
 from engine.replica_log import Heard as Heard
+from engine.replication.end_history import EndHistory
 from engine.replication.epoch_checks import check_leader_epoch, diverging_end
 from engine.replication.exchange import Asked, LogState
 from engine.replication.progress import Progress
@@ -30,8 +31,9 @@ class Proposal(NamedTuple):
 
 class Seen(NamedTuple):
     """A follower as of its last Fetch, replaced as a whole: how far it is, where its log starts, and in which life are
-    one statement (KAFKA-15221). `caught_up_at_ms`: when it had all that there was. `standing`: when it has asked the
-    same again; for as long as it is not heard anew, there is nothing else that it could have got."""
+    one statement (KAFKA-15221). `caught_up_at_ms`: the last Fetch at which the leader had no more than the follower had
+    at that Fetch or at the next one (Kafka's lastCaughtUpTimeMs). `standing`: when it has asked the same again; for as
+    long as it is not heard anew, there is nothing else that it could have got."""
 
     end_offset: int
     broker_epoch: int
@@ -52,7 +54,9 @@ class Seen(NamedTuple):
 
 
 class FollowerLag(NamedTuple):
-    """How far a follower is behind: in offsets, all there are if it has not said so, and in time: 0 if it has all."""
+    """How far a follower is behind: in offsets, all there are if it has not said so, and in time: 0 if it has all.
+
+    `late_ms` is told too great by a fifteenth of replica.lag.time.max.ms, at most, as far as it is below that."""
 
     offsets: int
     late_ms: int
@@ -61,12 +65,13 @@ class FollowerLag(NamedTuple):
 class Replicas:
     """Of one partition, in one epoch of this leader, which begins at the end of its log.
 
-    A follower that has not had all there was for `lag_max_ms` (replica.lag.time.max.ms) is no longer wanted in sync.
+    A follower is late if it lacks something that the leader had `lag_max_ms` (replica.lag.time.max.ms) ago. A late
+    follower is not admitted to the ISR; a late member leaves it, but not within `lag_max_ms` of its admission.
     """
 
     __slots__ = (
-        "_began_at_ms", "_broker_id", "_committed", "_lag_max_ms", "_progress", "_proposed", "_seen",
-        "epoch", "epoch_start",
+        "_began_at_ms", "_broker_id", "_committed", "_ends", "_joined_at_ms", "_lag_max_ms", "_progress", "_proposed",
+        "_seen", "epoch", "epoch_start",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +83,9 @@ class Replicas:
         self._progress = progress
         self._committed = committed
         self._began_at_ms = now_ms
+        self._joined_at_ms = dict.fromkeys(committed.in_sync, now_ms)
         self._lag_max_ms = lag_max_ms
+        self._ends = EndHistory(lag_max_ms)
         self._proposed: Proposal | None = None
         self._seen: dict[int, Seen] = {}
         progress.lead(committed.in_sync - {broker_id}, is_enough=committed.is_enough)
@@ -104,6 +111,26 @@ class Replicas:
         return (self.maximal_isr | self._committed.eligible) - {self._broker_id}
 
     @property
+    def others(self) -> frozenset[int]:
+        """All replicas but the leader's own."""
+        return self._committed.replicas - {self._broker_id}
+
+    @property
+    def serving(self) -> Collection[int]:
+        """The brokers that are up, as far as the metadata tell."""
+        return self._committed.serving
+
+    @property
+    def enough_others(self) -> int:
+        """How many other replicas have to be in sync for min.insync.replicas."""
+        return min(self._committed.min_isr, len(self._committed.replicas)) - 1
+
+    @property
+    def lag_max_ms(self) -> int:
+        """See replica.lag.time.max.ms."""
+        return self._lag_max_ms
+
+    @property
     def version(self) -> int:
         """Of the metadata that it goes by."""
         return self._committed.version
@@ -115,10 +142,11 @@ class Replicas:
         starts = (self._seen[one].start_offset if one in self._seen else NO_OFFSET for one in others)
         return min((start_offset, *starts))
 
-    def left(self, replica: int) -> None:
-        """It asks for the same no longer."""
-        if replica in self._seen:
-            self._seen[replica] = self._seen[replica].so_far()
+    def left(self, replica: int, standing: Standing | None = None) -> None:
+        """It asks for the same no longer; in the session of `standing`, if told."""
+        seen = self._seen.get(replica)
+        if seen is not None and (standing is None or seen.standing is standing):
+            self._seen[replica] = seen.so_far()
 
     def check_heard(self, replica: int) -> None:
         """Raises UnknownLeaderEpoch if nothing that it has said counts any more."""
@@ -142,12 +170,13 @@ class Replicas:
         diverging = _diverging(asked, log)
         if diverging is not None:
             return Heard(diverging)
-        before, at_end = self._seen.get(replica), asked.offset >= log.end_offset
-        caught_up_at_ms = self._caught_up_at_ms(replica)
-        if at_end:
+        before = self._seen.get(replica)
+        caught_up_at_ms = NEVER_MS if before is None else before.caught_up_at_ms
+        if asked.offset >= log.end_offset:
             caught_up_at_ms = now_ms
         elif before is not None and asked.offset >= before.leader_end_offset:
             caught_up_at_ms = max(caught_up_at_ms, before.at_ms)
+        self._ends.note(log.end_offset, now_ms)
         start_offset = asked.log_start_offset
         has_deleted = before is None or before.start_offset < start_offset
         self._seen[replica] = Seen(
@@ -165,6 +194,8 @@ class Replicas:
             return False
         is_written = committed.state_version != self._committed.state_version
         void = committed.marked - committed.in_sync if is_written else frozenset[int]()
+        if committed.in_sync != self._committed.in_sync:
+            self._joined_at_ms = {one: self._joined_at_ms.get(one, now_ms) for one in committed.in_sync}
         self._committed, self._proposed = committed, None
         for replica, seen in [*self._seen.items()]:
             if replica in void or seen.broker_epoch != committed.broker_epochs.get(replica):
@@ -175,9 +206,11 @@ class Replicas:
     def propose(self, now_ms: int) -> Proposal | None:
         """The ISR to write, if another one is wanted: from now on it counts. As long as nobody knows what became of
         the last one, it is that one again."""
+        self._ends.note(self._progress.written.offset, now_ms)
         if self._proposed is None:
             committed = self._committed
-            added = {one: self._seen[one].broker_epoch for one in sorted(committed.replicas) if self._may_join(one)}
+            joining = [one for one in sorted(committed.replicas) if self._may_join(one, now_ms)]
+            added = {one: self._seen[one].broker_epoch for one in joining}
             late = {one for one in committed.in_sync if self._is_late(one, now_ms)}
             if added or late:
                 in_sync = (committed.in_sync - late) | added.keys()
@@ -194,7 +227,7 @@ class Replicas:
         known_offset = max(0, self._end_of(replica))
         if known_offset >= end_offset:
             return FollowerLag(0, 0)
-        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, seen.so_far().caught_up_at_ms)
+        since_ms = self._began_at_ms if seen is None else max(self._began_at_ms, self._reached_at_ms(seen))
         return FollowerLag(end_offset - known_offset, now_ms - since_ms)
 
     def _check(self, replica: int, broker_epoch: int) -> None:
@@ -207,17 +240,18 @@ class Replicas:
     def _count(self, now_ms: int) -> bool:
         """Wait for whoever may be in the ISR, and for who is about to join it: a leader that hears of nobody else would
         otherwise always be ahead (Partition.maybeIncrementLeaderHW). Whether the high watermark moved."""
-        joining = {one for one in self._seen if self._is_eligible(one) and not self._is_late(one, now_ms)}
+        joining = {one for one in self._seen if self._is_eligible(one) and self._is_close(one, now_ms)}
         others = (self.maximal_isr | joining) - {self._broker_id}
         return self._progress.set_in_sync(others, is_enough=self.is_enough)
 
-    def _may_join(self, replica: int) -> bool:
-        """It has all that was acknowledged in this epoch, and all that the leader began with: that may be
-        more than its high watermark says (KAFKA-7128)."""
+    def _may_join(self, replica: int, now_ms: int) -> bool:
+        """Whether the follower has all that was acknowledged in this epoch, and all that the leader began with: that
+        may be more than its high watermark says (KAFKA-7128); and is not late, so that it would leave again at once:
+        below min.insync.replicas the high watermark stands still."""
+        if replica in self._committed.in_sync or not self._is_eligible(replica):
+            return False
         reached = max(self._progress.high_watermark.offset, self.epoch_start)
-        return (
-            replica not in self._committed.in_sync and self._is_eligible(replica) and self._end_of(replica) >= reached
-        )
+        return self._end_of(replica) >= reached and not self._is_late(replica, now_ms)
 
     def _is_eligible(self, replica: int) -> bool:
         """It serves, and that very life has fetched (KIP-841, KIP-903)."""
@@ -225,22 +259,30 @@ class Replicas:
         has_fetched = seen is not None and seen.broker_epoch == committed.broker_epochs.get(replica)
         return has_fetched and replica in committed.replicas and replica in committed.serving
 
+    def _is_close(self, replica: int, now_ms: int) -> bool:
+        """Whether a follower is one response behind, or was within `lag_max_ms` (Replica.isCaughtUp). The high
+        watermark may stand still for it; for a follower that is seconds behind it would stand still for seconds."""
+        seen = self._seen[replica]
+        has_all = seen.end_offset >= self._progress.written.offset
+        return has_all or now_ms - seen.so_far().caught_up_at_ms <= self._lag_max_ms
+
     def _is_late(self, replica: int, now_ms: int) -> bool:
-        """Who has all there is, is not, however long ago it said so."""
+        """Whether a replica lacks something for longer than it may; members of the ISR have `lag_max_ms` to catch up.
+        A replica that has all there is is not late, however long ago it said so."""
         if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
             return False
-        return now_ms - self._caught_up_at_ms(replica) > self._lag_max_ms
+        seen, joined_at_ms = self._seen.get(replica), self._joined_at_ms.get(replica, NEVER_MS)
+        since_ms = joined_at_ms if seen is None else max(joined_at_ms, self._reached_at_ms(seen))
+        return now_ms - since_ms > self._lag_max_ms
 
     def _end_of(self, replica: int) -> int:
         seen = self._seen.get(replica)
         return NO_OFFSET if seen is None else seen.end_offset
 
-    def _caught_up_at_ms(self, replica: int) -> int:
-        """Who is in sync is given time to say how far it is."""
-        seen = self._seen.get(replica)
-        if seen is not None:
-            return seen.so_far().caught_up_at_ms
-        return self._began_at_ms if replica in self._committed.in_sync else NEVER_MS
+    def _reached_at_ms(self, seen: Seen) -> int:
+        """The latest known time, up to its last Fetch, at which the leader had nothing that the follower lacks now."""
+        seen = seen.so_far()
+        return max(seen.caught_up_at_ms, min(seen.at_ms, self._ends.reached_at_ms(seen.end_offset)))
 
 
 def _diverging(asked: Asked, log: LogState) -> EpochEnd | None:

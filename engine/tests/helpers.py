@@ -29,12 +29,19 @@ from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
 from engine.index.store import LevelDbStore
 from engine.index.twin import MemoryIndex
 from engine.log_config import LogConfig
+from engine.log_dirs.strays import Fate, FateOf
 from engine.logs.log import Log
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
 from engine.tier import NoTier, SegmentTier
 
 T = TypeVar("T")
+
+
+def fates(is_named: Callable[[bytes, int], bool], otherwise: Fate = Fate.DELETED) -> FateOf:
+    """What the metadata say: these partitions are named, and the others are not."""
+    return lambda topic_id, number: Fate.NAMED if is_named(topic_id, number) else otherwise
+
 
 NOW_MS = 1_700_000_000_000
 ORDERS = TopicPartition(bytes(range(16)), "orders", 0)

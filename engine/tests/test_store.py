@@ -34,6 +34,7 @@ from engine.tests.helpers import (
     append,
     batch,
     bytes_of,
+    fates,
     open_orders,
     options,
     read_all,
@@ -194,7 +195,7 @@ async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
         with pytest.raises(StorageError, match="in two log dirs"):
             await open_orders(store, leader_epoch=1)
         with pytest.raises(StoreRefused, match="orders-0 is in two log dirs: /a and /b"):
-            await store.remove_strays(lambda *_: True)
+            await store.strays.settle(fates(lambda *_: True))
 
 
 async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_is_no_obstacle() -> None:
@@ -205,7 +206,7 @@ async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_
             await append(await store.open_partition(one, LogConfig(), 0), path.encode())
             await store.close()
     async with running(filesystem, options("/a", "/b")) as store:
-        await store.remove_strays(lambda topic_id, _: topic_id == anew.topic_id)
+        await store.strays.settle(fates(lambda topic_id, _: topic_id == anew.topic_id))
         assert list((await read_all(await store.open_partition(anew, LogConfig(), 1))).values()) == [b"/b"]
 
 
@@ -221,7 +222,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log(*, with_metadata:
         await append(await open_orders(store), b"x")
         await store.close()
     async with running(filesystem, options("/a", "/b")) as store:
-        await store.remove_strays(lambda *_: True)
+        await store.strays.settle(fates(lambda *_: True))
         assert (await open_orders(store, leader_epoch=1)).log_end_offset == 1
         await store.close()
     assert filesystem.exists("/a/clean-shutdown")
@@ -398,7 +399,7 @@ async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
         await store.close()
 
 
-async def test_strays_of_topics_nobody_knows_are_removed() -> None:
+async def test_logs_of_topics_that_a_change_has_deleted_are_removed() -> None:
     filesystem = MemoryFileSystem()
     kept, gone = partition(0), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
@@ -406,7 +407,7 @@ async def test_strays_of_topics_nobody_knows_are_removed() -> None:
             await store.open_partition(one, LogConfig(), 0)
         await store.close()
     async with running(filesystem) as store:
-        await store.remove_strays(lambda topic_id, _: topic_id == kept.topic_id)
+        await store.strays.settle(fates(lambda topic_id, _: topic_id == kept.topic_id))
         assert [name for name in filesystem.list_dir("/data") if name.endswith("-0")] == ["orders-0"]
         reopened = await store.open_partition(partition(0, "gone", bytes([7] * 16)), LogConfig(), 0)
         assert reopened.log_end_offset == 0
@@ -422,7 +423,7 @@ async def test_strays_of_topics_nobody_knows_are_removed() -> None:
         b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODg\ncrc32: 94016506\n",
     ],
 )
-async def test_damaged_metadata_of_one_partition_keeps_no_stray_of_another(content: bytes) -> None:
+async def test_damaged_metadata_of_one_partition_keeps_no_log_of_another(content: bytes) -> None:
     filesystem = MemoryFileSystem()
     damaged, gone = partition(0, "damaged"), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
@@ -433,7 +434,7 @@ async def test_damaged_metadata_of_one_partition_keeps_no_stray_of_another(conte
     file.truncate(0)
     file.write_at([content], 0)
     async with running(filesystem) as store:
-        await store.remove_strays(lambda topic_id, _: topic_id != gone.topic_id)
+        await store.strays.settle(fates(lambda topic_id, _: topic_id != gone.topic_id))
         assert "gone-0" not in filesystem.list_dir("/data")
         with pytest.raises(StorageError):
             await store.open_partition(damaged, LogConfig(), 1)
@@ -515,14 +516,14 @@ async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code
     assert filesystem.exists("/b/clean-shutdown")
 
 
-async def test_removed_strays_need_no_scan_and_leave_no_recovery_points() -> None:
+async def test_removed_logs_need_no_scan_and_leave_no_recovery_points() -> None:
     filesystem = MemoryFileSystem()
     gone = partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
         await append(await store.open_partition(gone, LogConfig(), 0), b"x")
         await trio.sleep(100)
     async with running(filesystem) as store:
-        await store.remove_strays(lambda *_: False)
+        await store.strays.settle(fates(lambda *_: False))
         await store.close()
     assert filesystem.exists("/data/clean-shutdown")
     assert bytes(16).hex().encode() not in filesystem.content("/data/checkpoint")

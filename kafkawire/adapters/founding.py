@@ -31,4 +31,4 @@ async def found(cluster: ClusterService, given: Mapping[str, str]) -> None:
     if known is None:
         await cluster.alter_broker_configs(CLUSTER_DEFAULT, [ConfigChange(ConfigOperation.SET, FOUNDED, wanted)])
     elif known != wanted:
-        _log.warning("the cluster goes by another value", key=FOUNDED, configured=wanted, cluster=known)
+        _log.warning("configured value ignored", key=FOUNDED, configured=wanted, cluster=known)

@@ -13,8 +13,8 @@ from coordinator.errors import MarkerNotWritten, StaleProducerEpoch, Transaction
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators
 from coordinator.shards.pending import settled
 from engine import errors as log_errors
-from engine.api import Marker, Outcome, PartitionLog, PartitionStore, PendingAppend, TopicPartition
-from engine.errors import EngineError, NotLeaderOrFollower
+from engine.api import Marker, Outcome, PartitionStore, PendingAppend, TopicPartition
+from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterService, Pending
@@ -41,7 +41,6 @@ class LocalMarkers:
         outcome = Outcome.COMMIT if marker.is_commit else Outcome.ABORT
         try:
             log = self._store.get(TopicPartition(topic.topic_id, topic.name, partition.number))
-            _check_leads_alone(log)
             append = log.end_transaction(
                 Marker(marker.producer_id, marker.epoch, marker.coordinator_epoch, outcome, marker.protocol)
             )
@@ -69,13 +68,6 @@ class _Write:
         outcome = self._append.outcome
         if isinstance(outcome, EngineError):
             raise _told(outcome)
-
-
-def _check_leads_alone(log: PartitionLog) -> None:
-    """Who hears that a transaction is over may send the next one to whoever led the partition before: as long as that
-    one answers by its log, in which it is open, none is over here (RULES K24). Raises NotLeaderOrFollower."""
-    if log.answers_in_ms > 0:
-        raise NotLeaderOrFollower("whoever led it before may still answer for a while")
 
 
 def _told(error: EngineError) -> CoordinatorError:

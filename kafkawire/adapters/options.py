@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from coordinator.api import BrokerEndpoint
 from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster.layout import Known
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
 from coordinator.groups.turn import GroupSettings
@@ -28,19 +30,26 @@ from kafkawire.server.server import ServerLimits
 from kafkawire.wire.connection import ConnectionLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from coordinator.api import BrokerEndpoint
     from coordinator.cluster.probes import IsRefused
+    from coordinator.history import Followed
+    from coordinator.ports import ReplicaEnds
 
 MINUTE_MS: Final = 60_000
 REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session of a process of the same broker that has ended
 
 
 def coordinator_settings(
-    config: Config, endpoints: Iterable[BrokerEndpoint], is_refused: IsRefused, on_new_life: Callable[[], None]
+    config: Config,
+    endpoints: Iterable[BrokerEndpoint],
+    is_refused: IsRefused,
+    on_new_life: Callable[[], None],
+    cluster_id: str | None,
+    followed: Followed | None,
+    ends: ReplicaEnds,
 ) -> CoordinatorSettings:
-    """About this broker among the others."""
+    """About this broker among the others. `cluster_id`, `followed`: what its log dirs name, if they do."""
     prefers = config.auto_leader_rebalance_enable
     return CoordinatorSettings(
         config.node_id,
@@ -51,7 +60,19 @@ def coordinator_settings(
         prefer_interval_s=config.leader_imbalance_check_interval_seconds if prefers else math.inf,
         is_refused=is_refused if config.is_in_cluster else None,
         on_new_life=on_new_life,
+        cluster=Known(cluster_id, waits=config.is_in_cluster, followed=followed),
+        replica_ends=ends if config.is_in_cluster else None,
+        recovery_wait_s=config.controller_recovery_wait_ms / 1000,
     )
+
+
+def advertised(config: Config, ports: Mapping[str, int]) -> Iterator[BrokerEndpoint]:
+    """The address of each listener that this broker advertises: as configured, else where it listens. `ports`: where
+    each listens, by its name."""
+    for one in config.listeners:
+        named = config.advertised(one.name)
+        host, port = (one.host, ports[one.name]) if named is None else (named.host, named.port)
+        yield BrokerEndpoint(one.name, host, port)
 
 
 def cleaner_options(config: Config) -> CleanerOptions:
@@ -87,6 +108,7 @@ def store_options(config: Config, cluster_id: str, open_files_max: int) -> Store
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
         reader_lanes=config.io_workers,
+        stray_retention_ms=config.stray_retention_ms,
         open_files_max=open_files_max,
         retention=retention_options(config),
         sealing=SealingOptions(config.scrub_bytes_per_s, config.scrub_interval_ms),

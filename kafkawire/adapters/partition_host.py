@@ -1,64 +1,46 @@
 """This broker's partitions as the coordinator sees them: the engine's store behind `coordinator.api.PartitionHost`.
 
 The store is made when the cluster id is known, at the coordinator's first call, because every log dir carries that id
-and a foreign one refuses to start. A partition that cannot be opened is left out and logged; the others go on. When
-what topics default to is changed at run time, every open partition is told.
+and a foreign one refuses to start. A partition that cannot be opened is left out, told, and opened again later; the
+others go on. When what topics default to is changed at run time, every open partition is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import structlog
+import trio
 
-from coordinator.api import ClusterImage
+from coordinator.api import ClusterImage, PartitionState
 from coordinator.ports import Held, Holding, HostChanges, HostedPartition
-from engine.api import Following, Leadership, Role, TopicPartition
-from engine.errors import EngineError, UnknownPartition
-from engine.log_config import FlushPolicy, LogConfig
-from engine.partitions.opening import Opening
-from engine.replication.confirmations import LEASE_MS
-from engine.roles import Confirming, Others
+from engine.api import Role, TopicPartition
+from engine.errors import EngineError, StorageError, UnknownPartition
+from engine.log_config import LogConfig
 from engine.store import SegmentStore
 from engine.tier import TierableLog
-from kafkawire.adapters.succession import Succession
+from engine.waiting_reads import Confirming
+from kafkawire.adapters.dir_changes import Change, DirWorker
+from kafkawire.adapters.dir_workers import NO_ANSWER, DirWorkers
+from kafkawire.adapters.fates import fate
+from kafkawire.adapters.followed_change import FollowedChange, Remembered
+from kafkawire.adapters.holdings import NOTHING, OnDisk, held, on_disk
+from kafkawire.adapters.hosted import HostDeps, Opened, Vanished, identity, name_of, renewed
+from kafkawire.adapters.role_log import RoleLog
+from kafkawire.adapters.unserved import Unserved
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
-from kafkawire.replication.committed import committed_of
 
-NOTHING = -1, -1
+AWAY = "its log is on a log dir that is offline"
 
 _log = structlog.get_logger(__name__)
 
 
-class Opened(NamedTuple):
-    """A partition that is open, or is to be. `waits`: see `engine.roles.Others`."""
-
-    hosted: HostedPartition
-    is_led: bool
-    waits: bool = False
-
-    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
-        """Of this broker, with its topic's config."""
-        partition, state = _identity(self.hosted), self.hosted.state
-        epoch, has_others = state.leader_epoch, len(state.replicas) > 1
-        if not self.is_led:
-            return Following(partition, config, epoch, has_others, state.unclean_since)
-        committed = committed_of(image, partition.topic_id, state) if has_others else None
-        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming, self.waits)
-        return Leadership(partition, config, epoch, others)
-
-
-class _OnDisk(NamedTuple):
-    """The directories of partitions in log dirs that are online, and whether that is all log dirs."""
-
-    names: set[str]
-    is_complete: bool
-
-
 class EngineHost:
-    """Opens and deletes partitions in the store. `start_store` makes and runs the store for a cluster.
+    """Opens and deletes partitions in the store, in each log dir separately (decision 44). `start_store` makes and runs
+    the store for a cluster.
 
     `on_change` is told the broker's configuration when it was changed at run time. `confirming`: None if this broker
     stands alone.
@@ -69,19 +51,25 @@ class EngineHost:
         start_store: Callable[[ClusterImage], Awaitable[SegmentStore]],
         configs: EffectiveConfigs,
         on_change: Callable[[Config], None],
+        deps: HostDeps,
         confirming: Confirming | None = None,
     ) -> None:
         self._start_store = start_store
         self._configs = configs
         self._on_change = on_change
+        self._deps = deps
         self._confirming = confirming
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
         self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
         self._away: set[TopicPartition] = set()  # may be in a log dir that is offline: another log of it is never made
+        self._unserved = Unserved[Opened]()
+        self._workers: DirWorkers | None = None
+        self._back: dict[TopicPartition, Held] = {}  # open again, until that is told
+        self.has_news = False  # see `coordinator.ports.PartitionHost`
         self._image: ClusterImage | None = None  # of the last changes
-        self._succession = Succession()
-        self._outwaits_at_ms = 0
+        self._role_log = RoleLog()
+        self._followed: FollowedChange | None = None
 
     @property
     def has_store(self) -> bool:
@@ -94,69 +82,144 @@ class EngineHost:
         assert self._store is not None, "the coordinator has not started"
         return self._store
 
+    @property
+    def workers(self) -> DirWorkers:
+        """Of the log dirs; as `store`."""
+        assert self._workers is not None, "the coordinator has not started"
+        return self._workers
+
+    def _lag_s(self) -> float:
+        return self._configs.config.replica_lag_time_max_ms / 1000
+
     def tierable(self, *, is_led: bool) -> Iterable[TierableLog]:
         """The partitions as a remote tier sees them: none, as long as there is no store."""
         return () if self._store is None else self._store.tierable(is_led=is_led)
 
-    async def start(self, image: ClusterImage) -> Sequence[str]:
-        """Starts the store and removes what deleted topics left on disk, and what has moved elsewhere meanwhile."""
+    async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
+        """Starts the store, removes what deleted topics left on disk, and what has moved elsewhere meanwhile, and sets
+        aside what the metadata does not name."""
         self._store = await self._start_store(image)
-        await self._store.remove_strays(lambda topic_id, number: self._is_here(image, topic_id, number))
+        self._store.on_closed = self._note_closed
+        tasks = self._carry_out, self._deps.start_soon, self._note_late, self._lag_s
+        self._workers = DirWorkers(self._store.log_dirs, self._store.changes, *tasks)
+        await self._store.strays.settle(partial(fate, image, self._configs.config.node_id, deleted))
         return [one.directory_id for one in self._store.statistics() if one.directory_id]
 
-    def _is_here(self, image: ClusterImage, topic_id: bytes, number: int) -> bool:
-        """A partition that its topic does not have yet may be about to be made."""
-        topic = image.topics_by_id.get(topic_id)
-        if topic is None:
-            return False
-        return number >= len(topic.partitions) or self._configs.config.node_id in topic.partitions[number].replicas
+    async def remember(self, cluster: Remembered) -> None:
+        """Keeps in the log dirs which change of the metadata was followed, for as long as the broker lives."""
+        self._followed = FollowedChange(cluster, self.store)
+        await self._followed.run()
+
+    async def close(self) -> None:
+        """Closes the store, which there is."""
+        if self._followed is not None:
+            await self._followed.close()
+        await self.store.close()
 
     async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
         """See `coordinator.ports.PartitionHost`."""
         if image.broker_configs:
             await self.configure(image.broker_configs)
         self._image = image
-        on_disk = self._on_disk()
-        await self._open_all([Opened(one, is_led=False) for one in hosted if _name(one) in on_disk.names])
-        self._hosted = {_identity(one): one for one in hosted}
-        gone = on_disk.names - self._on_disk().names  # with a log dir that has failed meanwhile
+        there = on_disk(self.store)
+        await self._open_all([Opened(one, is_led=False) for one in hosted if name_of(one) in there.names])
+        self._hosted = {identity(one): one for one in hosted}
+        gone = there.names - on_disk(self.store).names  # with a log dir that has failed meanwhile
         found = [
-            Held(one.hosted, Holding.LOST, NOTHING) if _name(one.hosted) in gone else one
-            for one in self._held(hosted, on_disk)
+            Held(one.hosted, Holding.AWAY, NOTHING) if name_of(one.hosted) in gone else one
+            for one in self._held(hosted, there)
         ]
-        self._away = {_identity(one.hosted) for one in found if one.holding is Holding.LOST}
+        self._away = {identity(one.hosted) for one in found if one.holding is Holding.AWAY}
+        for one in self._away:
+            self._unserved.forget(one)
+        self._back, self.has_news = {}, False
         return found
-
-    @property
-    def outwaits_in_ms(self) -> int:
-        """See `coordinator.ports.PartitionHost`."""
-        return 0 if self._confirming is None else max(0, self._outwaits_at_ms - self._confirming.boot_ms())
 
     def lost(self) -> Sequence[Held]:
         """See `coordinator.ports.PartitionHost`."""
-        on_disk = self._on_disk()
-        if on_disk.is_complete:
+        gone, back = self._gone(), self._back
+        self._back, self.has_news = {}, False
+        not_open = dict.fromkeys((*self._unserved, *self.workers.late))
+        closed = [Held(self._hosted[one], Holding.CLOSED, NOTHING) for one in not_open if one in self._hosted]
+        return [*back.values(), *closed, *gone]
+
+    def _gone(self) -> Sequence[Held]:
+        """What lies on log dirs that are offline."""
+        there = on_disk(self.store)
+        if not there.away and not there.hides_any:
             return ()
-        return self._held([one for one in self._hosted.values() if _name(one) not in on_disk.names], on_disk)
+        away = [one for one in self._hosted.values() if there.may_be_away(name_of(one))]
+        coming = self.workers.waiting_for  # a log that is being made is not lost
+        gone = self._held([one for one in away if coming(identity(one)) is None], there)
+        for one in gone:
+            self._unserved.forget(identity(one.hosted))
+            self.workers.late.pop(identity(one.hosted), None)
+        return gone
 
-    def _on_disk(self) -> _OnDisk:
-        log_dirs = self.store.statistics()
-        online = [one for one in log_dirs if one.offline_reason is None]
-        return _OnDisk({name for one in online for name in one.names}, len(online) == len(log_dirs))
+    @property
+    def has_unserved(self) -> bool:
+        """See `coordinator.ports.PartitionHost`."""
+        return bool(self._unserved)
 
-    def _held(self, hosted: Sequence[HostedPartition], on_disk: _OnDisk) -> list[Held]:
-        configs = self._log_configs(hosted)
-        return [self._held_of(one, configs[one.topic_id], on_disk) for one in hosted]
+    def not_served(self) -> Mapping[TopicPartition, str]:
+        """What this broker hosts and does not serve, and why."""
+        return (
+            dict.fromkeys(self.workers.late, NO_ANSWER)
+            | self._unserved.reasons()
+            | {identity(one.hosted): AWAY for one in self._gone()}
+        )
 
-    def _held_of(self, hosted: HostedPartition, config: LogConfig, on_disk: _OnDisk) -> Held:
-        if _name(hosted) not in on_disk.names:
-            return Held(hosted, Holding.MISSING if on_disk.is_complete else Holding.LOST, NOTHING)
+    def _note_closed(self, partition: TopicPartition) -> None:
+        """On a log dir that is online."""
+        opened = self._open.pop(partition, None)
+        if opened is not None:
+            self._note_offline(opened, self._why_closed(partition))
+
+    def _why_closed(self, partition: TopicPartition) -> EngineError:
         try:
-            opening = self.store.replica(_identity(hosted)).opening
-        except EngineError:
-            return Held(hosted, Holding.DAMAGED, NOTHING)
-        assert opening is not None, "it was opened by the store"
-        return Held(hosted, _judged(config, opening), (opening.last_epoch, opening.end_offset))
+            self.store.replica(partition)
+        except EngineError as error:
+            return error
+        return StorageError("it is being opened")
+
+    async def open_again(self, image: ClusterImage) -> None:
+        """See `coordinator.ports.PartitionHost`. Never as the leader of an epoch: what is found is told first."""
+        due: defaultdict[DirWorker, list[Opened]] = defaultdict(list)
+        for partition, opened in self._unserved.due().items():
+            state = image.partition(partition.topic, partition.partition)
+            if state is not None and not opened.is_led and self._is_told(state):
+                worker = self._worker_of(opened)
+                if worker is not None and not worker.is_reopening and worker.changes.newest(partition) is None:
+                    due[worker].append(opened)
+        for worker, there in due.items():
+            self._begin_to_open_again(worker, there)
+        await trio.lowlevel.checkpoint()
+
+    def _begin_to_open_again(self, worker: DirWorker, closed: Sequence[Opened]) -> None:
+        """Beside what else is done in that log dir: a scan may take minutes."""
+        worker.is_reopening = True
+        worker.changes.hold(one.key for one in closed)
+        self._deps.start_soon(partial(self._open_there_again, worker, closed))
+
+    async def _open_there_again(self, worker: DirWorker, closed: Sequence[Opened]) -> None:
+        await self._open_here(closed, worker)
+        self._note_roles(closed)
+        worker.changes.release(one.key for one in closed)
+        worker.is_reopening = False
+        worker.wake()
+        if self.has_news:
+            self._deps.control_plane().note_loss()
+
+    def _note_roles(self, wanted: Iterable[Opened]) -> None:
+        """Of those that have taken theirs."""
+        self._role_log.note((one.hosted, one.is_led) for one in wanted if self._open.get(one.key) is one)
+
+    def _is_told(self, state: PartitionState) -> bool:
+        """Whether the others know that this broker does not serve it."""
+        return self._configs.config.node_id in state.offline
+
+    def _held(self, hosted: Sequence[HostedPartition], there: OnDisk) -> list[Held]:
+        return held(self.store, hosted, self._log_configs(hosted), there)
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         """Takes over what brokers are configured for at run time."""
@@ -164,76 +227,169 @@ class EngineHost:
         self._configs.change(broker_configs)
         self._on_change(self._configs.config)
         if self._configs.log_defaults != before:
-            await self._open_all(list(self._open.values()))
+            for one in list(self._open.values()):
+                self._want(self.workers.newest(one))
+            await self._until_applied()
 
     async def apply(self, changes: HostChanges) -> None:
-        """Deletes, follows and leads."""
+        """See `coordinator.ports.PartitionHost`."""
         self._image = changes.image
         for hosted in changes.dropped:
-            self._open.pop(_identity(hosted), None)
-            self._hosted.pop(_identity(hosted), None)
-            self._succession.forget(_identity(hosted))
-        errors = await self.store.delete_partitions([_identity(hosted) for hosted in changes.dropped])
-        for hosted, error in zip(changes.dropped, errors, strict=True):
+            self._drop(hosted, hosted)
+        for hosted in changes.vanished:
+            self._drop(hosted, Vanished(hosted))
+        self._hosted |= {identity(one): one for one in (*changes.followed, *changes.led)}
+        for one in changes.led:
+            if one.state.unclean_since == one.state.leader_epoch:
+                self.store.accept_loss(identity(one))
+        for one in changes.followed:
+            self._want(Opened(one, is_led=False))
+        for one in changes.led:
+            self._want(Opened(one, is_led=True))
+        await self._until_applied()
+
+    def _drop(self, hosted: HostedPartition, change: HostedPartition | Vanished) -> None:
+        key = identity(hosted)
+        for known in (self._open, self._hosted, self._back):
+            known.pop(key, None)
+        self._unserved.forget(key)
+        self.workers.drop(key, change)
+
+    def _want(self, opened: Opened) -> None:
+        """In the queue of its log dir."""
+        if opened.key in self._away:
+            _log.error("partition is offline", partition=name_of(opened.hosted), reason=AWAY)
+        elif (worker := self._worker_of(opened)) is not None:
+            worker.want(opened.key, opened)
+
+    def _worker_of(self, opened: Opened) -> DirWorker | None:
+        """None: it has no log dir, which is noted."""
+        try:
+            return self.workers.of(opened)
+        except StorageError as error:
+            self._open.pop(opened.key, None)
+            self._note_offline(opened, error)
+            return None
+
+    async def _until_applied(self) -> None:
+        if await self.workers.until_applied():
+            self.has_news = True
+
+    def _note_late(self, worker: DirWorker) -> None:
+        self.workers.stop_serving(worker, self._open.values())
+        self.has_news = True
+        self._deps.control_plane().note_loss()
+
+    async def _carry_out(self, worker: DirWorker, batch: Mapping[TopicPartition, Change]) -> None:
+        """Delete and set aside, and then lead and follow."""
+        changes = batch.values()
+        ended = [one.replaces if isinstance(one, Opened) else one for one in changes]
+        if dropped := [one for one in ended if isinstance(one, HostedPartition)]:
+            await self._delete(dropped)
+        if vanished := [one.hosted for one in ended if isinstance(one, Vanished)]:
+            await self.store.strays.set_aside(list(map(identity, vanished)))
+        # What was replaced is gone: the role may be wanted again, and must not delete its own log then.
+        wanted = [one._replace(replaces=None) for one in changes if isinstance(one, Opened)]
+        await self._open_all([one for one in wanted if worker.changes.is_newest(one.key)], worker)
+        self._note_roles(wanted)
+        if self.has_news:
+            self._deps.control_plane().note_loss()
+
+    async def _delete(self, dropped: Sequence[HostedPartition]) -> None:
+        errors = await self.store.delete_partitions([identity(hosted) for hosted in dropped])
+        self._role_log.note_deleted([hosted for hosted, error in zip(dropped, errors, strict=True) if error is None])
+        for hosted, error in zip(dropped, errors, strict=True):
             if error is not None and not isinstance(error, UnknownPartition):
-                _log.error("partition not deleted", partition=_name(hosted), reason=str(error))
-        self._hosted |= {_identity(one): one for one in (*changes.followed, *changes.led)}
-        led = [Opened(one, is_led=True, waits=self._waits(one, changes.image)) for one in changes.led]
-        for hosted in (*changes.followed, *changes.led):
-            self._succession.note(_identity(hosted), hosted.state, changes.image)
-        await self._open_all([*(Opened(one, is_led=False) for one in changes.followed), *led])
-        if self._confirming is not None and any(one.waits for one in led):
-            self._outwaits_at_ms = self._confirming.boot_ms() + LEASE_MS
+                _log.error("partition not deleted", partition=name_of(hosted), reason=str(error))
 
-    def _waits(self, hosted: HostedPartition, image: ClusterImage) -> bool:
-        """Whether it is led in a new epoch, and whoever led it before may answer still."""
-        known, state = self._open.get(_identity(hosted)), hosted.state
-        if known is not None and known.is_led and known.hosted.state.leader_epoch == state.leader_epoch:
-            return False
-        return state.leader_epoch > 0 and not self._succession.has_left(_identity(hosted), state, image)
-
-    async def _open_all(self, opened: Sequence[Opened]) -> None:
-        here = []
+    async def _open_all(self, opened: Sequence[Opened], worker: DirWorker | None = None) -> None:
+        """But for those that are away, and those that are not open as long as the others do not know it."""
+        here, closed = [], []
         for one in opened:
-            if _identity(one.hosted) in self._away:
-                self._note_offline(one.hosted, "its log is on a log dir that is offline")
-            else:
+            if one.key not in self._unserved:
                 here.append(one)
-        outcomes = await self.store.open_partitions(self._roles(here)) if here else ()
-        for one, outcome in zip(here, outcomes, strict=True):
-            if isinstance(outcome, EngineError):
-                self._note_offline(one.hosted, str(outcome))
+            elif worker is None or worker.is_reopening or one.is_led or not self._is_told(one.hosted.state):
+                self._unserved.assume(one.key, one, one.leader_epoch)
+                self.workers.late.pop(one.key, None)
             else:
-                self._open[_identity(one.hosted)] = one
+                closed.append(one)
+        if worker is not None and closed:
+            self._begin_to_open_again(worker, closed)
+        if here:
+            await self._open_here(here, worker)
 
-    def _note_offline(self, hosted: HostedPartition, reason: str) -> None:
-        self._open.pop(_identity(hosted), None)
-        _log.error("partition is offline", partition=_name(hosted), reason=reason)
+    async def _without_strays(self, wanted: Sequence[Opened], worker: DirWorker | None) -> list[Opened]:
+        """The others' logs are put back, and offline: the metadata say so before they are opened (RULES K8). What was
+        dropped meanwhile is neither."""
+        reasons = await self.store.strays.put_back([one.key for one in wanted])
+        if worker is not None:
+            wanted = [one for one in wanted if worker.changes.is_newest(one.key) and one.key in self._hosted]
+        for one in wanted:
+            if (reason := reasons.get(one.key)) is not None:
+                self._open.pop(one.key, None)
+                self.workers.late.pop(one.key, None)
+                self.store.changes.forget_home(one.key)
+                self._note_offline(one, StorageError(reason))
+        return [one for one in wanted if one.key not in reasons]
+
+    async def _open_here(self, wanted: Sequence[Opened], worker: DirWorker | None = None) -> None:
+        """`worker`: that of their log dir, once there are images to follow; what it has a newer role for stays as it
+        is."""
+        here = await self._without_strays(wanted, worker)
+        again = {key for one in here if (key := one.key) in self._unserved}
+        newest = partial(self._newest_role, worker)
+        outcomes = await self.store.open_partitions(self._roles(here), again=again, newest=newest)
+        there = on_disk(self.store)
+        for one, outcome in zip(here, outcomes, strict=True):
+            if worker is not None and not worker.changes.is_newest(one.key):
+                continue
+            if isinstance(outcome, EngineError):
+                self._open.pop(one.key, None)
+                self.workers.late.pop(one.key, None)
+                self._note_offline(one, outcome)
+            else:
+                self._note_open(one, there)
+
+    def _newest_role(self, worker: DirWorker | None, role: Role) -> Role | None:
+        """None: another one is wanted."""
+        if worker is None:
+            return role
+        return renewed(role, self._newest_image()) if worker.changes.is_newest(role.partition) else None
+
+    def _newest_image(self) -> ClusterImage:
+        assert self._image is not None, "nothing is opened before there are changes"
+        return max(self._image, self._deps.control_plane().image, key=lambda one: one.version)
+
+    def _note_open(self, one: Opened, there: OnDisk) -> None:
+        """And tell so, if the others believe, or are about to be told, that it does not serve."""
+        key, was_open, was_late = one.key, one.key in self._open, one.key in self.workers.late
+        self._open[key] = one
+        self.workers.late.pop(key, None)
+        if self._unserved.served(key) or ((was_late or self._is_told(one.hosted.state)) and not was_open):
+            [self._back[key]] = self._held([one.hosted], there)
+            _log.info("partition is open again", partition=name_of(one.hosted))
+        elif was_late:
+            self._back[key] = Held(one.hosted, Holding.KEPT, NOTHING)
+        else:
+            return
+        self.has_news = True
+
+    def _note_offline(self, opened: Opened, error: EngineError) -> None:
+        """Unless its log dir is: those are looked for by themselves."""
+        hosted, key = opened.hosted, identity(opened.hosted)
+        self._back.pop(key, None)
+        self._role_log.note_closed(hosted)
+        self.has_news = True
+        if self._unserved.note(key, opened, hosted.state.leader_epoch, error):
+            _log.error("partition is offline", partition=name_of(hosted), reason=str(error))
 
     def _roles(self, opened: Sequence[Opened]) -> list[Role]:
         configs = self._log_configs([one.hosted for one in opened])
-        assert self._image is not None, "nothing is opened before there are changes"
         lag_max_ms = self._configs.config.replica_lag_time_max_ms
-        around = self._image, lag_max_ms, self._confirming
+        around = self._newest_image(), lag_max_ms, self._confirming
         return [one.role(configs[one.hosted.topic_id], *around) for one in opened]
 
     def _log_configs(self, hosted: Iterable[HostedPartition]) -> dict[bytes, LogConfig]:
         """By topic id: that of all partitions of a topic is the same."""
         topics = {one.topic_id: one for one in hosted}
         return {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}
-
-
-def _judged(config: LogConfig, opening: Opening) -> Holding:
-    if opening.is_damaged:
-        return Holding.DAMAGED
-    if config.flush_policy is FlushPolicy.ASYNC:
-        return Holding.WHOLE if opening.is_clean else Holding.UNSURE
-    return Holding.SHORT if opening.is_short else Holding.WHOLE
-
-
-def _identity(hosted: HostedPartition) -> TopicPartition:
-    return TopicPartition(hosted.topic_id, hosted.topic, hosted.partition)
-
-
-def _name(hosted: HostedPartition) -> str:
-    return f"{hosted.topic}-{hosted.partition}"

@@ -7,9 +7,10 @@ whoever keeps state there starts again from the log. What the keys and values me
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 
 import trio
 
@@ -34,6 +35,7 @@ from engine.api import (
     PartitionLog,
     PartitionStore,
     PendingAppend,
+    ReadResult,
     TopicPartition,
 )
 from engine.batches.batch import (
@@ -47,9 +49,11 @@ from engine.batches.codecs import decompress
 from engine.batches.markers import parse_marker
 from engine.batches.plain_batch import build_plain_batch
 from engine.errors import EngineError, NotLeaderOrFollower, NotLoaded, OffsetNotAvailable
+from engine.replica_log import ReplicaLog
 
 READ_BYTES: Final = 1 << 20
 RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms
+LOOK_AGAIN_S: Final = 0.5  # for replicas in sync, which nothing tells of
 _ACKS_ALL: Final = -1
 
 
@@ -76,37 +80,31 @@ class EngineStateLogs:
     def __init__(self, store: PartitionStore) -> None:
         self._store = store
         self._given: dict[TopicPartition, EngineStateLog] = {}
-        self._turn = trio.Lock()
+        self._turns: defaultdict[TopicPartition, trio.Lock] = defaultdict(trio.Lock)
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> EngineStateLog:
         identity = TopicPartition(topic_id, topic, partition)
-        async with self._turn:
+        async with self._turns[identity]:  # its own: another partition's last append may wait for a disk that hangs
             if identity in self._given:
                 await self._given[identity].end()
             with _failures:
                 log = self._store.get(identity)
                 given = self._given[identity] = EngineStateLog(self._store, log)
         await self._until_latest(log)
-        await _until_left(log)
+        given.fix_load_end()
         return given
 
     async def _until_latest(self, log: PartitionLog) -> None:
-        """A leader that has just begun does not know at first what its predecessor acknowledged (RULES K26)."""
+        """A leader that has just begun does not know at first what its predecessor acknowledged (RULES K26). With too
+        few replicas in sync the high watermark stands still, and the log has all that was acknowledged."""
         waiter = self._store.new_waiter()
         try:
             waiter.watch(log)
-            while not _has_latest(log):
+            while not _has_latest(log) and log.has_enough_in_sync:
                 await waiter.wait()
                 waiter.take_changed()
         finally:
             waiter.close()
-
-
-async def _until_left(log: PartitionLog) -> None:
-    """Whoever led it before may still answer for a while (RULES K24). Raises StateLogFailed."""
-    with _failures:
-        while (left_ms := log.answers_in_ms) > 0:  # noqa: ASYNC110 - by a clock that may be ahead of trio's
-            await trio.sleep(left_ms / 1000)
 
 
 def _has_latest(log: PartitionLog) -> bool:
@@ -153,6 +151,13 @@ class EngineStateLog:
         self._log = log
         self._last: PendingAppend | None = None
         self._has_ended = False
+        self._load_end_offset = 0
+
+    def fix_load_end(self) -> None:
+        """From now on it is read: to its end, unless the high watermark tells what was acknowledged. Raises
+        StateLogFailed."""
+        if not (_has_latest(self._log) and self._log.has_enough_in_sync):
+            self._load_end_offset = self._log.log_end_offset
 
     @property
     def start_offset(self) -> int:
@@ -161,6 +166,10 @@ class EngineStateLog:
     @property
     def end_offset(self) -> int:
         return self._log.high_watermark
+
+    @property
+    def load_end_offset(self) -> int:
+        return max(self._log.high_watermark, self._load_end_offset)
 
     @property
     def stable_offset(self) -> int:
@@ -175,8 +184,14 @@ class EngineStateLog:
         return self._log.has_enough_in_sync
 
     @property
-    def is_confirmed(self) -> bool:
-        return self._log.is_confirmed and self._log.leader_epoch == self.leader_epoch
+    def is_current(self) -> bool:
+        return self._log.is_current and self._log.leader_epoch == self.leader_epoch
+
+    def confirm(self, told: Callable[[bool], None]) -> None:
+        if self._log.leader_epoch == self.leader_epoch:
+            self._log.confirm(told)
+        else:
+            told(False)
 
     def size_of(self, record: StateRecord) -> int:
         return RECORD_OVERHEAD_MAX_BYTES + len(record.key) + len(record.value or b"")
@@ -216,11 +231,14 @@ class EngineStateLog:
             )
 
     async def end(self) -> None:
-        """Take nothing more. Returns when what was taken is settled, as appends are, in their order."""
+        """Take nothing more. Returns when what was taken is settled, as appends are, in their order; or, with too few
+        replicas in sync for that, when it is in the log."""
         self._has_ended = True
-        if self._last is not None:
-            with suppress(EngineError):
-                await self._last.wait()
+        while (last := self._last) is not None and not last.is_settled:
+            if last.is_released and not self._log.has_enough_in_sync:
+                return
+            with trio.move_on_after(LOOK_AGAIN_S), suppress(EngineError):
+                await last.wait()
 
     async def read(self, offset: int) -> StateSlice:
         found: list[StateBatch | StateMarker] = []
@@ -247,14 +265,25 @@ class EngineStateLog:
         while True:
             self._check()
             try:
-                found = self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+                found = self._find(offset)
                 return b"".join(part.file.read_at(part.position, part.size_bytes) for part in found.records)
             except NotLoaded:
-                await self._log.load(offset, READ_BYTES)
+                if self._is_beyond(offset):
+                    await cast("ReplicaLog", self._log).load_for_replica(offset, READ_BYTES)
+                else:
+                    await self._log.load(offset, READ_BYTES)
+
+    def _find(self, offset: int) -> ReadResult:
+        if self._is_beyond(offset):  # as a replica: no other reader is given that
+            return cast("ReplicaLog", self._log).read_for_replica(offset, READ_BYTES, at_least_one=True)
+        return self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
+
+    def _is_beyond(self, offset: int) -> bool:
+        return self._log.high_watermark <= offset < self._load_end_offset
 
     def holds(self, leader_epoch: int, end_offset: int) -> bool:
         self._check()
-        if not self.start_offset <= end_offset <= self.end_offset:
+        if not self.start_offset <= end_offset <= self.load_end_offset:
             return False
         if leader_epoch == NO_EPOCH:
             return end_offset == self.start_offset

@@ -232,7 +232,7 @@ def _clear(filesystem: FileSystem, directory: Path, files: ChunkFiles) -> None:
 
 
 def tell(problem: str) -> None:
-    _log.error("remote tier", problem=problem)
+    _log.error("remote tier problem found", problem=problem)
 
 
 def open_object_store(config: Config, lanes: Lanes, random: Random) -> ObjectStore:

@@ -13,7 +13,7 @@ from coordinator.errors import GroupError
 from kafkawire.requests.settleable import until_settled
 from tiering.cluster_objects import CommittedCopy, OffsetsCopy, TopicCopy
 from tiering.errors import TierError
-from tiering.object_store import StoreError
+from tiering.object_store import StoreError, StoreUnavailable
 from tiering.problems import Problems
 
 if TYPE_CHECKING:
@@ -79,23 +79,30 @@ class ClusterCopies:
                 await trio.sleep(self._interval_s)
 
     async def copy_topics(self, image: ClusterImage) -> bool:
-        """Those that have changed; whether all could be."""
+        """Copy the topics that have changed, each by itself; return whether all could be copied."""
         if image.controller_id != self._source.broker_id:
+            self._topics.clear()  # another controller copies meanwhile
+            self._objects.look_again()
             return True
         tiered = {one.topic_id: one for one in image.topics.values() if self._source.is_in_tier(one)}
-        try:
-            for topic_id, topic in tiered.items():
-                before = self._topics.get(topic_id)
-                if before is None or _copy_of(before) != _copy_of(topic):
-                    await self._objects.put_topic(_copy_of(topic))
-                    self._topics[topic_id] = topic
-        except (StoreError, TierError) as error:
-            self._topic_problems.note(f"topics are not copied to the tier for now: {error}")
-            return False
-        self._topic_problems.clear()
         for gone in self._topics.keys() - tiered.keys():
             del self._topics[gone]
-        return True
+        errors: list[StoreError | TierError] = []
+        for topic_id, topic in tiered.items():
+            before = self._topics.get(topic_id)
+            if before is not None and _copy_of(before) == _copy_of(topic):
+                continue
+            try:
+                await self._objects.put_topic(_copy_of(topic))
+                self._topics[topic_id] = topic
+            except (StoreError, TierError) as error:
+                errors.append(error)
+                self._topic_problems.note(f"topics are not copied to the tier for now: {error}")
+                if isinstance(error, StoreUnavailable):
+                    break  # the others would run into the same time-out
+        if not errors:
+            self._topic_problems.clear()
+        return not errors
 
     async def copy_offsets(self) -> None:
         """If there are others than the last time."""

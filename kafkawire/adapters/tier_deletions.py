@@ -3,6 +3,8 @@ nothing of them is left.
 
 Twice, with a pause as long as a request may be under way: what arrived meanwhile goes with the second time. A broker
 that stops in between begins again.
+
+Each topic is tried by itself, with a back-off of its own: a topic that the tier cannot delete delays no other.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import trio
 from coordinator.errors import MetadataUnavailable
 from tiering.errors import TierError
 from tiering.names import Place
-from tiering.object_store import StoreError
+from tiering.object_store import StoreError, StoreUnavailable
 from tiering.problems import Problems
 from tiering.sweeps import for_each
 from tiering.topic_deletion import delete_partition
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from tiering.keeper import Identity
     from tiering.object_store import ObjectStore
 
-PARTITIONS_AT_ONCE = 8
+TOPICS_AT_ONCE = 4  # a topic whose requests run into their time-outs leaves three others going
+PARTITIONS_AT_ONCE = 8  # of one topic
+BACKOFF_MAX_MS = 600_000
+STORE_AWAY = "deleted topics stay in the tier for now: {}"
+TOPIC_FAILED = "deleted topic {} stays in the tier for now, and is tried again: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,16 @@ class DeletionWorld:
     on_problem: Callable[[str], None]
 
 
+@dataclass(slots=True)
+class _Progress:
+    """One deleted topic. `deleted_ms`: when all of it was deleted for the first time."""
+
+    deleted_ms: int | None = None
+    failures: int = 0  # since the last success
+    next_try_ms: int = 0
+    reason: str = ""  # of the last failure
+
+
 class TierDeletions:
     """Of one broker: it deletes while it is the controller."""
 
@@ -69,8 +85,11 @@ class TierDeletions:
         self._register = register
         self._options = options
         self._world = world
-        self._deleted_ms: dict[bytes, int] = {}  # by topic id, when it was so for the first time
-        self._problems = Problems(world.on_problem)
+        self._topics: dict[bytes, _Progress] = {}  # by topic id, while the deletion is pending
+        self._metadata_problems = Problems(world.on_problem)
+        self._store_problems = Problems(world.on_problem)
+        self._is_away = False
+        self.errors = 0
 
     async def serve(self, cluster: ClusterService) -> None:
         """Until cancelled."""
@@ -78,6 +97,8 @@ class TierDeletions:
             image = cluster.image
             if image.controller_id == self._options.broker_id:
                 await self.look()
+            else:
+                self._topics.clear()
             await self._pause(cluster, image)
 
     async def _pause(self, cluster: ClusterService, image: ClusterImage) -> None:
@@ -85,25 +106,61 @@ class TierDeletions:
             while cluster.image.topics_by_id.keys() >= image.topics_by_id.keys():
                 await cluster.wait_for_image_after(cluster.image.version)
 
+    @property
+    def failing(self) -> int:
+        """Count of deleted topics whose last try failed."""
+        return sum(one.failures > 0 for one in self._topics.values())
+
     async def look(self) -> None:
         """Do what can be done by now."""
         try:
-            for one in await self._register.pending():
-                await self._advance(one)
-        except (StoreError, TierError, MetadataUnavailable) as error:
-            self._problems.note(f"deleted topics stay in the tier for now: {error}")
-        else:
-            self._problems.clear()
+            pending = await self._register.pending()
+        except MetadataUnavailable as error:
+            self._metadata_problems.note(STORE_AWAY.format(error))
+            return
+        self._metadata_problems.clear()
+        self._topics = {one.topic_id: self._topics.get(one.topic_id) or _Progress() for one in pending}
+        now_ms = self._world.now_ms()
+        due = [one for one in pending if self._topics[one.topic_id].next_try_ms <= now_ms]
+        self._is_away = False
+        await for_each(due, self._try, TOPICS_AT_ONCE)
+        if due and not self._is_away:
+            self._store_problems.clear()
 
-    async def _advance(self, deletion: TierDeletion) -> None:
-        now_ms, deleted_ms = self._world.now_ms(), self._deleted_ms.get(deletion.topic_id)
-        if deleted_ms is None:
+    async def _try(self, deletion: TierDeletion) -> None:
+        one = self._topics[deletion.topic_id]
+        try:
+            await self._advance(deletion, one)
+        except (StoreUnavailable, MetadataUnavailable) as error:  # concerns all topics: one line is enough
+            self._failed(one)
+            self._is_away = True
+            self._store_problems.note(STORE_AWAY.format(error))
+        except (StoreError, TierError) as error:
+            self._failed(one)
+            self._tell(deletion, one, str(error))
+        else:
+            one.failures, one.reason = 0, ""
+
+    def _failed(self, one: _Progress) -> None:
+        self.errors += 1
+        one.failures += 1
+        backoff_ms = min(self._options.interval_ms << min(one.failures - 1, 10), BACKOFF_MAX_MS)
+        one.next_try_ms = self._world.now_ms() + backoff_ms
+
+    def _tell(self, deletion: TierDeletion, one: _Progress, reason: str) -> None:
+        """Once per change of reason."""
+        if reason != one.reason:
+            one.reason = reason
+            self._world.on_problem(TOPIC_FAILED.format(f"{deletion.topic} ({deletion.topic_id.hex()})", reason))
+
+    async def _advance(self, deletion: TierDeletion, one: _Progress) -> None:
+        if one.deleted_ms is None:
             await self._delete(deletion)
-            self._deleted_ms[deletion.topic_id] = self._world.now_ms()
-        elif now_ms - deleted_ms >= self._options.late_put_ms:
+            one.deleted_ms = self._world.now_ms()
+        elif self._world.now_ms() - one.deleted_ms >= self._options.late_put_ms:
             await self._delete(deletion)
             await self._register.done(deletion)
-            del self._deleted_ms[deletion.topic_id]
+            self._topics.pop(deletion.topic_id, None)
 
     async def _delete(self, deletion: TierDeletion) -> None:
         """All partitions; raises the first of what went wrong."""

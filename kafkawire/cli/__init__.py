@@ -17,6 +17,7 @@ COMMANDS = {
     "doctor": "kafkawire.cli.doctor",
     "find": "kafkawire.cli.find",
     "groups": "kafkawire.cli.groups",
+    "log-dirs": "kafkawire.cli.log_dirs",
     "metadata": "kafkawire.cli.metadata",
     "produce": "kafkawire.cli.produce",
     "segments": "kafkawire.cli.segments",

@@ -21,7 +21,7 @@ from kafkawire.config.keys import Key, Update
 from kafkawire.config.settings import setting
 from kafkawire.config.tier_config import check_tier
 from kafkawire.config.topic_config import LOG_KEYS, MIB
-from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
+from kafkawire.config.unbuilt import HARMLESS_KEYS, REFUSED_KEYS, RETIRED_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 from kafkawire.config.values import INT_MAX, PROTOCOLS, ConfigError, DailyWindow, Listener, one_line
 
 __all__ = ["BROKER_KEYS", "Config", "ConfigError", "Listener", "load"]
@@ -83,6 +83,11 @@ class Config(ClusterConfig):
         "The part of a disk's space in use above which the oldest segments of topics with cleanup.policy=delete go "
         "before their time; 1 is never.",
     )  # fmt: skip
+    stray_retention_ms: int = setting(
+        "log.dir.stray.retention.ms", read.long(0), "604800000",
+        "How long a log that the metadata does not name is kept, in milliseconds of running time: only time counts in "
+        "which the broker runs and can use the metadata.",
+    )  # fmt: skip
     journal_slot_size_bytes: int = setting(
         "journal.slot.bytes", read.integer(64 * 1024), str(32 * MIB),
         "The size of each of the two to four files of a log dir's journal, where small appends go first.",
@@ -91,7 +96,7 @@ class Config(ClusterConfig):
         "io.workers",
         read.integer(1, 64),
         "2",
-        "How many threads read from each log dir, besides four for its other work.",
+        "How many threads read from each log dir, besides five for its other work.",
     )
 
     # Old segments
@@ -238,7 +243,11 @@ def load(
         values = _values(properties)
         config = _without_controllers(Config(**values, given=dict(properties)))
         _check(config, {key: value for key, value in properties.items() if key not in of_all})
-        strangers = {key: _stranger(key) for key in properties if OLDER_NAMES.get(key, key) not in KNOWN_KEYS}
+        strangers = {
+            key: _stranger(key, value)
+            for key, value in properties.items()
+            if OLDER_NAMES.get(key, key) not in KNOWN_KEYS
+        }
     except ConfigError as error:
         raise ConfigError(_at(origins, error.key, str(error)), error.key) from None
     remarks = [*strangers.items(), *(("listeners", remark) for remark in _unopened(values))]
@@ -273,8 +282,13 @@ def read_value(key: Key, value: str, given: str = "") -> Any:
         raise ConfigError(f"{key.assigned(name, value)}: {error}", name) from None
 
 
-def _stranger(key: str) -> str:
+def _stranger(key: str, value: str) -> str:
     """Why a key that is none of ours has no effect. Raises ConfigError if it must have one."""
+    if key in RETIRED_KEYS:
+        as_today, why, instead = RETIRED_KEYS[key]
+        if value.strip() != as_today:
+            raise ConfigError(f"{key}: only {as_today} is supported; {instead}", key)
+        return f"{key} has no effect: {why}"
     if key in HARMLESS_KEYS:
         return f"{key} has no effect here: {HARMLESS_KEYS[key]}"
     for beginning, why in REFUSED_KEYS.items():

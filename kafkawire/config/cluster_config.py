@@ -15,8 +15,6 @@ from kafkawire.config.values import ConfigError
 
 DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
 UNCLEAN: Final = "unclean.leader.election.enable"
-REFUSE: Final = "refuse"
-ACCEPT: Final = "accept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,26 +55,28 @@ class ClusterConfig(TierConfig):
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds", read.long(1), "300", "How often leaders go back."
     )
-    metadata_loss_acks1: str = setting(
-        "metadata.loss.acks1", read.choice(REFUSE, ACCEPT), REFUSE,
-        "Whether a leader takes what is sent with acks=1 when it has not heard for 1.5 seconds of all that may lead in "
-        "its place, or without any has lost its session: refuse (NOT_LEADER_OR_FOLLOWER), or accept what may be lost.",
+    controller_recovery_wait_ms: int = setting(
+        "controller.recovery.wait.ms", read.long(0), "10000",
+        "How long the controller waits for the replicas in sync of a partition, if the processes of all of them have "
+        "ended, before it elects the one with the longest log of those that are back. 0: it elects the first that is "
+        "back.",
     )  # fmt: skip
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", read.long(1), "30000",
-        "A follower that has not had all there was for so long is no longer in sync.",
+        "A follower leaves the ISR if it does not fetch for so long, or lacks what its leader had so long ago. "
+        "It joins again when it lags less.",
     )  # fmt: skip
     replica_fetch_wait_max_ms: int = setting(
         "replica.fetch.wait.max.ms", read.integer(1, 1000), "500",
-        "How long a leader lets a follower wait that asks for more than there is. After 1.5 s without a word from its "
-        "followers a leader no longer says what it alone knows.",
+        "How long a leader lets a follower wait that asks for more than there is.",
     )  # fmt: skip
     replica_fetch_min_size_bytes: int = setting(
         "replica.fetch.min.bytes", read.integer(1), "1", "How much there has to be for a follower that can wait."
     )
     replica_fetch_max_size_bytes: int = setting(
         "replica.fetch.max.bytes", read.integer(0), "1048576",
-        "How much of one partition a follower fetches at once; a batch that is larger comes all the same.",
+        "How much of one partition a follower fetches at once. A batch that is larger comes all the same; and more, if "
+        "replica.fetch.response.max.bytes leaves room, unless the topic names replicas whose rate is limited.",
     )  # fmt: skip
     replica_fetch_response_max_size_bytes: int = setting(
         "replica.fetch.response.max.bytes", read.integer(0), "10485760",

@@ -250,7 +250,7 @@ def _usable(configs: Texts, *, is_default: bool) -> dict[str, str]:
         try:
             _validate_broker_key(name, value, is_default=is_default)
         except CoordinatorError as error:
-            _log.error("a config of the cluster is ignored", key=name, reason=str(error))
+            _log.error("cluster config ignored", key=name, reason=str(error))
         else:
             found[name] = value
     return found

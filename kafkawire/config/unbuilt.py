@@ -138,6 +138,11 @@ REFUSED_KEYS: Final[dict[str, str]] = {
     "ssl.": _NO_SASL_NOR_SSL,
 }
 
+# Keys of earlier versions: the value that asks for what the broker does today, and what is to be done for another one.
+RETIRED_KEYS: Final[dict[str, tuple[str, str, str]]] = {
+    "metadata.loss.acks1": ("accept", "acks=1 is taken as by Apache Kafka", "have producers send with acks=all"),
+}
+
 _NO_QUORUM: Final = "this broker needs no KRaft quorum"
 _ONE_LOOP: Final = "one event loop serves all requests"
 _NO_SHARE_GROUPS: Final = "share groups are not supported yet"

@@ -32,5 +32,11 @@ class BegunRequest(Generic[SettleableT]):
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         self._pending.call_when_settled(callback)
 
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        """Its frame is kept until it is answered; a lane that lets go of it before says so."""
+
+    def abandon(self) -> None:
+        """What it has begun goes on."""
+
     def begin(self) -> None:
         raise AssertionError("it has begun")

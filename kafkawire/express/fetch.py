@@ -79,6 +79,12 @@ class ExpressFetch:
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         raise AssertionError("it is not two-stage")
 
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("it holds no frame that counts")
+
+    def abandon(self) -> None:
+        """Nothing waits for another replica."""
+
     def begin(self) -> Awaitable[None] | None:
         context, asked = self._context, self._asked
         by_id = context.api_version >= FIRST_VERSION_WITH_IDS

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Arrival(NamedTuple):
-    """A frame as it came."""
+    """A frame as it came, or what is kept of it: its beginning, with at least the header."""
 
     frame: bytearray
     connection: ConnectionInfo
@@ -28,11 +28,17 @@ class Arrival(NamedTuple):
 
 
 def generally(
-    broker: BrokerInterfaces, api: Api, arrival: Arrival, finish: Callable[[RequestContext, Any], PendingReply[Any]]
+    broker: BrokerInterfaces,
+    api: Api,
+    arrival: Arrival,
+    finish: Callable[[RequestContext, Any], PendingReply[Any]],
+    request: Any = None,
 ) -> Dispatched:
-    """The request as the general path has it, with `finish` to do the rest of the handler's work."""
+    """The request as the general path has it, with `finish` to do the rest of the handler's work. `request`: as far as
+    it is known already; without it the whole frame is decoded."""
     header, body_start = decode_request_header(arrival.frame)
-    request: Any = api.request.decode(arrival.frame, header.api_version, body_start)
+    if request is None:
+        request = api.request.decode(arrival.frame, header.api_version, body_start)
     connection = arrival.connection
     principal = connection.principal or ANONYMOUS
     context = RequestContext(broker, connection, *header[:3], header.client_id, (), arrival.now_s, principal)

@@ -106,6 +106,12 @@ class ExpressListOffsets:
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         raise AssertionError("it is not two-stage")
 
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("it holds no frame that counts")
+
+    def abandon(self) -> None:
+        """Nothing waits for another replica."""
+
     def begin(self) -> None:
         self._found = self._lane.find(self._arrival, self._asked)
         self.is_settled = True

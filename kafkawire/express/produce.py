@@ -8,7 +8,7 @@ failures and late answers are told by the general path's own reply, around the s
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.errors import EngineError
 from kafkawire.express.generally import Arrival, failed, generally
@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from engine.api import PartitionLog, PendingAppend
     from kafkawire.express.produce_shape import TopicRows
     from kafkawire.requests.api import Api
-    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.context import BrokerInterfaces, RequestContext
     from kafkawire.requests.dispatch import Dispatched
+    from kafkawire.requests.pending_reply import PendingReply
     from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection_info import ConnectionInfo
 
@@ -101,14 +102,15 @@ class ProduceLane:
         try:
             if not broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
                 produced = [Produced(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-                return self.general(frame, connection, now_s, produced)
+                return self.general(Arrival(frame, connection, now_s), produced)
             append = log.append(memoryview(frame)[start:end], acks=beginning.acks, allow_zstd=beginning.allow_zstd)
         except EngineError as error:
             produced = [Produced(topic, error.with_traceback(None), log.log_start_offset)]
-            return self.general(frame, connection, now_s, produced)
+            return self.general(Arrival(frame, connection, now_s), produced)
         except Exception as error:
             return self._failed(frame, connection, now_s, error)
-        return ExpressProduce(self, frame, connection, now_s, template, index, append, end - start)
+        head = Arrival(frame[:start], connection, now_s)
+        return ExpressProduce(self, head, template, index, append, end - start)
 
     def _take_several(
         self, shape: Shape, frame: bytearray, connection: ConnectionInfo, now_s: float
@@ -151,8 +153,9 @@ class ProduceLane:
         except Exception as error:
             return self._failed(frame, connection, now_s, error)
         if len(appends) == len(produced):
-            return ExpressProduceSeveral(self, frame, connection, now_s, beginning, places, produced, appends)
-        return self.general(frame, connection, now_s, produced)
+            head = Arrival(frame[: places[0][1].rows[0].start], connection, now_s)
+            return ExpressProduceSeveral(self, head, beginning, places, produced, appends)
+        return self.general(Arrival(frame, connection, now_s), produced)
 
     def _append(
         self,
@@ -183,13 +186,14 @@ class ProduceLane:
     # What the general path makes of it
 
     def general(
-        self, frame: bytearray, connection: ConnectionInfo, now_s: float, produced: Sequence[Produced]
+        self, arrival: Arrival, produced: Sequence[Produced], request: ProduceRequest | None = None
     ) -> Dispatched:
         """The general path's request around what has become of the appends here. Raises ProtocolViolation (acks=0)."""
-        arrival = Arrival(frame, connection, now_s)
-        return generally(
-            self._broker, self._api, arrival, lambda context, request: reply_to(context, request, produced)
-        )
+
+        def finish(context: RequestContext, request: ProduceRequest) -> PendingReply[Any]:
+            return reply_to(context, request, produced)
+
+        return generally(self._broker, self._api, arrival, finish, request)
 
     def _failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
         """The same for a bug behind this. Raises ProtocolViolation (acks=0)."""

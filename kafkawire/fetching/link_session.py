@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from engine.replica_log import Standing
+from engine.replica_log import AsOf, Standing
 from kafkawire.fetching.sessions import LAST_EPOCH, FetchSession, FetchTarget, TargetWatch
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ class FetchedOver(NamedTuple):
     """A Fetch that has come over a link at a moment, and as of when it shows what its broker knew."""
 
     at_ms: int
-    as_of_ms: int
+    as_of: AsOf
     session: LinkSession

@@ -84,6 +84,9 @@ class FetchReader:
     def looked(self) -> None:
         """All that was asked for has been looked at once; what is read from now on has changed since."""
 
+    def fill(self) -> None:
+        """Nothing more is looked at: what room is left may go to partitions whose limit it is that ended their part."""
+
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
         """Whether there are records from the target's offset on, told in this reply or not."""
         committed = self._isolation is Isolation.READ_COMMITTED

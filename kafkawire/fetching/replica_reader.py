@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from engine.api import Isolation
-from engine.replica_log import NEVER_MS
+from engine.errors import EngineError, NotLoaded
+from engine.replica_log import NEVER
 from kafkawire.fetching.reader import FetchReader
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.topic_lookup import find_log
@@ -46,13 +47,15 @@ class ReplicaReader(FetchReader):
 
     @property
     def enough(self) -> bool:
-        """Only what is asked behind the first answer of a link shows what its broker knew: nobody waits for that."""
-        return self._link.as_of_ms == NEVER_MS or super().enough
+        """Only what is asked behind the first response of a link shows what its broker knew: the first Fetch is
+        answered at once. So is a Fetch that was made before a read came: the next one confirms that read."""
+        as_of, standing = self._link.as_of, self._standing
+        return as_of == NEVER or (standing is not None and as_of.order <= standing.hurried_to) or super().enough
 
     @property
     def awaits_tier(self) -> bool:
-        """It asks again, and finds what has come by then: all that its link fetches would wait as well, and leases that
-        it confirms would end."""
+        """It asks again, and finds what has come by then: all that its link fetches would wait as well, and reads that
+        its next Fetch confirms."""
         return False
 
     @property
@@ -60,10 +63,49 @@ class ReplicaReader(FetchReader):
         """What it says of each counts."""
         return True
 
+    def _settle(
+        self, target: FetchTarget, before: ReadResult | ErrorCode | None, outcome: ReadResult | ErrorCode
+    ) -> None:
+        """A follower that gets an error asks for that partition no longer: its session shows nothing of it."""
+        if isinstance(outcome, ErrorCode) and target.log is not None:
+            cast("ReplicaLog", target.log).left_by(self._replica.replica_id, self._standing)
+        super()._settle(target, before, outcome)
+
     def looked(self) -> None:
         """Of what it has not named again it has asked the same."""
         if self._standing is not None:
-            self._standing.asked(self._link.at_ms, self._link.as_of_ms)
+            self._standing.asked(self._link.at_ms, self._link.as_of)
+        self._context.broker.followers.check_reads()
+
+    def fill(self) -> None:
+        """Partitions whose part was ended by replica.fetch.max.bytes share the room that is left. Under a load on few
+        partitions a follower would otherwise fall behind, as it copies no more than that in each round trip."""
+        cut = [target for target, found in self.outcomes.items() if self._is_cut(target, found)]
+        for number, target in enumerate(cut):
+            share_bytes = (self._max_size_bytes - self.size_bytes) // (len(cut) - number)
+            if share_bytes > 0:
+                self._read_on(target, share_bytes)
+
+    def _is_cut(self, target: FetchTarget, found: ReadResult | ErrorCode) -> bool:
+        """Whether its own limit ended it, and nothing limits how fast it is copied."""
+        if isinstance(found, ErrorCode) or not 0 < target.max_size_bytes <= found.size_bytes or target.log is None:
+            return False
+        config = cast("ReplicaLog", target.log).config
+        is_throttled = config.leader_throttled_replicas or config.follower_throttled_replicas
+        return not (is_throttled and target in self._behind)
+
+    def _read_on(self, target: FetchTarget, more_bytes: int) -> None:
+        """Keep what was read if no more can be read now."""
+        before, log = self.outcomes[target], target.log
+        assert log is not None
+        assert not isinstance(before, ErrorCode)
+        try:
+            found = self._read_log(log, target, before.size_bytes + more_bytes, at_least_one=True)
+        except (EngineError, NotLoaded):
+            return
+        if found.size_bytes > before.size_bytes:
+            self.outcomes[target] = found
+            self.size_bytes += found.size_bytes - before.size_bytes
 
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
         """Whatever is written is for followers."""
@@ -100,7 +142,7 @@ class ReplicaReader(FetchReader):
             offset=target.fetch_offset,
             last_epoch=target.last_fetched_epoch,
             log_start_offset=target.replica_start_offset,
-            as_of_ms=self._link.as_of_ms,
+            as_of=self._link.as_of,
             standing=self._standing,
         )
         if heard.is_outside:

@@ -112,7 +112,7 @@ def _resume_link(
     gone = [*forgotten]
     for target in filter(None, map(session.targets.get, gone)):
         if target.log is not None:
-            cast("ReplicaLog", target.log).left_by(replica.replica_id)
+            cast("ReplicaLog", target.log).left_by(replica.replica_id, link.standing)
     session.update(targets, gone)
     return session
 
@@ -177,6 +177,7 @@ class _FetchWork:
                 self._read(self._unread)
                 self._reader.looked()
                 if not self._reader.unloaded and self._is_answered():
+                    self._reader.fill()
                     return self._told(self._news(self._reader.outcomes.items()))
                 self._unread = []
             self._watch_targets()  # before others get their turn: what changes meanwhile must not be missed
@@ -200,6 +201,7 @@ class _FetchWork:
                 await reader.load()
                 if not self._is_answered():
                     await reader.wait(self._watch_targets(), self._asked.max_wait_ms)
+            reader.fill()
             news = []
             for number, told in enumerate(_turns(reader.outcomes.items())):
                 if number:

@@ -94,7 +94,7 @@ def _partition_row(image: ClusterImage, index: int, state: PartitionState) -> De
         isr_nodes=list(state.isr),
         eligible_leader_replicas=list(state.elr),
         last_known_elr=[state.last_known_leader] if state.last_known_leader >= 0 else [],
-        offline_replicas=[replica for replica in state.replicas if replica not in image.brokers],
+        offline_replicas=[one for one in state.replicas if one not in image.brokers or one in state.offline],
     )
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, cast
 import trio
 
 from engine.api import NO_EPOCH, NOT_COMPACTED, Compacted
+from engine.replica_log import NEVER
 from kafkawire.fetching.reader import UNRESOLVED
 from kafkawire.fetching.sessions import UNKNOWN_OFFSET, FetchTarget, TargetKey
 from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch, begin_replica_fetch
@@ -85,6 +86,9 @@ def _replicate(
         return _refuse_all(targets)
     context.connection.gives_way = True
     link = context.broker.followers.fetched(context.connection)
+    if link.as_of != NEVER:
+        round_trip_s = (link.at_ms - link.as_of.ms) / 1000
+        context.broker.metrics.replication.note_round_trip(replica.replica_id, round_trip_s)
     begun = begin_replica_fetch(context, request, targets, forgotten, replica, link)
     if isinstance(begun, ErrorCode):
         return FetchResponse(error_code=begun)

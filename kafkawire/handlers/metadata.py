@@ -44,6 +44,7 @@ LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
 FIRST_VERSION_BY_ID: Final = 12
 NAMES_PER_TURN: Final = 500
 TOPICS_PER_TURN: Final = 500
+METADATA_AWAY: Final = ErrorCode.REQUEST_TIMED_OUT  # what MetadataUnavailable is to a client: it tries again
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -110,16 +111,19 @@ def _by_id(context: RequestContext, topic_id: bytes) -> TopicInfo | MetadataResp
 async def _by_names(
     context: RequestContext, request: MetadataRequest, names: Iterable[str]
 ) -> list[TopicInfo | MetadataResponseTopic]:
-    """Creates no more partitions than a request to create topics may; the client asks again for the rest."""
+    """Creates no more partitions than a request to create topics may; the client asks again for the rest. If the
+    metadata are away, the first name has waited for all: the rest is refused alike."""
     config = context.broker.config
     may_create = config.auto_create_topics_enable and request.allow_auto_topic_creation
     creations_left = CREATED_PARTITIONS_MAX // config.num_partitions if may_create else 0
     found: list[TopicInfo | MetadataResponseTopic] = []
+    is_away = False
     for count, name in enumerate(names, 1):
         row = _by_name(context, name)
         if row is None and creations_left > 0:
             creations_left -= 1
-            row = await _create(context, name)
+            row = _error_row(METADATA_AWAY, name) if is_away else await _create(context, name)
+            is_away = isinstance(row, MetadataResponseTopic) and row.error_code == METADATA_AWAY
         found.append(row or _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name))
         if count % NAMES_PER_TURN == 0:
             await trio.lowlevel.checkpoint()

@@ -5,6 +5,8 @@ Behavior:
 - For an epoch nobody knows the answer is epoch -1 and offset -1, for one in which nothing was appended the greatest
   epoch before it. After Kafka's LeaderEpochFileCache and KafkaApis.handleOffsetForLeaderEpochRequest.
 - It takes the right to describe the topic, or to act for the cluster.
+- A controller that elects a leader asks with a tagged field of our own for the end of a replica's log. The replica
+  follows in the leader epoch that the controller names, and nobody leads in it (RULES K33).
 
 Version notes: 2 throttle time, 3 replica id, 4 flexible. Fetch tells followers where to cut: whoever asks is answered.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.api import TopicPartition
 from engine.errors import EngineError
 from kafkawire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -37,7 +40,10 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
         found: TopicInfo | ErrorCode = image.topics.get(topic.topic) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not _may_ask(context, topic.topic):
             found = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        rows = [_end_offset(context, found, asked) for asked in topic.partitions]
+        rows = [
+            _replica_end(context, found, asked) if asked.of_replica else _end_offset(context, found, asked)
+            for asked in topic.partitions
+        ]
         response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
     return response
 
@@ -61,6 +67,25 @@ def _may_ask(context: RequestContext, topic: str) -> bool:
     return context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, topic) or context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     )
+
+
+def _replica_end(
+    context: RequestContext, topic: TopicInfo | ErrorCode, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    row = EpochEndOffset(partition=asked.partition)
+    if isinstance(topic, ErrorCode):
+        row.error_code = topic
+    elif not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        row.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    else:
+        partition = TopicPartition(topic.topic_id, topic.name, asked.partition)
+        try:
+            end = context.broker.store.replica_end(partition, asked.current_leader_epoch)
+        except EngineError as error:
+            row.error_code = error_code_of(error)
+        else:
+            row.leader_epoch, row.end_offset, row.high_watermark = end
+    return row
 
 
 def _end_offset(

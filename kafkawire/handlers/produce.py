@@ -44,6 +44,7 @@ from kafkawire.requests.joining import (
     is_transactional,
     producers_of,
 )
+from kafkawire.requests.pending_appends import PendingAppends
 from kafkawire.requests.pending_reply import PendingReply
 from kafkawire.requests.topic_lookup import current_leader, find_log, find_topic
 from kafkawire.wire.connection import ProtocolViolation
@@ -112,9 +113,12 @@ def reply_to(
 
     With acks=all it comes at the client's deadline at the latest, else it is bounded by the disk alone, as in Kafka.
     """
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = None  # the appends alone keep them, until they are written
     appends = [one.outcome for one in produced if not isinstance(one.outcome, (ErrorCode, EngineError))]
     deadline_s = context.received_s + request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
-    return PendingReply(appends, partial(_respond, context, request, produced), deadline_s)
+    return PendingAppends(appends, partial(_respond, context, request, produced), deadline_s)
 
 
 def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
@@ -186,7 +190,7 @@ def _respond(context: RequestContext, request: ProduceRequest, produced: Sequenc
 
 
 def _row(context: RequestContext, response: ProduceResponse, index: int, one: Produced) -> PartitionProduceResponse:
-    """What is not settled by now has timed out."""
+    """An append that is not settled by now has timed out: its reply was the last to depend on other replicas."""
     row = PartitionProduceResponse(index=index, base_offset=-1)
     outcome = one.outcome
     if isinstance(outcome, ErrorCode):
@@ -195,6 +199,7 @@ def _row(context: RequestContext, response: ProduceResponse, index: int, one: Pr
         _refuse_row(context, row, one, outcome)
     elif not outcome.is_settled:
         row.error_code = ErrorCode.REQUEST_TIMED_OUT
+        outcome.stop_waiting()
     elif isinstance(outcome.outcome, EngineError):
         _refuse_row(context, row, one, outcome.outcome)
     else:

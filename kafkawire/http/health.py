@@ -20,7 +20,7 @@ from engine.errors import EngineError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from coordinator.api import ClusterImage
+    from coordinator.api import ClusterImage, PartitionState
     from engine.api import PartitionStore
     from engine.stats import LogDirStatistics
 
@@ -30,7 +30,8 @@ READY_ALIASES: Final = ("/v1/status/ready", "/actuator/health")  # of Redpanda's
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Asked at each request. `is_live`: serving, or about to; not any more once told to stop."""
+    """Asked at each request. `is_live`: serving, or about to; not any more once told to stop. `has_session`: whether
+    the cluster counts on this broker, as far as it knows."""
 
     is_live: Callable[[], bool]
     image: Callable[[], ClusterImage]
@@ -38,6 +39,7 @@ class Health:
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
     ailments: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)  # by what they are of
+    has_session: Callable[[], bool] = lambda: True
 
     def routes(self) -> list[Route]:
         ready = [Route(path, self._ready) for path in ("/health/ready", *READY_ALIASES)]
@@ -52,13 +54,13 @@ class Health:
         return _told({"status": "ready" if not reasons else "not ready", "reasons": reasons}, is_well=not reasons)
 
     def _why_not_ready(self) -> list[str]:
-        image = self.image()
+        """A metadata store that is away is no reason: all brokers would be unready at once, and they do serve."""
         if not self.is_live():
             return ["the broker is stopping"]
-        if self.broker_id not in image.brokers:
+        if self.broker_id not in self.image().brokers:
             return ["the broker is not registered: the metadata store does not answer"]
-        if image.controller_id == NO_CONTROLLER:
-            return ["there is no controller"]
+        if not self.has_session():
+            return ["the broker is fenced: it registers again"]
         dirs = self.log_dirs()
         return ["every log dir is offline"] if all(one.offline_reason for one in dirs) else []
 
@@ -67,6 +69,7 @@ class Health:
         offline = list(self._offline(image))
         reasons = [
             *self._why_not_ready(),
+            *(["there is no controller"] if image.controller_id == NO_CONTROLLER else []),
             *(f"log dir {one.path} is offline: {one.offline_reason}" for one in self.log_dirs() if one.offline_reason),
             *_named("has no leader", _leaderless(image)),
             *_named("is offline", offline),
@@ -99,10 +102,15 @@ def _told(document: dict[str, Any], *, is_well: bool) -> Response:
     return JSONResponse(document, status_code=200 if is_well else 503)
 
 
+def leads(state: PartitionState, image: ClusterImage) -> bool:
+    """Whether the partition has a leader, that is up, and serves as far as the metadata tells."""
+    return state.leader != NO_LEADER and state.leader in image.brokers and state.leader not in state.offline
+
+
 def _leaderless(image: ClusterImage) -> Iterable[str]:
     for topic in image.topics.values():
         for number, state in enumerate(topic.partitions):
-            if state.leader == NO_LEADER or state.leader not in image.brokers:
+            if not leads(state, image):
                 yield f"{topic.name}-{number}"
 
 

@@ -6,7 +6,7 @@ and Redpanda's; the others begin with `kafkawire_`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +14,11 @@ import trio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.api import NO_LEADER, ClusterImage
+from coordinator.api import ClusterImage
+from engine.api import TopicPartition
 from engine.stats import LogDirStatistics, Reason, StoreStats
 from kafkawire.http.exposition import add_durations
+from kafkawire.http.health import leads
 from kafkawire.requests.metrics import RequestMetrics
 from kafkawire.server.stats import ServerStats
 
@@ -38,6 +40,7 @@ class BrokerCollector(Collector):
     image: Callable[[], ClusterImage]
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
+    not_served: Callable[[], Collection[TopicPartition]] = tuple  # of what this broker hosts
 
     def describe(self) -> list[Metric]:
         """Nothing up front: registering must not scrape."""
@@ -86,6 +89,13 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("kafkawire_received_bytes", "Bytes received.", stats.received_size_bytes)
         yield CounterMetricFamily("kafkawire_sent_bytes", "Bytes sent.", stats.sent_size_bytes)
         yield GaugeMetricFamily("kafkawire_in_flight_bytes", "Request bytes held.", stats.in_flight_size_bytes)
+        text = "Connections that are not read, as queued.max.request.bytes is reached."
+        yield GaugeMetricFamily("kafkawire_connections_paused", text, stats.connections_paused)
+        text = "Request bytes of clients whose replies have not left."
+        yield GaugeMetricFamily("kafkawire_unanswered_request_bytes", text, stats.unanswered_size_bytes)
+        text = "Connections that are not read until their Produce is answered, as too many bytes are unanswered."
+        yield GaugeMetricFamily("kafkawire_connections_muted", text, stats.connections_muted)
+        yield CounterMetricFamily("kafkawire_connection_pauses", "How often a connection was paused so.", stats.pauses)
 
     def _of_cluster(self) -> Iterator[Metric]:
         image = self.image()
@@ -94,10 +104,12 @@ class BrokerCollector(Collector):
         hosted = sum(self.broker_id in state.replicas for state in states)
         under_replicated = sum(len(state.isr) < len(state.replicas) for state in led)
         reassigning = sum(bool(state.adding or state.removing) for state in led)
-        leaderless = sum(state.leader == NO_LEADER or state.leader not in image.brokers for state in states)
+        offline, not_served = sum(not leads(state, image) for state in states), self.not_served()
+        offline += sum(self._is_led(one, image) for one in not_served)  # and the metadata does not say so yet
         is_controller = image.controller_id == self.broker_id
         for name, documentation, value in (
             ("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", hosted),
+            ("kafka_server_replicamanager_offlinereplicacount", "Replicas here that are not open.", len(not_served)),
             ("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", len(led)),
             (
                 "kafka_server_replicamanager_underreplicatedpartitions",
@@ -113,25 +125,42 @@ class BrokerCollector(Collector):
             ("kafka_controller_kafkacontroller_activebrokercount", "Brokers.", len(image.brokers)),
             ("kafka_controller_kafkacontroller_globaltopiccount", "Topics.", len(image.topics)),
             ("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions.", len(states)),
-            ("kafka_controller_kafkacontroller_offlinepartitionscount", "Partitions without a leader.", leaderless),
+            (
+                "kafka_controller_kafkacontroller_offlinepartitionscount",
+                "Partitions without a leader that serves.",
+                offline,
+            ),
             ("redpanda_cluster_brokers", "Brokers.", len(image.brokers)),
             ("redpanda_cluster_topics", "Topics.", len(image.topics)),
             ("redpanda_cluster_partitions", "Partitions.", len(states)),
-            ("redpanda_cluster_unavailable_partitions", "Partitions without a leader.", leaderless),
+            ("redpanda_cluster_unavailable_partitions", "Partitions without a leader that serves.", offline),
         ):
             yield GaugeMetricFamily(name, documentation, value)
+
+    def _is_led(self, partition: TopicPartition, image: ClusterImage) -> bool:
+        state = image.partition(partition.topic, partition.partition)
+        return state is not None and state.leader == self.broker_id and leads(state, image)
 
     def _of_log_dirs(self) -> Iterator[Metric]:
         dirs = self.log_dirs()
         offline = sum(one.offline_reason is not None for one in dirs)
         name = "kafka_log_logmanager_offlinelogdirectorycount"
         yield GaugeMetricFamily(name, "Log dirs that are offline.", offline)
+        behind_s = [one.behind_s for one in dirs if one.behind_s is not None]
+        told = "Log dirs whose partitions wait for their roles, as the disk does not answer in time."
+        yield GaugeMetricFamily("kafkawire_log_dirs_behind", told, len(behind_s))
+        age = "Since when the first of them has applied nothing."
+        yield GaugeMetricFamily("kafkawire_log_dirs_behind_max_seconds", age, max(behind_s, default=0.0))
         online = GaugeMetricFamily("kafkawire_log_dir_online", "1 while a log dir is online.", labels=["dir"])
         partitions = GaugeMetricFamily("kafkawire_log_dir_partitions", "Partitions of a log dir.", labels=["dir"])
         unflushed = GaugeMetricFamily(
             "kafkawire_unflushed_bytes", "In segment files, not synced there; synced topics have them in the journal.",
             labels=["dir"],
         )  # fmt: skip
+        strays = GaugeMetricFamily(
+            "kafkawire_strays", "Logs that the metadata does not name, kept for a while.", labels=["dir"]
+        )
+        stray_bytes = GaugeMetricFamily("kafkawire_stray_bytes", "Their sizes.", labels=["dir"])
         rounds = HistogramMetricFamily(
             "kafkawire_write_latency_seconds", "A round: from taking appends to answering them.", labels=["dir"]
         )
@@ -142,9 +171,11 @@ class BrokerCollector(Collector):
             online.add_metric([one.path], int(one.offline_reason is None))
             partitions.add_metric([one.path], one.partition_count)
             unflushed.add_metric([one.path], one.unflushed_size_bytes)
+            strays.add_metric([one.path], one.stray_count)
+            stray_bytes.add_metric([one.path], one.stray_size_bytes)
             add_durations(rounds, [one.path], one.commits.rounds)
             add_durations(syncs, [one.path], one.commits.syncs)
-        yield from (online, partitions, unflushed, rounds, syncs)
+        yield from (online, partitions, unflushed, strays, stray_bytes, rounds, syncs)
 
     def _of_storage(self) -> Iterator[Metric]:
         stats = self.storage

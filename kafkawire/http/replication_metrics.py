@@ -7,16 +7,17 @@ leader tells: a follower that cannot fetch does not know.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+import trio
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from coordinator.cluster.reassignments import enough_in_sync
 from coordinator.cluster.settlement import min_isr
-from engine.api import TopicPartition
+from engine.api import TopicPartition, WaitingAppends
 from engine.errors import EngineError
-from kafkawire.http.exposition import PORTION, text_of
+from kafkawire.http.exposition import PORTION, add_durations, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
     from engine.store import SegmentStore
+    from engine.waiting_reads import WaitingReads
     from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.requests.throttles import Throttles
 
@@ -43,6 +45,8 @@ class _Found:
 
     under_min: int = 0
     at_min: int = 0
+    waiting: WaitingAppends = field(default_factory=WaitingAppends)
+    stale: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class ReplicationMetrics:
     """Of the partitions that this broker leads."""
 
     store: SegmentStore
+    reads: WaitingReads
     counters: ReplicationCounters
     throttles: Throttles
     image: Callable[[], ClusterImage]
@@ -66,8 +71,8 @@ class ReplicationMetrics:
             found.under_min += len(state.isr) < asked
             found.at_min += len(state.isr) == asked
             if len(state.replicas) > 1:
-                self._add(followers, TopicPartition(topic.topic_id, topic.name, partition))
-        yield text_of([*_of_followers(followers), *self._of_all(found)])
+                self._add(found, followers, TopicPartition(topic.topic_id, topic.name, partition))
+        yield text_of([*_of_followers(followers), *self._of_all(found), self._round_trips()])
 
     def _led(self, image: ClusterImage) -> Iterator[tuple[TopicInfo, int, PartitionState]]:
         for topic in image.topics.values():
@@ -75,21 +80,38 @@ class ReplicationMetrics:
                 if state.leader == self.broker_id:
                     yield topic, number, state
 
-    def _add(self, followers: defaultdict[int, _Follower], partition: TopicPartition) -> None:
+    def _add(self, found: _Found, followers: defaultdict[int, _Follower], partition: TopicPartition) -> None:
         try:
-            lags = self.store.get(partition).follower_lags()
+            log = self.store.get(partition)
+            lags = log.follower_lags()
         except EngineError:
             return  # it is offline, as /health/cluster says
+        found.waiting = found.waiting.beside(log.waiting_appends)
+        found.stale += not log.is_current
         for broker_id, lag in lags.items():
             one = followers[broker_id]
             one.records, one.late_ms = max(one.records, lag.offsets), max(one.late_ms, lag.late_ms)
 
+    def _round_trips(self) -> Metric:
+        text = "From a response of this broker to the follower's next Fetch: its append and sync, and the network."
+        family = HistogramMetricFamily("kafkawire_follower_round_trip_seconds", text, labels=["follower"])
+        for broker_id, durations in sorted(self.counters.round_trips.items()):
+            add_durations(family, [str(broker_id)], durations)
+        return family
+
     def _of_all(self, found: _Found) -> Iterator[Metric]:
         led, followed = self.throttles.leader.bytes_per_s, self.throttles.follower.bytes_per_s
+        waiting = found.waiting
+        waited_s = max(0.0, trio.current_time() - waiting.since_s) if waiting.appends else 0.0
         manager, counted, counters = "kafka_server_replicamanager_", "kafka_server_brokertopicmetrics_", self.counters
         for name, documentation, value in (
             (f"{manager}underminisrpartitioncount", "Led here, with fewer in sync than asked for.", found.under_min),
             (f"{manager}atminisrpartitioncount", "Led here, with no more in sync than asked for.", found.at_min),
+            ("kafkawire_waiting_appends", "Appends led here that wait for other replicas.", waiting.appends),
+            ("kafkawire_waiting_appends_bytes", "Bytes of their batches, in the log.", waiting.size_bytes),
+            ("kafkawire_waiting_appends_seconds", "For how long the oldest of them has waited.", waited_s),
+            ("kafkawire_stale_leaders", "Led here, without a session, and not followed by enough.", found.stale),
+            ("kafkawire_waiting_reads", "Reads that wait until it is known who leads.", len(self.reads)),
             ("kafka_server_leaderreplication_byte_rate", "Fetched here in a second, of throttled replicas.", led),
             ("kafka_server_followerreplication_byte_rate", "Fetched by this broker, of throttled replicas.", followed),
         ):
@@ -97,6 +119,9 @@ class ReplicationMetrics:
         for name, documentation, value in (
             (f"{manager}isrshrinks", "How often an ISR led here became smaller.", counters.isr_shrinks),
             (f"{manager}isrexpands", "How often an ISR led here became greater.", counters.isr_expands),
+            ("kafkawire_replica_truncations", "Followers' logs truncated by their leader.", counters.truncations),
+            ("kafkawire_replica_restarts", "Followers' logs discarded and copied again.", counters.restarts),
+            ("kafkawire_replica_failures", "Followers closed: their log contradicts the leader's.", counters.failures),
             (f"{counted}replicationbytesin", "Bytes fetched from leaders.", counters.bytes_in),
             (f"{counted}replicationbytesout", "Bytes fetched by followers.", counters.bytes_out),
         ):
@@ -108,7 +133,9 @@ def _of_followers(followers: defaultdict[int, _Follower]) -> Iterator[Metric]:
         "kafkawire_replica_lag_records", "What a follower lacks of a partition led here, at most.", labels=["follower"]
     )
     late = GaugeMetricFamily(
-        "kafkawire_replica_lag_seconds", "For how long it has lacked something of one, at most.", labels=["follower"]
+        "kafkawire_replica_lag_seconds",
+        "How long its leader has had what it lacks of one, at most.",
+        labels=["follower"],
     )
     for broker_id, one in sorted(followers.items()):
         records.add_metric([str(broker_id)], one.records)

@@ -35,6 +35,15 @@ _TOPIC: Final = 'topic="%s"'
 _REDPANDA_TOPIC: Final = 'redpanda_topic="%s"'
 
 
+class WatchedDeletions(Protocol):
+    """Deleted topics that the controller deletes from the tier. `failing`: count of those whose last try failed."""
+
+    @property
+    def failing(self) -> int: ...
+    @property
+    def errors(self) -> int: ...
+
+
 class WatchedTier(Protocol):
     """What a broker has of its tier, as far as it is watched."""
 
@@ -44,6 +53,8 @@ class WatchedTier(Protocol):
     def keeper(self) -> TierKeeper: ...
     @property
     def cache(self) -> ChunkCache: ...
+    @property
+    def deletions(self) -> WatchedDeletions: ...
 
 
 @dataclass(slots=True)
@@ -207,6 +218,10 @@ def _of_all(tier: WatchedTier, partitions: _Partitions) -> Iterator[Metric]:
     yield GaugeMetricFamily("kafkawire_tier_copy_oldest_seconds", text, partitions.waiting_s)
     text = "Partitions that are fenced or damaged in the tier."
     yield GaugeMetricFamily("kafkawire_tier_partitions_troubled", text, partitions.troubled)
+    text = "Tries to delete a deleted topic from the tier that failed."
+    yield CounterMetricFamily("kafkawire_tier_topic_deletion_errors", text, tier.deletions.errors)
+    text = "Deleted topics whose last try to delete them from the tier failed."
+    yield GaugeMetricFamily("kafkawire_tier_topic_deletions_failing", text, tier.deletions.failing)
     text = "Bytes of segments that are here."
     yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_size_bytes", text, cache.size_bytes)
     yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_files", "Files of them.", cache.file_count)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.keeping import KeptBatches
 from kafkawire.http.app import build_app
+from kafkawire.http.controller_metrics import ControllerMetrics
 from kafkawire.http.group_metrics import GroupMetrics
 from kafkawire.http.health import Health
 from kafkawire.http.hosts import AllowedHosts
 from kafkawire.http.log_metrics import LogMetrics
+from kafkawire.http.metadata_metrics import MetadataMetrics
 from kafkawire.http.metrics import BrokerCollector
 from kafkawire.http.replication_metrics import ReplicationMetrics
 from kafkawire.http.tier_metrics import TierMetrics
@@ -18,15 +20,18 @@ from kafkawire.http.transaction_metrics import TransactionMetrics
 from kafkawire.requests.topic_lookup import high_watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from coordinator.api import ClusterImage
     from coordinator.groups.api import GroupStatistics
     from coordinator.runtime import Coordinator
     from coordinator.transactions.api import TransactionStatistics
+    from engine.api import TopicPartition
     from engine.store import SegmentStore
+    from engine.waiting_reads import WaitingReads
     from kafkawire.config.broker_config import Config
     from kafkawire.http.app import App
+    from kafkawire.http.metadata_metrics import WatchedStore
     from kafkawire.http.tier_metrics import WatchedTier
     from kafkawire.requests.context import Authorizer
     from kafkawire.requests.metrics import RequestMetrics
@@ -50,6 +55,9 @@ class Shown(NamedTuple):
     tier: WatchedTier | None
     authorizer: Authorizer
     throttles: Throttles
+    not_served: Callable[[], Mapping[TopicPartition, str]]
+    metadata: WatchedStore
+    reads: WaitingReads
 
 
 def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
@@ -62,13 +70,27 @@ def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
     of_partitions, me = store.partition_statistics, config.node_id
     transactions = TransactionMetrics(of.transactions, of_partitions, of.now_ms, config.transaction_timeout_max_ms)
     tier = TierMetrics(of.tier)
-    ailments = {"transactions that hang": transactions.ailments, "partitions in the remote tier": tier.ailments}
-    health = Health(is_live, image, store, store.statistics, me, ailments)
+    coordinator = of.coordinator
+    metadata = MetadataMetrics(of.metadata, coordinator.metadata_failures, lambda: coordinator.publication_lag)
+    ailments = {
+        "failures of the metadata": metadata.ailments,
+        "replicas that are not open": lambda: _not_open(of.not_served()),
+        "transactions that hang": transactions.ailments,
+        "partitions in the remote tier": tier.ailments,
+    }
+    health = Health(is_live, image, store, store.statistics, me, ailments, lambda: coordinator.has_session)
     topics = topic_routes(of.coordinator, store, KeptBatches(store), of.authorizer, config.tier_store, of.tier)
-    collector = BrokerCollector(of.metrics, of.stats, store.stats, of.watch, image, store.statistics, me)
+    around = image, store.statistics, me, of.not_served
+    collector = BrokerCollector(of.metrics, of.stats, store.stats, of.watch, *around)
     logs = LogMetrics(of.metrics.by_topic, of_partitions, image)
     groups = GroupMetrics(of.groups, lambda topic, number: high_watermark(store, image(), topic, number))
     host, _ = config.http_listener or ("", 0)
-    replication = ReplicationMetrics(store, of.metrics.replication, of.throttles, image, me)
+    replication = ReplicationMetrics(store, of.reads, of.metrics.replication, of.throttles, image, me)
+    controller = ControllerMetrics(of.coordinator.counters, image)
     portions = [logs.portions, groups.portions, transactions.portions, replication.portions, tier.portions]
-    return build_app([*health.routes(), *topics], collector, portions, AllowedHosts(host, config.http_allowed_hosts))
+    everything = [*portions, controller.portions, metadata.portions]
+    return build_app([*health.routes(), *topics], collector, everything, AllowedHosts(host, config.http_allowed_hosts))
+
+
+def _not_open(not_served: Mapping[TopicPartition, str]) -> list[str]:
+    return [f"{one.topic}-{one.partition} is not open here: {reason}" for one, reason in sorted(not_served.items())]

@@ -149,7 +149,7 @@ class Line:
                 reason = _reason(group)
         self._attempt, self._is_linked = None, False
         if self._linked is link or reason != self._reason:  # one that cannot be reached is told of once
-            _log.info("a link is over", broker=self._broker_id, purpose=self._purpose, reason=reason)
+            _log.info("peer connection closed", broker=self._broker_id, purpose=self._purpose, reason=reason)
         self._reason = reason
         self._conversation.lost(reason, link)
         if self._linked is not link:

@@ -20,7 +20,7 @@ from kafkawire.security.scram import salted_by
 if TYPE_CHECKING:
     from random import Random
 
-    from coordinator.api import ClusterImage, ClusterService, Pending
+    from coordinator.api import BrokerInfo, ClusterImage, ClusterService, Pending
     from kafkawire.links.errors import SentBy
     from kafkawire.wire.message import Message
 
@@ -77,6 +77,11 @@ class Links:
     def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Pending[Message]:
         """The reply of another broker. Settled with LinkFailed when there is none, in time or ever."""
         return self._line(broker_id, purpose).ask(request, version)
+
+    def is_to(self, broker: BrokerInfo) -> bool:
+        """Whether what is asked of that broker id now goes to that very registration."""
+        known = self._cluster.image.brokers.get(broker.broker_id)
+        return known is not None and known.incarnation == broker.incarnation
 
     def is_over(self, sent: SentBy) -> bool:
         """Whether what has left by that link will not be executed any more, if it was not: the other broker has let in

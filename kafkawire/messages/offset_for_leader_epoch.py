@@ -9,11 +9,12 @@ API_KEY = 23
 
 
 class OffsetForLeaderPartition(MessageStruct):
-    __slots__ = ('partition', 'current_leader_epoch', 'leader_epoch')
+    __slots__ = ('partition', 'current_leader_epoch', 'leader_epoch', 'of_replica')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('partition', 'int32', 2, 4, default=0),
         Field('current_leader_epoch', 'int32', 2, 4, default=-1),
         Field('leader_epoch', 'int32', 2, 4, default=0),
+        Field('of_replica', 'bool', 4, 4, tag=10000, default=False),
     )
 
     def __init__(
@@ -22,10 +23,12 @@ class OffsetForLeaderPartition(MessageStruct):
         partition: int = 0,
         current_leader_epoch: int = -1,
         leader_epoch: int = 0,
+        of_replica: bool = False,
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
         self.leader_epoch = leader_epoch
+        self.of_replica = of_replica
 
 
 class OffsetForLeaderTopic(MessageStruct):
@@ -68,12 +71,13 @@ class OffsetForLeaderEpochRequest(Message):
 
 
 class EpochEndOffset(MessageStruct):
-    __slots__ = ('error_code', 'partition', 'leader_epoch', 'end_offset')
+    __slots__ = ('error_code', 'partition', 'leader_epoch', 'end_offset', 'high_watermark')
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field('error_code', 'int16', 2, 4, default=0),
         Field('partition', 'int32', 2, 4, default=0),
         Field('leader_epoch', 'int32', 2, 4, default=-1),
         Field('end_offset', 'int64', 2, 4, default=-1),
+        Field('high_watermark', 'int64', 4, 4, tag=10000, default=-1),
     )
 
     def __init__(
@@ -83,11 +87,13 @@ class EpochEndOffset(MessageStruct):
         partition: int = 0,
         leader_epoch: int = -1,
         end_offset: int = -1,
+        high_watermark: int = -1,
     ) -> None:
         self.error_code = error_code
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.end_offset = end_offset
+        self.high_watermark = high_watermark
 
 
 class OffsetForLeaderTopicResult(MessageStruct):

@@ -10,6 +10,8 @@ import structlog
 
 from kafkawire.config.log_levels import LEVELS, ROOT
 
+_PROCESSORS: list[Any] = []  # one list for good: a logger that is cached keeps the list it was first used with
+
 
 class Logger(structlog.PrintLogger):
     """Prints the lines of a module, and knows its name."""
@@ -24,18 +26,15 @@ def configure(*, pretty: bool | None = None) -> None:
     if pretty is None:
         pretty = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            drop_what_is_not_told,
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info if not pretty else structlog.processors.StackInfoRenderer(),
-            renderer,
-        ],
-        logger_factory=Logger,
-        cache_logger_on_first_use=True,
-    )
+    _PROCESSORS[:] = [
+        drop_what_is_not_told,
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info if not pretty else structlog.processors.StackInfoRenderer(),
+        renderer,
+    ]
+    structlog.configure(processors=_PROCESSORS, logger_factory=Logger, cache_logger_on_first_use=True)
 
 
 def drop_what_is_not_told(logger: Logger, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

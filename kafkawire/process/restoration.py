@@ -17,18 +17,21 @@ from coordinator.cluster.plain_nodes import TierNode
 from coordinator.cluster.restoration import RestoredCluster, RestoredTopic, write_cluster
 from coordinator.errors import CoordinatorError
 from coordinator.groups.api import Claim, OffsetToCommit
+from coordinator.history import FIRST, History
 from engine.api import TopicPartition
 from engine.errors import EngineError, StoreRefused
 from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import Identity
 from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
 from engine.logs.producer_snapshot import decode_snapshot
+from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.adapters.tier import store_lanes
-from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import load
 from kafkawire.process.tier_part import TierUnknown, open_part, survey
 from kafkawire.requests.settleable import until_settled
+from kafkawire.run_broker import run_broker
 from tiering.cluster_objects import ClusterObjects
 from tiering.errors import TierError
 from tiering.manifest import Fence
@@ -172,7 +175,8 @@ class Restoration:
         for place, (topic, number, holding) in enumerate(plan.partitions()):
             partition = TopicPartition(bytes.fromhex(topic.topic.topic_id), topic.topic.topic, number)
             epochs = holding.manifest.epochs
-            one = RestoredLog(partition, holding.log_start, holding.end, epochs, holding.producers)
+            of_markers = holding.footer, _epoch(holding), self.world.now_ms()
+            one = RestoredLog(partition, holding.log_start, holding.end, epochs, holding.producers, *of_markers)
             logs[place % len(logs)].append(one)
         for path, some in zip(self.config.log_dirs, logs, strict=True):
             self.tell(f"making {path}: {len(some)} partitions")
@@ -187,11 +191,19 @@ class Restoration:
             TierNode(str(self.config.tier_store), plan.owner_generation),
             max(producer_ids, default=-1) + PRODUCER_ID_MARGIN,
             _topics(plan, kept),
+            self._history(),
         )
         try:
             await write_cluster(store, self.config.node_id, cluster)
         finally:
             await store.close()
+
+    def _history(self) -> History:
+        """Changes begin with 1 again: to log dirs that were kept, and remember greater numbers, that is no rollback."""
+        known = last_followed(self.world.filesystem, [str(path.absolute()) for path in self.config.log_dirs])
+        if known is None:
+            return FIRST
+        return History(known.generation + 1, self.world.random.getrandbits(128).to_bytes(16, "big").hex())
 
     # What groups had committed
 

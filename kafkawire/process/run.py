@@ -11,19 +11,22 @@ import gc
 import os
 import resource
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import click
 import structlog
 import trio
 
-from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import Config
+from kafkawire.run_broker import run_broker
 from kafkawire.surroundings import real_surroundings
 
 EXIT_AT_ONCE = 130
 EXIT_OVERDUE = 1
 STOP_MAX_S = 30.0
+CLOSED_MAX_S = 5.0
 YOUNG_OBJECTS_MAX = 20_000  # requests in flight on some hundred connections
 M_ARENA_MAX = -8  # of mallopt, in glibc's malloc.h
 
@@ -37,7 +40,10 @@ def run(config: Config) -> None:
     """
     _allow_open_files()
     keep_one_heap()
-    trio.run(_main, config)
+    guard = threading.Timer(CLOSED_MAX_S, exit_stuck, [os._exit])
+    guard.daemon = True
+    trio.run(_main, config, guard)
+    guard.cancel()
 
 
 def _allow_open_files() -> None:
@@ -63,7 +69,8 @@ def spare_collector() -> None:
     gc.set_threshold(YOUNG_OBJECTS_MAX)
 
 
-async def _main(config: Config) -> None:
+async def _main(config: Config, guard: threading.Timer) -> None:
+    """`guard` is started when the broker is closed: work that waits for a disk may still keep its thread."""
     world = real_surroundings()
     ended: Exception | None = None
     stop = trio.Event()
@@ -76,6 +83,7 @@ async def _main(config: Config) -> None:
             except (StartError, BrokerFailed) as error:
                 ended = error
             nursery.cancel_scope.cancel()
+    guard.start()
     world.pool.close()
     if ended is not None:
         raise ended
@@ -105,4 +113,10 @@ async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) ->
     await stop.wait()
     await trio.sleep(STOP_MAX_S)
     _log.error("not stopped in time, exiting", after_s=STOP_MAX_S)
+    leave(EXIT_OVERDUE)
+
+
+def exit_stuck(leave: Callable[[int], object]) -> None:
+    """The broker is closed, but a thread waits for a disk: leave without it."""
+    _log.error("closed, but work on a disk does not end, exiting", after_s=CLOSED_MAX_S)
     leave(EXIT_OVERDUE)

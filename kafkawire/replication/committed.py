@@ -21,7 +21,7 @@ def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) ->
         frozenset(state.isr),
         frozenset(state.replicas),
         {one.broker_id: one.epoch for one in members},
-        {one.broker_id for one in members if one.state is BrokerState.SERVING},
+        {one.broker_id for one in members if one.state is BrokerState.SERVING} - {*state.offline},
         enough_in_sync(state, min_isr(image, image.topics_by_id[topic_id])),
         frozenset(state.elr),
         frozenset(mark[0] for mark in state.marks),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
+from kafkawire.replication.replica_events import Truncated, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from engine.partitions.partition import Partition
     from engine.replication.fetch_state import Cut, FetchState
     from engine.store import SegmentStore
-
-_log = structlog.get_logger(__name__)
+    from kafkawire.replication.replica_events import ReplicaEvents
 
 
 class Cutting(NamedTuple):
@@ -37,11 +36,11 @@ def by_kind(cuts: Iterable[Cutting]) -> Iterator[list[Cutting]]:
         yield [*together]
 
 
-async def cut(store: SegmentStore, cuts: Sequence[Cutting]) -> list[EngineError | None]:
+async def cut(store: SegmentStore, cuts: Sequence[Cutting], events: ReplicaEvents) -> list[EngineError | None]:
     """Those of one kind, as long as they are followed in that epoch."""
-    for one in cuts:
-        name, end_offset = f"{one.log.partition.topic}-{one.log.partition.partition}", one.log.log_end_offset
-        _log.info("a follower cuts its log", partition=name, offset=one.action.offset, end=end_offset)
     epoch, below_sealed = cuts[0].kind
+    before = [Truncated(held(one.log), epoch, one.action.offset) for one in cuts]
     offsets = {one.log.partition: one.action.offset for one in cuts}
-    return await store.truncate_partitions(offsets, below_sealed=below_sealed, follows_in=epoch)
+    errors = await store.truncate_partitions(offsets, below_sealed=below_sealed, follows_in=epoch)
+    events.truncated([one for one, error in zip(before, errors, strict=True) if error is None])
+    return errors

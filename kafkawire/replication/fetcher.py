@@ -11,13 +11,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
 import trio
 
 from coordinator.errors import CoordinatorError
 from engine.api import OffsetSpec
 from engine.batches.batch import parse_header
-from engine.errors import EngineError, OffsetOutOfRange, StorageError
+from engine.errors import EngineError, LogsContradict, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_starts import move_log_starts
 from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
 from kafkawire.fetching.sessions import INITIAL_EPOCH
@@ -37,6 +36,7 @@ from kafkawire.replication.questions import (
     fetch_request,
     told,
 )
+from kafkawire.replication.replica_events import ReplicaEvents, held
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from kafkawire.wire.message import Message
 
 ASK_ON_VERSION: Final = 0
-
-_log = structlog.get_logger(__name__)
 
 
 class FetchWorld(NamedTuple):
@@ -103,6 +101,7 @@ class Fetcher:
         self._unsettled: dict[TopicPartition, None] = {}  # what is to be asked of it may have changed
         self._role_changes = log_dir.role_changes
         self._pauses = Pauses(world.limits.backoff_ms)
+        self._events = ReplicaEvents(world.counters)
         self._has_news = trio.Event()  # there may be something else to ask, or an answer
 
     def follow(self, partition: TopicPartition, leader_epoch: int, *, is_in_sync: bool) -> None:
@@ -319,7 +318,7 @@ class Fetcher:
         """By this broker: it is asked for again in a while. Where there is no room, there is some when the leader's log
         begins later by now."""
         if taken.log.fetching is taken.state:
-            _log.warning("what was fetched is not taken", partition=_name(taken.log.partition), reason=str(error))
+            self._events.refused(taken.log.partition, error)
             if isinstance(error, StorageError):
                 with suppress(EngineError):
                     await self._heed([taken])
@@ -331,11 +330,11 @@ class Fetcher:
         self._has_news.set()
 
     async def _pause_after(self, log: Partition, state: FetchState, error: Exception) -> None:
-        _log.warning("a follower pauses", partition=_name(log.partition), reason=str(error))
+        self._events.paused(log.partition, error)
         await self._pause(state)
 
     async def _cut(self, cuts: Sequence[Cutting], nursery: trio.Nursery) -> None:
-        for one, error in zip(cuts, await cut(self._world.store, cuts), strict=True):
+        for one, error in zip(cuts, await cut(self._world.store, cuts, self._events), strict=True):
             if error is None:
                 one.state.done()
             else:
@@ -354,16 +353,17 @@ class Fetcher:
 
     async def _do(self, log: Partition, state: FetchState, action: Action) -> None:
         """Raises EngineError, CoordinatorError."""
-        store, partition, name = self._world.store, log.partition, _name(log.partition)
+        store, partition = self._world.store, log.partition
         if isinstance(action, Cut):
-            [error] = await cut(store, [Cutting(log, state, action)])
+            [error] = await cut(store, [Cutting(log, state, action)], self._events)
             if error is not None:
                 raise error
         elif isinstance(action, Begin):
             if action.offset <= log.log_end_offset or not log.is_sound:  # else nobody counts on what it has
                 await self._world.give_up(partition, state.epoch, action.offset)
-            _log.info("a follower begins anew", partition=name, offset=action.offset)
+            before = held(log)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
+            self._events.restarted(before, state.epoch, action.offset)
         elif isinstance(action, AskEnds):
             ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]
             if log.fetching is state:
@@ -371,8 +371,8 @@ class Fetcher:
         elif isinstance(action, Hold):
             await self._hold(partition, state.epoch, action)
         elif isinstance(action, Fail):
-            _log.error("a follower gives up", partition=name, reason=action.reason)
-            log.close(partial(StorageError, action.reason))
+            self._events.failed(partition, action.reason)
+            log.put_offline(partial(LogsContradict, action.reason))
 
     async def _hold(self, partition: TopicPartition, epoch: int, action: Hold) -> None:
         if action.awaits_news:
@@ -394,7 +394,3 @@ class Fetcher:
             pending.call_when_settled(settled.set)
             await settled.wait()
         return pending.result()
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"

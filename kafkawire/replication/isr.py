@@ -13,11 +13,14 @@ import trio
 
 from coordinator.cluster.in_sync import IsrChange
 from coordinator.errors import MetadataUnavailable
+from coordinator.event_log import EventLog, Kind
 from engine.errors import EngineError
 from kafkawire.replication.committed import committed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from structlog.typing import FilteringBoundLogger
 
     from coordinator.api import ClusterImage
     from engine.api import TopicPartition
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 BATCH_MS: Final = 50  # between two writes
 RETRY_MS: Final = 500  # of one whose outcome nobody knows
 
-_log = structlog.get_logger(__name__)
+PROPOSED: Final = Kind("isr change proposed", "isr changes proposed")
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class IsrWriter(Protocol):
@@ -50,6 +55,7 @@ class IsrKeeper:
         self._led: dict[TopicPartition, int] = {}  # with the size of the ISR, as the metadata says
         self._noted: dict[TopicPartition, None] = {}  # a dict keeps the order: simulations must repeat
         self._has_noted = trio.Event()
+        self._lines = EventLog(_log)
 
     def lead(self, partition: TopicPartition) -> None:
         """There are other replicas of it; or the metadata says something else of them than before."""
@@ -91,10 +97,11 @@ class IsrKeeper:
         changes = {one: change for one in noted if (change := self._wanted(one, image)) is not None}
         if not changes:
             return
+        self._lines.write(PROPOSED, [*changes.items()], _fields)
         try:
             await self._cluster.change_isr(image.version, [*changes.values()])
         except MetadataUnavailable as error:
-            _log.warning("an ISR is not written yet", reason=str(error))
+            _log.warning("isr changes not written", count=len(changes), reason=str(error))
         with trio.move_on_after(RETRY_MS / 1000):
             await self._cluster.wait_for_image_after(image.version)
         self.note(changes)
@@ -111,8 +118,6 @@ class IsrKeeper:
             return None
         if proposal is None:
             return None
-        name = f"{partition.topic}-{partition.partition}"
-        _log.info("an ISR is to change", partition=name, to=sorted(proposal.in_sync))
         at = partition.topic_id, partition.partition, log.leader_epoch
         return IsrChange(*at, proposal.in_sync, proposal.added)
 
@@ -134,3 +139,9 @@ class IsrKeeper:
         self._counters.isr_shrinks += size < before
         self._counters.isr_expands += size > before
         self._led[partition] = size
+
+
+def _fields(proposed: tuple[TopicPartition, IsrChange]) -> dict[str, object]:
+    partition, change = proposed
+    place = {"topic": partition.topic, "partition": partition.partition}
+    return {**place, "epoch": change.leader_epoch, "isr": sorted(change.in_sync)}

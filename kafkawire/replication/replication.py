@@ -5,20 +5,22 @@ The host has opened all that the image shows, in the roles and epochs that it sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 import trio
 
 from coordinator.api import CLUSTER_DEFAULT, NO_LEADER
 from coordinator.cluster.hosting import may_append
+from coordinator.event_log import EventLog, Kind
 from engine.api import TopicPartition
-from engine.errors import EngineError
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.fetcher import Fetcher, FetchWorld
 from kafkawire.replication.isr import IsrKeeper
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
     from coordinator.runtime import Coordinator
     from engine.store import SegmentStore
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.requests.throttles import Throttle
 
-_log = structlog.get_logger(__name__)
+REQUESTED: Final = Kind("re-replication from scratch requested", "re-replications from scratch requested")
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 Source = tuple[int, str]  # a leader, and a log dir here
 
@@ -55,6 +59,7 @@ class Replication:
         self._broker_id = settings.broker_id
         self._cluster = cluster
         self._store = store
+        self._lines = EventLog(_log)
         self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
         self._world = FetchWorld(
             links,
@@ -93,8 +98,8 @@ class Replication:
         await self._cluster.wait_for_image_after(self._cluster.image.version)
 
     async def _give_up(self, partition: TopicPartition, leader_epoch: int, offset: int) -> None:
-        name = f"{partition.topic}-{partition.partition}"
-        _log.info("a follower has to begin anew", partition=name, offset=offset)
+        fields = {"topic": partition.topic, "partition": partition.partition, "epoch": leader_epoch, "offset": offset}
+        self._lines.write(REQUESTED, [fields], lambda one: one)
         await self._cluster.give_up(partition.topic_id, partition.partition, leader_epoch, offset)
 
     def _arrange(self, image: ClusterImage, nursery: trio.Nursery) -> None:
@@ -134,10 +139,9 @@ class Replication:
             self._stop_following(partition)
 
     def _follow(self, partition: TopicPartition, state: PartitionState, nursery: trio.Nursery) -> None:
-        try:
-            log_dir = self._store.replica(partition).log_dir
-        except EngineError:
-            return  # its log dir is offline
+        log_dir = self._store.changes.serving_home(partition)
+        if log_dir is None:
+            return  # its log is closed, or its log dir is offline
         source = state.leader, log_dir.disk.path
         if self._sources.get(partition) != source:
             self._stop_following(partition)

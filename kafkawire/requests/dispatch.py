@@ -39,7 +39,17 @@ _START: Final = Struct(">hhi")  # api key, version, correlation id: every reques
 class Dispatched:
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_api", "_failure", "_is_answered", "_pending", "_request", "_response", "context", "two_stage")
+    __slots__ = (
+        "_api",
+        "_failure",
+        "_is_answered",
+        "_on_released",
+        "_pending",
+        "_request",
+        "_response",
+        "context",
+        "two_stage",
+    )
 
     def __init__(self, api: Api, context: RequestContext, request: Any, pending: PendingReply[Any] | None) -> None:
         self._api = api
@@ -50,6 +60,7 @@ class Dispatched:
         self._is_answered = False
         self._response: Response | None = None
         self._failure: Exception | None = None
+        self._on_released: Callable[[], None] | None = None  # for what is pending later
 
     @property
     def holds_frame(self) -> bool:
@@ -66,6 +77,16 @@ class Dispatched:
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         assert self._pending is not None
         self._pending.call_when_settled(callback)
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        if self._pending is None:
+            self._on_released = callback
+        else:
+            self._pending.call_when_released(callback)
+
+    def abandon(self) -> None:
+        if self._pending is not None:
+            self._pending.abandon()
 
     def begin(self) -> Awaitable[None] | None:
         if self._api.two_stage:
@@ -119,6 +140,8 @@ class Dispatched:
         except Exception as error:
             self._failed(error)
             return
+        if self._on_released is not None:
+            self._pending.call_when_released(self._on_released)
         with trio.move_on_at(self._pending.deadline_s):
             await until_settled(self._pending)
 
@@ -167,6 +190,7 @@ class LargeDispatched(Dispatched):
                 context.broker.metrics.protocol_violations += 1
                 self._failure = _violation(self._api, context.api_version, request)
             self._request = request
+            self._decode = _no_more  # it has the frame
         except Exception as error:  # no thread, say: unread it cannot even be refused
             self._failure = error
         if self._failure is not None:
@@ -264,6 +288,10 @@ class Dispatcher:
         counters.requests += 1
         counters.request_size_bytes += len(frame)
         return api, context, request
+
+
+def _no_more() -> Message:
+    raise AssertionError("a request is decoded once")
 
 
 def _violation(api: Api, version: int, error: DecodeError) -> ProtocolViolation:

@@ -180,6 +180,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
     log.StaleBrokerEpoch: ErrorCode.STALE_BROKER_EPOCH,
     log.UnknownLeaderEpoch: ErrorCode.UNKNOWN_LEADER_EPOCH,
     log.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    log.LogsContradict: ErrorCode.KAFKA_STORAGE_ERROR,
     log.TierUnreachable: ErrorCode.KAFKA_STORAGE_ERROR,  # not in Fetch, see kafkawire.fetching.cold_loads
     control.InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     control.TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -233,7 +234,16 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
 MESSAGE_MAX_CHARACTERS: Final = 8_000
 
 # Raised before there is a listener, or where there is none, or no client has asked: none can ever see them.
-NEVER_TOLD: Final = frozenset({log.StoreRefused, control.CannotStart, control.TransferRefused, control.NotFollowedSo})
+NEVER_TOLD: Final = frozenset(
+    {
+        log.StoreRefused,
+        control.CannotStart,
+        control.MetadataRolledBack,
+        control.AcceptanceRefused,
+        control.TransferRefused,
+        control.NotFollowedSo,
+    }
+)
 
 
 def error_code_of(error: Exception) -> ErrorCode:

@@ -42,12 +42,27 @@ class TopicTable(dict[str, TopicCounters]):
 
 @dataclass(slots=True)
 class ReplicationCounters:
-    """What followers fetched, here and from here, and how often an ISR became smaller or greater."""
+    """What followers fetched, here and from here, how often an ISR became smaller or greater, and what befell the logs
+    that are followed here.
+
+    `round_trips`: by follower, from a response of this broker to the follower's next Fetch on the same connection.
+    """
 
     bytes_in: int = 0
     bytes_out: int = 0
     isr_shrinks: int = 0
     isr_expands: int = 0
+    truncations: int = 0
+    restarts: int = 0  # a log that was discarded, and copied from the leader again
+    failures: int = 0  # replicas that were closed, as their log and the leader's cannot both be right
+    round_trips: dict[int, Durations] = field(default_factory=dict)
+
+    def note_round_trip(self, follower: int, duration_s: float) -> None:
+        """A follower has fetched again."""
+        known = self.round_trips.get(follower)
+        if known is None:
+            known = self.round_trips[follower] = Durations()
+        known.note(duration_s)
 
 
 @dataclass(slots=True)

@@ -47,6 +47,13 @@ class PendingReply(Generic[ResponseT]):
         """A deadline of its own does not count."""
         self._callback = callback
 
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when nothing that it waits for keeps bytes of the request any more. Most
+        requests keep none, or until they are answered: it is not called then."""
+
+    def abandon(self) -> None:
+        """No reply leaves: nothing needs to be waited for on its behalf. What the request began goes on."""
+
     def response_now(self) -> ResponseT:
         """Once."""
         return self._respond()

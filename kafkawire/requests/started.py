@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from engine.api import FileRange
@@ -24,7 +24,13 @@ class StartedRequest(Settleable, Protocol):
     def two_stage(self) -> bool: ...
     @property
     def holds_frame(self) -> bool:
-        """Whether it keeps its frame's bytes until it is answered."""
+        """Whether it keeps its frame's bytes until it is answered, or lets go of them before."""
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, if it lets go of its frame's bytes before it is answered."""
+
+    def abandon(self) -> None:
+        """Its connection is closed: no reply leaves. What it has begun goes on, and waits for no other replica."""
 
     @property
     def deadline_s(self) -> float:

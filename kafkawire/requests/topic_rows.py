@@ -108,7 +108,7 @@ def _partition_row(index: int, state: PartitionState, sight: Sight) -> MetadataR
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        offline_replicas=[replica for replica in state.replicas if replica not in sight.live],
+        offline_replicas=[one for one in state.replicas if one not in sight.live or one in state.offline],
     )
     if state.leader not in sight.reachable:
         known_listener = state.leader not in sight.live or sight.version < FIRST_VERSION_WITH_LISTENER_ERROR

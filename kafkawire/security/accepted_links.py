@@ -124,6 +124,7 @@ class AcceptedLinks:
             _end(before, f"{claim.user} has a newer link")
         self._newest[place] = _Newest(claim.number, ref(connection))
         connection.principal = f"{PRINCIPAL_OF_BROKERS}{claim.sender}"
+        connection.is_peer = True
 
     def _check(self, claim: LinkClaim) -> None:
         """That it is for this broker as it is registered, and from another one as far as is known."""

@@ -1,23 +1,114 @@
-"""What the budget over all connections counts for one of them."""
+"""What the budget over all connections counts for one of them, and whether that one may receive more."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from kafkawire.server.byte_budget import ByteBudget
+
+if TYPE_CHECKING:
+    from kafkawire.server.hub import Hub, Visited
+    from kafkawire.wire.connection import ConnectionMachine, HeldFrame
+    from kafkawire.wire.connection_info import ConnectionInfo
+
+PEER_MAX_BYTES: Final = 64 * 1024 * 1024  # of requests that one broker has in flight here, for one purpose
 
 
 class Account:
-    """Tells the budget of changes alone."""
+    """Memory of one connection, and its right to receive.
 
-    __slots__ = ("_budget", "_held_size_bytes", "_large_size_bytes")
+    The budget is told of changes alone. A connection of another broker has a budget of its own from the moment that it
+    has proved itself: replication depends on no client. A connection of a client is *paused* while the budget does not
+    admit it, and *muted* while the budget is crowded and a Produce of its own is not answered.
+    """
 
-    def __init__(self, budget: ByteBudget) -> None:
-        self._budget = budget
+    __slots__ = (
+        "_budget",
+        "_held_size_bytes",
+        "_hub",
+        "_info",
+        "_is_apart",
+        "_large_size_bytes",
+        "_machine",
+        "_unanswered_size_bytes",
+        "is_muted",
+        "is_paused",
+    )
+
+    def __init__(self, hub: Hub, machine: ConnectionMachine, info: ConnectionInfo) -> None:
+        self._hub = hub
+        self._budget = hub.budget
+        self._machine = machine
+        self._info = info
         self._held_size_bytes = 0
         self._large_size_bytes = 0
+        self._unanswered_size_bytes = 0
+        self._is_apart = False
+        self.is_muted = False
+        self.is_paused = False
 
-    def settle(self, held_size_bytes: int, large_size_bytes: int) -> None:
-        """What is held now, and how much of it by a large frame that is coming in."""
+    @property
+    def is_held_back(self) -> bool:
+        """The connection is not read, for reasons of the broker's own."""
+        return self.is_paused or self.is_muted
+
+    def settle(self) -> None:
+        """Count what is held now, and how much of it by a large frame that is coming in."""
+        machine = self._machine
+        self._count(machine.held_size_bytes, machine.large_size_bytes, machine.unanswered_size_bytes)
+
+    def release(self, held: HeldFrame) -> None:
+        """Count the frame of a request no longer as memory."""
+        self._machine.released(held)
+        self.settle()
+
+    def may_receive(self, session: Visited) -> bool:
+        """Whether more may be received, into a large frame's own buffer if the next bytes are of one. If not, the hub
+        visits the session again when it may."""
+        if self.is_held_back:
+            return False
+        if self._info.is_peer and not self._is_apart:
+            self._move(ByteBudget(PEER_MAX_BYTES))
+        if (self._machine.wants_large_buffer or self._budget.is_exhausted) and not self.is_admitted():
+            self.is_paused = True
+            self._hub.pause(session)
+        elif self._budget.is_crowded and self._waits_for_acks():
+            self.is_muted = True
+            self._hub.mute(session)
+        else:
+            return True
+        self._machine.reading_paused(self._hub.now_s)
+        return False
+
+    def is_admitted(self) -> bool:
+        """Whether the budget admits the next bytes; a large frame's memory counts before more is taken."""
+        self.settle()
+        return self._budget.admits(self, is_large=self._machine.wants_large_buffer)
+
+    def go_on(self) -> None:
+        """The connection is read again."""
+        self.is_paused = self.is_muted = False
+        self._machine.reading_resumed(self._hub.now_s)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._count(0, 0, 0)
+        self._budget.has_finished(self)
+
+    def _waits_for_acks(self) -> bool:
+        """A frame that has begun to come is received to its end: its time runs."""
+        return self._machine.awaits_acks and not self._machine.large_size_bytes and not self._is_apart
+
+    def _move(self, budget: ByteBudget) -> None:
+        self.close()
+        self._budget, self._is_apart = budget, True
+        self.settle()
+
+    def _count(self, held_size_bytes: int, large_size_bytes: int, unanswered_size_bytes: int) -> None:
         budget = self._budget
+        if unanswered_size_bytes != self._unanswered_size_bytes:
+            budget.unanswered_size_bytes += unanswered_size_bytes - self._unanswered_size_bytes
+            self._unanswered_size_bytes = unanswered_size_bytes
         if held_size_bytes != self._held_size_bytes:
             budget.held_size_bytes += held_size_bytes - self._held_size_bytes
             self._held_size_bytes = held_size_bytes
@@ -26,12 +117,3 @@ class Account:
             self._large_size_bytes = large_size_bytes
             if not large_size_bytes:
                 budget.has_finished(self)
-
-    def admits(self, *, is_large: bool) -> bool:
-        """Whether more may be received, into a large frame's own buffer if `is_large`."""
-        return self._budget.admits(self, is_large=is_large)
-
-    def close(self) -> None:
-        """The connection is gone."""
-        self.settle(0, 0)
-        self._budget.has_finished(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LARGE_SHARE: Final = 0.75  # of the limit, for large frames that come in: the rest is kept for small ones
+UNANSWERED_MAX_BYTES: Final = 64 * 1024 * 1024  # of requests; beyond it each connection has one Produce in flight
 REPLIES_SHARE: Final = 0.25  # as much as the limit again, for replies that wait for peers to read
 
 
@@ -16,6 +17,10 @@ class ByteBudget:
     bytes have come for, not with the size it announces: peers that promise much and send little keep nobody waiting.
     So large frames together may reach their share half-way; then one of them at a time goes on to its end, and small
     ones are received all the while.
+
+    Requests that wait for other replicas hold no memory, but the followers have to copy their records. Beyond
+    `UNANSWERED_MAX_BYTES` the budget is crowded: a connection with a Produce in flight is muted until its reply has
+    left, as Kafka mutes each connection for each request. So what a leader appends ahead of its ISR has a bound.
     """
 
     __slots__ = (
@@ -23,18 +28,22 @@ class ByteBudget:
         "_large_limit_size_bytes",
         "_limit_size_bytes",
         "_replies_limit_size_bytes",
+        "_unanswered_limit_size_bytes",
         "held_size_bytes",
         "large_size_bytes",
         "replies_size_bytes",
+        "unanswered_size_bytes",
     )
 
-    def __init__(self, limit_size_bytes: int) -> None:
+    def __init__(self, limit_size_bytes: int, unanswered_limit_size_bytes: int = UNANSWERED_MAX_BYTES) -> None:
         self._limit_size_bytes = limit_size_bytes
         self._large_limit_size_bytes = int(limit_size_bytes * LARGE_SHARE)
         self._replies_limit_size_bytes = int(limit_size_bytes * REPLIES_SHARE)
+        self._unanswered_limit_size_bytes = unanswered_limit_size_bytes
         self.held_size_bytes = 0  # requests in flight and large frames coming in
         self.large_size_bytes = 0  # of these the large frames
         self.replies_size_bytes = 0
+        self.unanswered_size_bytes = 0  # of requests whose reply has not left, whether they hold memory or not
         self._finishing: object | None = None  # whose large frame may grow although the limit is reached
 
     def admits(self, owner: object, *, is_large: bool) -> bool:
@@ -49,6 +58,11 @@ class ByteBudget:
     def is_exhausted(self) -> bool:
         """Not everybody may receive."""
         return self.held_size_bytes >= self._limit_size_bytes
+
+    @property
+    def is_crowded(self) -> bool:
+        """A connection waits for its acknowledgements before it sends more."""
+        return self.unanswered_size_bytes >= self._unanswered_limit_size_bytes
 
     @property
     def holds_too_many_replies(self) -> bool:

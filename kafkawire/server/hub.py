@@ -35,6 +35,9 @@ class Visited(Watcher, Protocol):
         """Of one that is paused: whether the budget admits it, and it goes on."""
         ...
 
+    def unmute(self) -> None:
+        """Of one that is muted: it goes on."""
+
     def evict(self) -> None:
         """Of one whose peer does not read its replies: others need its room."""
 
@@ -91,6 +94,7 @@ class Hub:
         self._ready: dict[Watcher, None] = {}  # dicts keep their order: simulations must repeat
         self._late: dict[Watcher, int] = {}
         self._paused: dict[Visited, None] = {}
+        self._muted: dict[Visited, None] = {}
         self._slow: dict[Visited, int] = {}  # with the bytes held for each; who began first comes first
         self._idle = trio.lowlevel.ParkingLot()  # of the task for what is noted
         self._is_woken = False
@@ -112,6 +116,24 @@ class Hub:
     def pause(self, session: Visited) -> None:
         """It waits until the budget admits it again."""
         self._paused[session] = None
+        self.stats.pauses += 1
+        self.stats.connections_paused = len(self._paused)
+
+    def mute(self, session: Visited) -> None:
+        """It waits until it has no Produce in flight, or the budget is crowded no longer."""
+        self._muted[session] = None
+        self.stats.connections_muted = len(self._muted)
+
+    def unmute(self, session: Visited) -> None:
+        """It goes on in the next turn."""
+        self._muted.pop(session, None)
+        self.stats.connections_muted = len(self._muted)
+        session.unmute()
+
+    def note_room(self) -> None:
+        """Requests have let go of memory between two turns: paused connections may receive again."""
+        if self._paused:
+            self.wake()
 
     def hold_replies(self, session: Visited, size_bytes: int) -> None:
         """So many bytes of replies wait for its peer to read. Who has made us wait longest pays for all."""
@@ -133,9 +155,11 @@ class Hub:
         self._ready.pop(session, None)
         self._late.pop(session, None)
         self._paused.pop(session, None)
+        self._muted.pop(session, None)
+        self.stats.connections_paused, self.stats.connections_muted = len(self._paused), len(self._muted)
         self.poller.forget(session)
         self.stats.in_flight_size_bytes = self.budget.held_size_bytes
-        if self._paused:
+        if self._paused or self._muted:
             self.wake()
 
     # Turns
@@ -191,7 +215,10 @@ class Hub:
             session.settle()
         if self._paused:
             self._resume_paused()
+        while self._muted and not self.budget.is_crowded:
+            self.unmute(next(iter(self._muted)))
         self.stats.in_flight_size_bytes = self.budget.held_size_bytes
+        self.stats.unanswered_size_bytes = self.budget.unanswered_size_bytes
 
     def _take(self) -> dict[Watcher, int]:
         """Those that an earlier turn had no time for come first."""
@@ -227,3 +254,4 @@ class Hub:
         for session in [*self._paused]:
             if session.resume():
                 self._paused.pop(session, None)
+        self.stats.connections_paused = len(self._paused)

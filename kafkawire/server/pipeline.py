@@ -87,10 +87,16 @@ class Pipeline:
                 return Answers(segments, requests, replies, None)
 
     def clear(self) -> None:
-        """Nobody waits for an answer any more."""
+        """No reply leaves any more: nothing is waited for on behalf of one."""
         if self._waiting is not None:
             self._waiting.cancel()
+        self.abandon()
         self._pending.clear()
+
+    def abandon(self) -> None:
+        """No reply can leave any more. What has begun goes on, and what has not may begin yet."""
+        for one in self._pending:
+            one.abandon()
 
     def _is_answerable(self, oldest: StartedRequest, now_s: float) -> bool:
         """Whether there is a reply. One that is not two-stage begins now, if it has not."""

@@ -19,7 +19,7 @@ import structlog
 import trio
 
 from kafkawire.requests.started import RequestStarter
-from kafkawire.server.byte_budget import ByteBudget
+from kafkawire.server.byte_budget import UNANSWERED_MAX_BYTES, ByteBudget
 from kafkawire.server.hub import Hub, Rounds
 from kafkawire.server.reaper import Reaper
 from kafkawire.server.session import Session
@@ -44,6 +44,7 @@ class ServerLimits:
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
     queued_max_request_size_bytes: int = 512 * 1024 * 1024
+    unanswered_max_size_bytes: int = UNANSWERED_MAX_BYTES
     shutdown_grace_ms: int = 10_000
 
 
@@ -75,7 +76,8 @@ class _Server:
         self._starter = starter
         self._limits = limits
         self._stats = stats
-        self._hub = Hub(ByteBudget(limits.queued_max_request_size_bytes), stats, rounds)
+        budget = ByteBudget(limits.queued_max_request_size_bytes, limits.unanswered_max_size_bytes)
+        self._hub = Hub(budget, stats, rounds)
         self._reaper = Reaper()
         self._sessions: dict[Session, None] = {}
         self._per_ip: dict[str, int] = {}

@@ -28,6 +28,7 @@ from kafkawire.wire.connection import (
     CloseReason,
     ConnectionLimits,
     ConnectionMachine,
+    HeldFrame,
     ProtocolViolation,
 )
 from kafkawire.wire.connection_info import ConnectionInfo
@@ -46,7 +47,6 @@ class Session:
         "_host",
         "_hub",
         "_is_broken",
-        "_is_paused",
         "_leaving",
         "_linger_until_s",
         "_machine",
@@ -84,9 +84,8 @@ class Session:
         self._outgoing = Outgoing(transport, hub.stats)
         self._watched_events = 0
         self._leaving = 0  # requests whose replies it sends
-        self._account = Account(hub.budget)
+        self._account = Account(hub, self._machine, info)
         self._violation: ProtocolViolation | None = None  # behind the replies that leave: it ends the connection
-        self._is_paused = False  # until the budget admits it
         self._is_broken = False  # nothing can be sent any more
         self._linger_until_s: float | None = None  # all was sent; what still comes is not looked at
 
@@ -138,13 +137,17 @@ class Session:
 
     def resume(self) -> bool:
         """Whether the budget admits it again."""
-        if not self._is_admitted():
+        if not self._account.is_admitted():
             return False
-        self._is_paused = False
-        self._machine.reading_resumed(self._hub.now_s)
+        self._account.go_on()
         self.visit(0)
         self.settle()
         return True
+
+    def unmute(self) -> None:
+        """The budget is crowded no longer, or the last reply has left."""
+        self._account.go_on()
+        self._hub.defer(self, READ)
 
     def evict(self) -> None:
         """It holds replies that its peer does not read."""
@@ -229,28 +232,17 @@ class Session:
         return is_late
 
     def _may_receive(self) -> bool:
-        machine = self._machine
-        if self._is_paused or not machine.may_read:
-            return False
-        if not (machine.wants_large_buffer or self._hub.budget.is_exhausted) or self._is_admitted():
-            return True
-        self._is_paused = True
-        machine.reading_paused(self._hub.now_s)
-        self._hub.pause(self)
-        return False
-
-    def _is_admitted(self) -> bool:
-        machine = self._machine  # a large frame's memory counts before more is taken
-        self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
-        return self._account.admits(is_large=machine.wants_large_buffer)
+        return self._machine.may_read and self._account.may_receive(self)
 
     def _peer_has_left(self) -> None:
         """What it has sent counts all the same (as in Kafka, which reads on only behind an answer)."""
         self._machine.peer_left(self._hub.now_s)
         self.info.end_long_poll()
-        if self._is_broken and self._outgoing.is_blocked:
-            self._outgoing.drop()
-            self._have_left()
+        if self._is_broken:
+            self._pipeline.abandon()
+            if self._outgoing.is_blocked:
+                self._outgoing.drop()
+                self._have_left()
 
     def _discard(self) -> None:
         """What came behind the last request that counts: unread it would make the peer's system drop our replies."""
@@ -273,7 +265,9 @@ class Session:
                 size_bytes = len(frame)
                 hub.starts_left -= 1
                 started = self._starter.dispatch(frame, self.info, hub.now_s)
-                machine.started(size_bytes if started.holds_frame else 0, two_stage=started.two_stage)
+                held = machine.started(size_bytes if started.holds_frame else 0, two_stage=started.two_stage)
+                if held.size_bytes:
+                    started.call_when_released(partial(self._released, held))
                 self._pipeline.add(started)
                 hub.stats.requests += 1
         except (FramingError, ProtocolViolation) as error:
@@ -282,6 +276,12 @@ class Session:
             return False
         hub.defer(self)
         return True
+
+    def _released(self, held: HeldFrame) -> None:
+        """A request keeps its frame no longer: others may receive as much."""
+        if self.close_reason is None:
+            self._account.release(held)
+            self._hub.note_room()
 
     def _answer(self) -> bool:
         """Sends what is ready, together. Whether something may start that could not before."""
@@ -318,9 +318,10 @@ class Session:
             outgoing.drop()
             self._is_broken = True
             self._machine.peer_left(hub.now_s)
+            self._pipeline.abandon()
         if outgoing.is_blocked and not was_blocked:
             self._machine.sending(hub.now_s, self._transport.sent_size_bytes)
-        if outgoing.is_blocked or was_blocked:
+        if (outgoing.is_blocked or was_blocked) and not self.info.is_peer:
             hub.hold_replies(self, outgoing.held_size_bytes)
         if not outgoing.is_blocked:
             self._have_left()
@@ -329,6 +330,8 @@ class Session:
         """All replies that were leaving: there is room for as many requests."""
         self._machine.finished(self._hub.now_s, self._leaving)
         self._leaving = 0
+        if self._account.is_muted and not self._machine.awaits_acks:
+            self._hub.unmute(self)
         if self._violation is not None:
             self._refuse(self._violation)
             self._violation = None
@@ -378,12 +381,11 @@ class Session:
                 self._failed()
 
     def _settle(self) -> None:
-        machine = self._machine
-        self._account.settle(machine.held_size_bytes, machine.large_size_bytes)
+        self._account.settle()
         if self._linger_until_s is not None:
             events = READ
         else:
-            events = READ if machine.may_read and not self._is_paused else 0
+            events = READ if self._machine.may_read and not self._account.is_held_back else 0
             if self._outgoing.is_blocked:
                 events |= WRITE
         if events != self._watched_events:

@@ -9,16 +9,22 @@ from kafkawire.wire.connection import CloseReason
 
 @dataclass(slots=True)
 class ServerStats:
-    """Counters since the start, except `connections_open` and `in_flight_size_bytes`, which are of now."""
+    """Counters since the start; `connections_open`, `_paused`, `_muted`, `in_flight_size_bytes` and
+    `unanswered_size_bytes` are of now. Paused: queued.max.request.bytes is reached, and the connection is not read.
+    Muted: the connection is not read until its Produce is answered, as too much of all connections is not."""
 
     connections_open: int = 0
     connections_accepted: int = 0
     connections_refused_total: int = 0  # max.connections was reached
     connections_refused_per_ip: int = 0  # max.connections.per.ip was reached
+    connections_paused: int = 0
+    connections_muted: int = 0
+    pauses: int = 0
     accept_failures: int = 0
     requests: int = 0
     replies: int = 0
     received_size_bytes: int = 0
     sent_size_bytes: int = 0
     in_flight_size_bytes: int = 0
+    unanswered_size_bytes: int = 0
     closed: dict[CloseReason, int] = field(default_factory=lambda: dict.fromkeys(CloseReason, 0))

@@ -6,7 +6,7 @@ dispatch, as they would over a connection. Groups alone are not real: a test say
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,7 @@ from engine.index.twin import MemoryIndex
 from engine.log_config import LogConfig, TimestampType
 from engine.options import StoreOptions, StoreWorld
 from engine.store import SegmentStore
+from engine.waiting_reads import EventClock, WaitingReads
 from kafkawire.config.log_levels import LogLevels
 from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
 from kafkawire.fetching.sessions import FetchSessionCache
@@ -69,8 +70,9 @@ class Host:
     """Opens in the engine what the control plane says, with the topic configs the tests use."""
 
     store: SegmentStore
+    has_news = has_unserved = False
 
-    async def start(self, image: ClusterImage) -> Sequence[str]:
+    async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
         return ()
 
@@ -84,6 +86,9 @@ class Host:
 
     def lost(self) -> Sequence[Held]:
         return ()
+
+    async def open_again(self, image: ClusterImage) -> None:
+        await trio.lowlevel.checkpoint()
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
         await trio.lowlevel.checkpoint()
@@ -236,7 +241,7 @@ async def open_handlers(
             log_levels=LogLevels(),
             now_ms=lambda: NOW_MS,
             authorizer=authorizer,
-            followers=Followers(lambda: 0),
+            followers=Followers(WaitingReads(EventClock(lambda: 0))),
             throttles=Throttles(NODE_ID, lambda: 0, samples=11, sample_ms=1000),
             decode_elsewhere=soon,
         )

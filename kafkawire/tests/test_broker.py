@@ -12,10 +12,13 @@ import trio.testing
 
 from coordinator.metadata.store import MetadataStore
 from engine.batches.batch import Record, build_batch
+from engine.files.disk import DiskLanes
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
 from engine.files.twin import Fault
-from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from engine.log_dirs.layout import CLEAN_SHUTDOWN
+from kafkawire.adapters.leaving import LEAVE_MAX_S
+from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import Config, load
 from kafkawire.messages.create_topics import (
     CreatableTopic,
@@ -32,6 +35,8 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafkawire.process.run import STOP_MAX_S
+from kafkawire.run_broker import run_broker
 from kafkawire.server.descriptors import Descriptors
 from kafkawire.surroundings import Surroundings
 from kafkawire.testing import Client, MemoryWorld, open_broker
@@ -204,6 +209,27 @@ async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
     [error] = caught.value.exceptions
     assert "the last log dir went offline" in str(error)
     assert "\n" not in str(error)
+
+
+async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_stop() -> None:
+    world = MemoryWorld()
+    async with open_broker(world, log_dirs="/a,/b", num_partitions="2") as opened:
+        client = opened.connect()
+        await create(client)
+        await produce(client, b"x")
+        lanes = DiskLanes.of(0, opened.broker.config.io_workers).all
+        world.delays.hang(lanes)
+        world.views.hang()
+        try:
+            await client.send(produce_request(b"never answered"), version=9)
+            await trio.sleep(1)
+            opened.broker.stop.set()
+            await trio.sleep(STOP_MAX_S - LEAVE_MAX_S)  # a broker alone has no others to wait for
+            assert world.filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+            assert not world.filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
+        finally:
+            world.delays.set(lanes)
+            world.views.answer()
 
 
 async def test_two_brokers_on_one_log_dir_do_not_start() -> None:

@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 
-from coordinator.api import NO_LEADER
+from coordinator.api import NO_LEADER, ElectionType
 from coordinator.cluster.giving_up import Followed, GivingUp
 from coordinator.testing_view import FakeViews
 from engine.api import TopicPartition
@@ -185,6 +185,48 @@ async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
         assert (again.log_start_offset, again.log_end_offset) == (2, len(SENT))
 
 
+def remove_directory(cluster: MemoryCluster, broker_id: int) -> None:
+    """As an operator does to have a partition copied again, or a file system check to what it cannot place."""
+    filesystem = cluster.world(broker_id).filesystem
+    empty(filesystem, f"/data/{TOPIC}-0")
+    filesystem.unlink(f"/data/{TOPIC}-0")
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+async def test_a_broker_whose_partition_directory_is_gone_does_not_lead_with_an_empty_log(min_isr: int) -> None:
+    """Its log dir is there, and the checkpoint names the partition: the log was lost, and is not still to be made."""
+    async with open_cluster() as (cluster, nursery):
+        await create(cluster, min_insync_replicas=str(min_isr))
+        await filled(cluster)
+        assert sorted(state(cluster).isr) == list(BROKERS)
+        await kill(cluster, *BROKERS)
+        remove_directory(cluster, 1)
+        await nursery.start(cluster.serve, 1, {})
+        await stays_without_leader(cluster)
+        assert state(cluster).marks == ((1, -1, -1),)
+        for one in (2, 3):
+            await nursery.start(cluster.serve, one, {})
+        assert await led(cluster) in (2, 3)
+        await in_sync(cluster, *BROKERS)
+        await acknowledged(cluster, b"after")
+        await equal(cluster)
+        assert await values(cluster) == [*SENT, b"after"]
+
+
+async def test_an_unclean_election_ends_the_wait_for_a_directory_that_is_gone() -> None:
+    async with open_cluster() as (cluster, nursery):
+        await create_on(cluster, 2)
+        await filled(cluster)
+        await cluster.stop(2)
+        remove_directory(cluster, 2)
+        await nursery.start(cluster.serve, 2, {})
+        await stays_without_leader(cluster)
+        [refusal] = await cluster.brokers[2].broker.coordinator.elect_leaders(ElectionType.UNCLEAN, [(TOPIC, 0)])
+        assert refusal is None
+        assert await led(cluster) == 2
+        assert await acknowledged(cluster, b"first") == 0
+
+
 async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
     """And no start makes it look like one that was always empty."""
     async with open_cluster() as (cluster, nursery):
@@ -332,18 +374,20 @@ async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_awa
 
 
 async def test_a_topic_that_is_made_on_what_is_left_of_the_log_dirs_is_not_taken_for_lost() -> None:
-    """Its log is still being made when the broker looks again for what it has lost."""
-    async with open_cluster(1, **TWO_DIRS) as (cluster, _):
+    """Its log is still being made when the broker looks again for what is on a log dir that it has never read."""
+    async with open_cluster(1, **TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 1)
-        break_disk(cluster, 1, dir_of(cluster, 1))
-        await produce(cluster, b"lost")
+        path = dir_of(cluster, 1)
+        await cluster.stop(1)
+        cluster.world(1).filesystem.faults.append(Fault("read", errno.EIO, is_lasting=True, directory=path))
+        await nursery.start(cluster.serve, 1, TWO_DIRS)
         await stays_without_leader(cluster)
         topic = CreatableTopic(name="another", num_partitions=1, replication_factor=1)
         reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
         assert reply.topics[0].error_code == 0
         await trio.sleep(PATIENCE_S)
         made = state(cluster, "another")
-        assert (made.leader, made.marks) == (1, ())
+        assert (made.leader, made.marks, made.offline) == (1, (), ())
 
 
 async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_log_dir_is_away() -> None:

@@ -85,6 +85,16 @@ class _Transfer:
         return False
 
 
+class HeldFrame:
+    """Of a request in flight: the bytes that it holds, until it is answered or lets go of them before."""
+
+    __slots__ = ("is_released", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.is_released = False
+
+
 class ConnectionMachine:
     """One connection's order of requests, limits and deadlines. Every `now_s` comes from one monotonic clock."""
 
@@ -101,6 +111,7 @@ class ConnectionMachine:
         "_outgoing",
         "_paused_since_s",
         "_refused_since_s",
+        "_released_size",
         "is_ending",
         "refusal",
     )
@@ -108,8 +119,9 @@ class ConnectionMachine:
     def __init__(self, limits: ConnectionLimits, now_s: float) -> None:
         self._limits = limits
         self._framer = Framer(limits.max_frame_size_bytes)
-        self._in_flight: deque[int] = deque()  # bytes held for the requests whose reply has not left
-        self._in_flight_size = 0
+        self._in_flight: deque[HeldFrame] = deque()  # of the requests whose reply has not left
+        self._in_flight_size = 0  # of their frames, released or not: the limits of the connection go by it
+        self._released_size = 0
         self._has_room = True  # for one more in flight
         self._last_is_two_stage = True
         self._last_activity_s = now_s
@@ -139,8 +151,19 @@ class ConnectionMachine:
 
     @property
     def held_size_bytes(self) -> int:
-        """Memory to count against the bound over all connections: requests in flight and the large one coming in."""
-        return self._in_flight_size + self._framer.large_size_bytes
+        """Memory to count against the bound over all connections: requests in flight, as far as they have not let go
+        of it, and the large one coming in."""
+        return self._in_flight_size - self._released_size + self._framer.large_size_bytes
+
+    @property
+    def unanswered_size_bytes(self) -> int:
+        """Frames of requests whose reply has not left, released or not."""
+        return self._in_flight_size
+
+    @property
+    def awaits_acks(self) -> bool:
+        """A Produce is in flight, and more requests could start behind it."""
+        return bool(self._in_flight) and self._last_is_two_stage
 
     def buffer(self) -> memoryview:
         """Where to receive into; needs `may_read`. Release the view before asking again. Errors: FramingError."""
@@ -200,12 +223,21 @@ class ConnectionMachine:
             self._incoming = _Transfer(now_s)
         return frame
 
-    def started(self, held_size_bytes: int, *, two_stage: bool) -> None:
-        """The request from `next_request()` is in flight, until `finished()`, and keeps so much of its frame."""
-        self._in_flight.append(held_size_bytes)
+    def started(self, held_size_bytes: int, *, two_stage: bool) -> HeldFrame:
+        """The request from `next_request()` is in flight, until `finished()`, and keeps so much of its frame, until it
+        is `released()`."""
+        held = HeldFrame(held_size_bytes)
+        self._in_flight.append(held)
         self._in_flight_size += held_size_bytes
         self._has_room = self._is_below_limits()
         self._last_is_two_stage = two_stage
+        return held
+
+    def released(self, held: HeldFrame) -> None:
+        """Its memory is free; the limits of the connection count it until its reply has left. No effect afterwards."""
+        if not held.is_released:
+            held.is_released = True
+            self._released_size += held.size_bytes
 
     def sending(self, now_s: float, sent_size_bytes: int) -> None:
         """Replies wait for their peer to read; so many bytes have left in all."""
@@ -214,7 +246,11 @@ class ConnectionMachine:
     def finished(self, now_s: float, requests: int = 1) -> None:
         """So many of the oldest are done with: their replies have left, or they have none (acks=0)."""
         for _ in range(requests):
-            self._in_flight_size -= self._in_flight.popleft()
+            held = self._in_flight.popleft()
+            self._in_flight_size -= held.size_bytes
+            if held.is_released:
+                self._released_size -= held.size_bytes
+            held.is_released = True
         self._has_room = self._is_below_limits()
         self._outgoing = None
         self._last_activity_s = now_s

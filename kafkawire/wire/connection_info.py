@@ -29,6 +29,7 @@ class ConnectionInfo:
     answer_early: Callable[[], None] | None = None
     gives_way: bool = False
     principal: str | None = None  # who is at the other end, once that is proved
+    is_peer: bool = False  # another broker is, and has proved it
     ends_because: str | None = None  # from then on nothing is executed, and the next reply is the last one
 
     def hurry(self) -> None:

@@ -15,6 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from coordinator import testing_image as images
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
+from coordinator.bounded_cache import ANSWER_TIMEOUT_S
 from coordinator.errors import (
     ConcurrentTransactions,
     CoordinatorError,
@@ -136,7 +137,7 @@ class CountingView:
         self._view = view
         self.saves = 0
         self.is_closed = False
-        self.load, self.discard = view.load, view.discard
+        self.load, self.discard, self.drop = view.load, view.discard, view.drop
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
         self.saves += 1
@@ -151,6 +152,7 @@ class CountingView:
 class World:
     cluster: FakeCluster
     logs: Logs
+    views: FakeViews
     view: CountingView
     groups: GroupCoordinators
 
@@ -164,7 +166,8 @@ def topic(
 
 @asynccontextmanager
 async def coordinating(**options: Any) -> AsyncIterator[World]:
-    cluster, logs, view = FakeCluster(), Logs(), CountingView(await FakeViews().open(Path("view")))
+    views = FakeViews()
+    cluster, logs, view = FakeCluster(), Logs(), CountingView(await views.open(Path("view")))
     given = GroupOptions(
         broker_id=BROKER, groups=GroupSettings(), offsets=OffsetSettings(), topic_configs={"k": "v"}, **options
     )
@@ -172,7 +175,10 @@ async def coordinating(**options: Any) -> AsyncIterator[World]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(groups.run)
         await wait_all_tasks_blocked()
-        yield World(cluster, logs, view, groups)
+        try:
+            yield World(cluster, logs, views, view, groups)
+        finally:
+            views.answer()
         nursery.cancel_scope.cancel()
 
 
@@ -269,6 +275,30 @@ async def test_of_what_others_lead_there_is_no_view() -> None:
         world.cluster.publish(replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4))
         await wait_all_tasks_blocked()
         assert await offset(world) is None
+
+
+async def test_coordinators_start_and_stop_while_the_disk_of_their_cache_hangs() -> None:
+    """The cache lies in one log dir, and what is coordinated in all of them."""
+    async with coordinating() as world:
+        led = topic(OFFSETS_TOPIC)
+        elsewhere = replace(led, partitions=(replace(led.partitions[0], leader=2),) * 4)
+        again = replace(led, partitions=(replace(led.partitions[0], leader_epoch=2),) * 4)
+        world.cluster.publish(led)
+        await wait_all_tasks_blocked()
+        assert await result_of(commit(world)) == [None]
+        world.views.hang()
+        world.cluster.publish(elsewhere)
+        await wait_all_tasks_blocked()
+        world.cluster.publish(again)
+        await wait_all_tasks_blocked()
+        await trio.sleep(ANSWER_TIMEOUT_S + 1)
+        assert await offset(world) == 5
+        world.cluster.publish(elsewhere)
+        await wait_all_tasks_blocked()
+        with pytest.raises(NotCoordinator):
+            await result_of(commit(world))
+        with trio.fail_after(ANSWER_TIMEOUT_S + 1):
+            await world.groups.close()
 
 
 async def test_groups_that_may_be_missing_are_not_listed() -> None:

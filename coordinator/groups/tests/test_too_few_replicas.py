@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator.errors import CoordinatorNotAvailable, UnknownMember
-from coordinator.groups.api import Claim, GroupState, Joined
+from coordinator.groups.api import Claim, GroupState, Join, Joined, MemberProtocol
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import commit as commit_to
 from coordinator.groups.tests.test_service import coordinating, offset, topic
@@ -175,6 +175,18 @@ async def test_groups_of_which_others_may_know_more_are_not_listed() -> None:
         world.cluster.publish(topic("__consumer_offsets"))
         await wait_all_tasks_blocked()
         await result_of(commit_to(world))
-        next(iter(world.logs.logs.values())).is_confirmed = False
+        next(iter(world.logs.logs.values())).is_current = False
         with pytest.raises(CoordinatorNotAvailable):
             await result_of(world.groups.list_groups())
+
+
+async def test_a_group_is_joined_though_no_follower_confirms_its_coordinator() -> None:
+    """The reply comes when the rebalance is over, by a timer; as by Kafka it may be stale (RULES K24)."""
+    async with coordinating() as world:
+        world.cluster.publish(topic("__consumer_offsets"))
+        await wait_all_tasks_blocked()
+        for log in world.logs.logs.values():
+            log.is_confirmed = False
+        asked = Join("", None, "c", "/h", "consumer", (MemberProtocol("range", b""),), 10_000, 60_000)
+        joined = await result_of(world.groups.join("g", asked))
+        assert joined.generation_id == 1

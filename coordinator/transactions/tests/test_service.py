@@ -490,3 +490,30 @@ async def test_a_decision_whose_asker_was_sent_away_is_carried_out_once_it_is_du
         await trio.sleep(1)
         assert world.markers.partitions == [ORDERS]
         assert await world.state() is TransactionState.COMPLETE_COMMIT
+
+
+async def test_above_the_high_watermark_transactions_are_described_and_nothing_of_them_goes_on() -> None:
+    """The decision was never acknowledged: no marker leaves, and no answer says whether a partition is in it (K26)."""
+    logs = Logs()
+    async with coordinating(logs) as world:
+        identity, log = await world.begin(), world.log
+        log.is_slow = True
+        world.service.end("t", identity, is_commit=True, protocol=FIRST_PROTOCOL)
+        await wait_all_tasks_blocked()
+    log.takes_writes = log.is_confirmed = False
+    async with coordinating(logs) as world:
+        await trio.sleep(10 * TIMEOUT_MS / 1000)
+        assert await world.state() is TransactionState.PREPARE_COMMIT
+        (listed,) = await result_of(world.service.list_transactions())
+        assert listed.state is TransactionState.PREPARE_COMMIT
+        with pytest.raises(errors.CoordinatorLoading):
+            await result_of(world.service.verify_partitions("t", identity, [ORDERS]))
+        for ask in (world.initialise, world.end):
+            with pytest.raises(errors.CoordinatorNotAvailable):
+                await ask()
+        assert world.markers.written == []
+        log.takes_writes, log.is_confirmed, log.is_slow = True, True, False
+        log.sync()
+        await trio.sleep(1)
+        assert world.markers.partitions == [ORDERS]
+        assert await world.state() is TransactionState.COMPLETE_COMMIT

@@ -2,13 +2,14 @@
 
 import gzip
 from dataclasses import replace
+from random import Random
 from typing import TypeVar
 
 import pytest
 import trio
 import trio.testing
 
-from engine.api import PartitionLog, TopicPartition
+from engine.api import Leadership, PartitionLog, TopicPartition
 from engine.batches.batch import BatchHeader, Codec, Record, RecordHeader, build_batch, has_right_crc, seal_batch
 from engine.batches.codecs import compress
 from engine.commit.examination import JOB_MAX_BYTES
@@ -24,6 +25,8 @@ from engine.errors import (
 )
 from engine.files.twin import MemoryFileSystem
 from engine.log_config import CompressionType, LogConfig, TimestampType
+from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import others
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
@@ -38,6 +41,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
+from engine.waiting_reads import EventClock
 
 T = TypeVar("T")
 
@@ -249,6 +253,29 @@ async def test_a_store_that_closes_finishes_what_waits() -> None:
             await trio.testing.wait_all_tasks_blocked()
             pool.let_go()
         assert (await pending.wait()).base_offset == 0
+
+
+@pytest.mark.parametrize("config", [LZ4, LogConfig(requires_keys=True)])
+async def test_examined_batches_are_written_though_no_replica_fetches(config: LogConfig) -> None:
+    """Each fills a job. A job waits for the round of the one before the last, not for the high watermark."""
+    config = replace(config, max_message_size_bytes=2 * JOB_MAX_BYTES)
+    large = compressed_batch(Codec.GZIP, [Record(b"k", Random(1).randbytes(JOB_MAX_BYTES), NOW_MS)])
+    async with running(MemoryFileSystem()) as store:
+        [log] = await store.open_partitions([Leadership(ORDERS, config, 1, others(1, 2))])
+        assert isinstance(log, Partition)
+        pending = [log.append(memoryview(bytearray(large)), acks=-1) for _ in range(6)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert log.log_end_offset == 6
+        assert not any(one.is_settled for one in pending)
+        hear(log, offset=6)
+        assert [(await one.wait()).base_offset for one in pending] == list(range(6))
+
+
+def hear(log: Partition, offset: int) -> None:
+    """A follower has all below."""
+    log.fetched_by(
+        2, 0, leader_epoch=1, offset=offset, last_epoch=1, log_start_offset=0, as_of=EventClock(lambda: NOW_MS).next()
+    )
 
 
 async def test_what_batches_grow_to_is_bounded() -> None:

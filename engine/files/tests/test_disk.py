@@ -9,6 +9,7 @@ import trio
 
 from engine.api import PartitionLog, TopicPartition
 from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
+from engine.commit.flusher import SLICE_FILES
 from engine.errors import Overloaded, StorageError
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
@@ -102,6 +103,31 @@ async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
         pool.is_slow = False
         pool.begun[0].tell()
         assert (await pending.wait()).base_offset == 1
+
+
+async def test_a_commit_batch_waits_for_no_more_than_a_slice_of_a_flush() -> None:
+    """A checkpoint flushes every log that leans on the journal."""
+    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    settings = options(journal_slot_size_bytes=NO_JOURNAL)
+    async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
+        config, logs = LogConfig(flush_policy=FlushPolicy.ASYNC), list[Partition]()
+        for number in range(2 * SLICE_FILES + 1):
+            logs.append(await store.open_partition(TopicPartition(bytes(16), "payments", number), config, 0))
+            await append(logs[-1], b"written, not synced")
+        last = logs[-1]
+        await store.open_partition(last.partition, LogConfig(), 1)  # its appends are synced from now on
+        pool.is_slow = True
+        nursery.start_soon(last.log_dir.commit_log.flusher.flush, [one.log for one in logs])
+        await trio.testing.wait_all_tasks_blocked()
+        assert [len(begun.files) for begun in pool.begun] == [SLICE_FILES]
+        pending = last.append(memoryview(batch(b"urgent")), acks=1)
+        await trio.testing.wait_all_tasks_blocked()
+        pool.begun[1].tell()
+        await trio.testing.wait_all_tasks_blocked()
+        assert pending.is_settled
+        pool.is_slow = False
+        pool.begun[0].tell()
+    assert all(one.log.flushed_offset == one.log_end_offset for one in logs)
 
 
 def on(log_dir: str, store: SegmentStore, partition: int) -> TopicPartition:

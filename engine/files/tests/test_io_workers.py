@@ -8,11 +8,16 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 
+from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import SWITCH_INTERVAL_S, LoopPool, ThreadPool
+from engine.files.kernel_sync import KernelSyncs
+from engine.files.simulated_delays import DiskDelays
+from engine.files.twin import MemoryFileSystem, TwinPool
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +131,46 @@ async def test_loop_pool_runs_a_lane_in_order_and_finishes_what_it_began() -> No
         scope.cancel()
         assert await pool.run(0, lambda: 7) == 7
     pool.close()
+
+
+async def test_files_of_a_lane_without_a_context_are_synced_in_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_kernel: KernelSyncs, _lane: int) -> None: ...
+
+    monkeypatch.setattr(KernelSyncs, "of", refused)
+    synced_by: list[str] = []
+    pool, file = ThreadPool(), PosixFileSystem().open(str(tmp_path / "file"), create=True)
+    monkeypatch.setattr(type(file), "fdatasync", lambda _file: synced_by.append(thread_name()))
+    try:
+        await pool.sync(3, [file])
+    finally:
+        pool.close()
+    assert synced_by == ["io-3"]
+
+
+async def test_a_simulated_disk_takes_its_time_by_lane_and_answers_when_it_is_well_again() -> None:
+    filesystem, delays = MemoryFileSystem(), DiskDelays()
+    pool, done = TwinPool(delays), list[tuple[str, float]]()
+    file = filesystem.open("/file", create=True)
+
+    async def sync(name: str, lane: int) -> None:
+        await pool.sync(lane, [file])
+        done.append((name, trio.current_time() - begun_s))
+
+    async def job(name: str, lane: int) -> None:
+        await pool.run(lane, list)
+        done.append((name, trio.current_time() - begun_s))
+
+    begun_s = trio.current_time()
+    delays.set([0], sync_s=2.5)
+    delays.hang([1])
+    async with trio.open_nursery() as nursery:
+        for lane in (0, 1, 2):
+            nursery.start_soon(sync, f"sync {lane}", lane)
+            nursery.start_soon(job, f"job {lane}", lane)
+        await trio.sleep(60)
+        assert {*done} == {("sync 2", 0), ("job 2", 0), ("job 0", 0), ("sync 0", 2.5)}
+        nursery.cancel_scope.cancel()  # no more than a system call is
+        delays.set([1])
+    assert len(done) == 6

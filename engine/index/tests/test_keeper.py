@@ -29,7 +29,7 @@ from engine.index.store import KeyValue
 from engine.index.twin import MemoryIndex
 from engine.log_config import FlushPolicy, LogConfig
 from engine.logs.position import LogPosition
-from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
+from engine.tests.helpers import ORDERS, append, fates, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored
 
 ROLLING = LogConfig(segment_size_bytes=40_000)
@@ -187,7 +187,7 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
         await append(await open_orders(store), b"a")
         await store.close()
     async with running(filesystem) as store:
-        await store.remove_strays(lambda *_: False)
+        await store.strays.settle(fates(lambda *_: False))
         for kind in (b"e", b"i", b"s"):
             assert stored(filesystem, kind + KEY) == []
 

@@ -180,7 +180,7 @@ async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -
         log = await open_orders(store, replace(ROLLING, flush_policy=FlushPolicy.ASYNC))
         await filled(log, 5)
         asynchronous = await store.open_partition(other, LogConfig(flush_policy=FlushPolicy.ASYNC), 0)
-        pool.held |= set(DiskLanes.of(0, 1).readers)
+        pool.held |= {*DiskLanes.of(0, 1).readers, DiskLanes.of(0, 1).flushes}
         nursery.start_soon(log.delete_records, 5)
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(1):

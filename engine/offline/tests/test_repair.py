@@ -5,13 +5,17 @@ import random
 import pytest
 
 from engine.api import PartitionLog
+from engine.compacted import Dropped
+from engine.compaction.tests.test_cleaner import COMPACT, fill, until_compacted
 from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.files.twin import MemoryFileSystem
+from engine.logs.checkpoints import key_of, read_checkpoint
 from engine.logs.footer import footer_name
 from engine.logs.segment import segment_name
 from engine.offline.inspection import held, partitions, segment_files, verify
 from engine.offline.repair import Outcome, repair
-from engine.tests.helpers import append, open_orders, read_all, running
+from engine.partitions.partition import Partition
+from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.upkeep.tests.test_sealing import DIRECTORY, ROLLING, bases, check_footers, filled
 
 
@@ -164,3 +168,49 @@ async def test_what_a_crash_leaves_is_told_from_rot() -> None:
     assert [line for line in repair(filesystem, "/data").done if "as a crash leaves" in line]
     filesystem.damage(path_of(bases(filesystem, ".log")[0]), 70, b"~")
     assert not verify(filesystem, partition, segment_files(filesystem, DIRECTORY)[0]).is_torn
+
+
+@pytest.mark.parametrize("segment", [0, 1, 3])
+async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int) -> None:
+    """What compaction took there may have been replaced by a record that is given up: another replica may have it."""
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, COMPACT)
+        await fill(log)
+        compacted_to = (await until_compacted(log)).log.compacted_to
+        await store.close()
+    base = bases(filesystem, ".log")[segment]
+    size_bytes = filesystem.size(path_of(base))
+    filesystem.open(path_of(base)).truncate(size_bytes - 5)
+    assert len(repair(filesystem, "/data").left) == 1
+    assert repair(filesystem, "/data", accept_loss=True).left == []
+    point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+    assert (point.recovery_point, point.compacted_to, point.replaced_to) == (base, base, compacted_to)
+    async with running(filesystem) as store:
+        led = await open_orders(store, COMPACT, 3)
+        assert isinstance(led, Partition)
+        assert led.log.end.offset == base
+        # A follower that ends there or before discards its log, and copies the partition anew.
+        assert led.log.dropped == Dropped(base + 1, 0, base + 1, 3)
+        await append(led, b"on it goes")
+        await store.close()
+    assert repair(filesystem, "/data") == Outcome([], [])
+
+
+async def test_a_loss_behind_the_compacted_part_of_a_log_leaves_its_gaps_as_they_are() -> None:
+    filesystem = MemoryFileSystem()
+    async with running(filesystem) as store:
+        log = await open_orders(store, COMPACT)
+        await fill(log)
+        compacted_to = (await until_compacted(log)).log.compacted_to
+        await store.close()
+    before = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+    filesystem.open(path_of(compacted_to)).truncate(5)
+    assert repair(filesystem, "/data", accept_loss=True).left == []
+    point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
+    assert (point.compacted_to, point.dropped) == (compacted_to, before.dropped)
+    async with running(filesystem) as store:
+        led = await open_orders(store, COMPACT, 3)
+        assert isinstance(led, Partition)
+        assert led.log.dropped == Dropped()
+        assert len(await read_all(led)) >= 4

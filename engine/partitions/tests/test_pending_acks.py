@@ -43,7 +43,7 @@ def test_appends_are_answered_as_the_high_watermark_passes_them() -> None:
     progress, pending = leader_with_a_follower([1, 2, 1]), PendingAcks()
     first, second, third = append(), append(), append()
     for one, last_offset in ((first, 0), (second, 2), (third, 3)):
-        pending.add(one, result(last_offset))
+        pending.add(one, result(last_offset), 0.0)
     pending.settle(progress)
     assert answered(first, second, third) == [None, None, None]
     progress.note_replica(1, 3)
@@ -58,9 +58,9 @@ def test_appends_are_answered_as_the_high_watermark_passes_them() -> None:
 def test_a_duplicate_waits_as_its_own_acks_say_for_its_original() -> None:
     progress, pending = leader_with_a_follower([1, 1]), PendingAcks()
     original, all_of_them, leader_alone = append(), append(), append(wants_all=False)
-    pending.add(original, result(1))
-    pending.add_duplicate(all_of_them, result(1))
-    pending.add_duplicate(leader_alone, result(1))
+    pending.add(original, result(1), 0.0)
+    pending.add_duplicate(all_of_them, result(1), 0.0)
+    pending.add_duplicate(leader_alone, result(1), 0.0)
     pending.settle(progress)
     assert answered(original, all_of_them, leader_alone) == [None, None, 1]
     progress.note_replica(1, 2)
@@ -71,9 +71,9 @@ def test_a_duplicate_waits_as_its_own_acks_say_for_its_original() -> None:
 def test_who_waits_for_what_is_undone_is_told_and_nobody_else() -> None:
     pending = PendingAcks()
     before, behind, duplicate = append(), append(), append()
-    pending.add(before, result(3))
-    pending.add(behind, result(5))
-    pending.add_duplicate(duplicate, result(4))
+    pending.add(before, result(3), 0.0)
+    pending.add(behind, result(5), 0.0)
+    pending.add_duplicate(duplicate, result(4), 0.0)
     pending.fail(StorageError("undone"), from_offset=4)
     assert answered(before, behind, duplicate) == [None, StorageError, StorageError]
     pending.fail(NotLeaderOrFollower("no more"))
@@ -83,3 +83,68 @@ def test_who_waits_for_what_is_undone_is_told_and_nobody_else() -> None:
 
 def test_positions_of_this_log() -> None:
     assert at(25) == (25, 20, 500, 25)
+
+
+def test_appends_that_wait_hold_no_records() -> None:
+    pending, released = PendingAcks(), list[str]()
+    first, duplicate = append(), append()
+    first.call_when_released(lambda: released.append("first"))
+    duplicate.call_when_released(lambda: released.append("duplicate"))
+    pending.add(first, result(0), 0.0)
+    pending.add_duplicate(duplicate, result(0), 0.0)
+    assert (first.records, duplicate.records) == (None, None)
+    pending.fail(NotLeaderOrFollower("no more"))
+    assert released == ["first", "duplicate"]
+
+
+class Stopping:
+    """An owner, as far as its appends stop waiting."""
+
+    def __init__(self, pending: PendingAcks, progress: Progress) -> None:
+        self.pending, self.progress = pending, progress
+
+    def append(self, *, wants_all: bool = True) -> Append:
+        found = append(wants_all=wants_all)
+        found.owner = cast(Owner, self)
+        return found
+
+    def stopped_waiting(self) -> None:
+        self.pending.stopped_waiting(self.progress)
+
+
+def test_appends_that_stop_waiting_are_forgotten_and_the_others_are_answered() -> None:
+    pending = PendingAcks()
+    progress = leader_with_a_follower([1] * 100)
+    owner = Stopping(pending, progress)
+    appends = [owner.append() for _ in range(100)]
+    for offset, one in enumerate(appends):
+        pending.add(one, result(offset), float(offset))
+    assert pending.waiting == (100, sum(one.size_bytes for one in appends), 0.0)
+    for one in appends[:90]:
+        one.stop_waiting()
+        one.stop_waiting()  # it has no effect twice
+        assert pending.waiting.appends > len(pending) / 2 - 1
+    assert pending.waiting[::2] == (10, 90.0)
+    assert len(pending) <= 20
+    progress.note_replica(1, 100)
+    pending.settle(progress)
+    assert answered(*appends[90:]) == [*range(90, 100)]
+    assert len(pending) == 0
+
+
+def test_a_duplicate_that_stops_waiting_is_settled_when_its_original_is_durable() -> None:
+    pending = PendingAcks()
+    owner = Stopping(pending, leader_with_a_follower([1]))
+    durable, written = owner.append(), owner.append()
+    pending.add_duplicate(durable, result(0), 0.0)
+    pending.add_duplicate(written, result(1), 0.0)
+    durable.stop_waiting()
+    written.stop_waiting()
+    assert answered(durable, written) == [0, None]
+
+
+def test_an_append_that_stops_waiting_before_it_is_written_waits_for_its_own_disk_alone() -> None:
+    owner = Stopping(PendingAcks(), leader_with_a_follower([1]))
+    one = owner.append()
+    one.stop_waiting()
+    assert (one.wants_all, one.is_settled) == (False, False)

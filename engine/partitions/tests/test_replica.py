@@ -11,7 +11,7 @@ from engine.files.twin import MemoryFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
-from engine.replica_log import Heard
+from engine.replica_log import NEVER, Heard
 from engine.replication.exchange import Answer, Asked
 from engine.replication.fetch_state import Take
 from engine.roles import Others
@@ -30,7 +30,7 @@ async def leading(store: SegmentStore, known: Others, epoch: int = 0) -> Partiti
 def fetch(leader: Partition, replica: int, offset: int) -> Heard:
     """In epoch 0, in its first life."""
     return leader.fetched_by(
-        replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of_ms=0
+        replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of=NEVER
     )
 
 

@@ -58,6 +58,21 @@ def test_a_damaged_log_begins_anew_with_all_that_its_leader_has() -> None:
     assert machine.answered(asked_by(machine, log), Answer(200, 7), log) == Begin(7)
 
 
+def test_a_damaged_log_asks_for_less_than_counts_so_that_it_does_not_enter_the_isr() -> None:
+    """RULES K17: its leader would have it in sync with the first Fetch, and it takes no appends."""
+    for end, high_watermark, offset in ((100, 100, 99), (100, 90, 89), (80, 90, 79), (20, 90, 19), (10, 0, 0)):
+        log = log_of((5, 0), end=end, high_watermark=high_watermark)._replace(is_damaged=True)
+        assert asked_by(FetchState(6, log), log).offset == offset
+
+
+def test_a_damaged_log_begins_anew_also_where_its_leaders_log_starts_above_what_it_asks_for() -> None:
+    log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
+    machine = FetchState(6, log)
+    asked = asked_by(machine, log)
+    assert machine.answered(asked, Answer(error=OffsetOutOfRange("gone")), log) == AskEnds()
+    assert machine.told(95, 200, log) == Begin(95)
+
+
 def test_a_damaged_log_that_parts_from_its_leaders_is_not_given_up_where_no_log_is() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     assert isinstance(parted(FetchState(6, log), log, EpochEnd(5, 80)), Fail)

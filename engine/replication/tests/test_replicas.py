@@ -144,6 +144,119 @@ def test_one_proposal_for_who_enters_and_who_leaves() -> None:
     assert leading.replicas.propose(2 * LAG_MAX_MS) == Proposal(1, frozenset({1, 3}), {3: 30})
 
 
+def joins(leading: Leading, now_ms: int) -> bool:
+    """Whether replica 2 is proposed, and is in the ISR then as of the next version."""
+    proposal = leading.replicas.propose(now_ms)
+    if proposal is None or 2 not in proposal.added:
+        return False
+    leading.replicas.learn(committed(proposal.version + 1, proposal.in_sync), now_ms)
+    return True
+
+
+def is_put_out(leading: Leading, now_ms: int) -> bool:
+    proposal = leading.replicas.propose(now_ms)
+    return proposal is not None and 2 not in proposal.in_sync
+
+
+def test_a_late_follower_with_all_that_counts_is_not_admitted_before_it_has_caught_up() -> None:
+    """Below min.insync.replicas the high watermark stands still: the follower would leave again at once."""
+    leading, late_ms = Leading((1,), high_watermark=100, min_isr=2), 10 * LAG_MAX_MS
+    leading.write(50)
+    leading.fetch(2, 110, late_ms)
+    assert leading.high_watermark == 100
+    assert not joins(leading, late_ms)
+    leading.write(50)
+    leading.fetch(2, 150, late_ms + 10)
+    assert joins(leading, late_ms + 10), "it has all that was there at the Fetch before"
+
+
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_a_follower_one_response_behind_a_load_that_never_pauses_is_admitted(min_isr: int) -> None:
+    """As of acks=1: whenever it asks, more has been written since its Fetch before, and again before it is proposed."""
+    leading, began_ms = Leading((1,), high_watermark=100, min_isr=min_isr), 10 * LAG_MAX_MS
+    offset, has_joined = 100, []
+    for now_ms in range(began_ms, began_ms + 50, 10):
+        leading.write(5)
+        leading.fetch(2, offset, now_ms)
+        offset = leading.progress.written.offset
+        leading.write(5)
+        has_joined.append(joins(leading, now_ms))
+    assert any(has_joined)
+
+
+def test_a_member_that_falls_back_is_late_only_a_lag_after_it_was_admitted() -> None:
+    leading, now_ms = Leading((1,), high_watermark=100), 10 * LAG_MAX_MS
+    leading.fetch(2, 100, now_ms)
+    leading.write(50)
+    now_ms += LAG_MAX_MS - 10
+    assert joins(leading, now_ms), "not late yet, but nearly"
+    assert leading.replicas.propose(now_ms + LAG_MAX_MS) is None
+    assert is_put_out(leading, now_ms + LAG_MAX_MS + 1)
+
+
+def test_the_time_of_a_member_runs_from_its_admission_and_not_from_later_news() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    leading.fetch(2, 100)
+    leading.write()
+    leading.replicas.learn(committed(2, {1, 2}), LAG_MAX_MS)
+    leading.replicas.learn(committed(3, {1, 2, 3}), LAG_MAX_MS)
+    assert is_put_out(leading, LAG_MAX_MS + 1)
+
+
+def lagging(leading: Leading, behind_ms: int, until_ms: int, *, from_ms: int = 0) -> int:
+    """The log grows by an offset a millisecond, and replica 2 fetches every 10 ms what was written `behind_ms` ago:
+    more than one response brings. The time of the last Fetch."""
+    for now_ms in range(from_ms, until_ms, 10):
+        leading.fetch(2, 100 + max(0, now_ms - behind_ms), now_ms)
+        leading.write(10)
+    return until_ms - 10
+
+
+def test_a_member_always_several_responses_behind_stays_as_long_as_it_lags_less_than_it_may() -> None:
+    """It never has all that the leader had at its previous Fetch, and always what was there a while ago."""
+    leading = Leading((1, 2), high_watermark=100)
+    for now_ms in range(0, 5 * LAG_MAX_MS, 500):
+        lagging(leading, LAG_MAX_MS // 2, now_ms + 500, from_ms=now_ms)
+        assert leading.replicas.propose(now_ms + 500) is None
+    lag = leading.replicas.lags(5 * LAG_MAX_MS)[2]
+    assert LAG_MAX_MS // 2 <= lag.late_ms < 0.7 * LAG_MAX_MS
+
+
+def test_a_member_that_lags_more_than_it_may_is_late_however_steadily_it_fetches() -> None:
+    leading = Leading((1, 2), high_watermark=100)
+    now_ms = lagging(leading, LAG_MAX_MS + 50, 5 * LAG_MAX_MS)
+    assert is_put_out(leading, now_ms)
+
+
+def test_a_silent_member_is_late_with_the_first_record_that_it_lacks() -> None:
+    """Its lag in time is that since its last Fetch, though it lacked nothing meanwhile."""
+    leading = Leading((1, 2), high_watermark=100)
+    leading.fetch(2, 100)
+    for now_ms in range(0, 5 * LAG_MAX_MS, LAG_MAX_MS // 2):
+        assert leading.replicas.propose(now_ms) is None
+    leading.write()
+    assert is_put_out(leading, 5 * LAG_MAX_MS)
+
+
+def test_the_high_watermark_does_not_wait_for_a_follower_several_responses_behind() -> None:
+    """It is not late, but would hold up what the ISR has for as long as it lags."""
+    leading = Leading((1,), high_watermark=100)
+    now_ms = lagging(leading, LAG_MAX_MS // 2, 3 * LAG_MAX_MS)
+    leading.replicas.propose(now_ms)
+    assert leading.high_watermark == leading.progress.written.offset
+
+
+def test_a_follower_several_responses_behind_is_admitted_once_it_has_all_that_counts() -> None:
+    """It is where the slowest member is: the high watermark waits no longer for two than for one."""
+    leading = Leading((1, 3), high_watermark=100)
+    for now_ms in range(0, 3 * LAG_MAX_MS, 10):
+        offset = 100 + max(0, now_ms - LAG_MAX_MS // 2)
+        leading.fetch(3, offset, now_ms)
+        leading.fetch(2, offset, now_ms)
+        leading.write(10)
+    assert joins(leading, 3 * LAG_MAX_MS)
+
+
 def test_who_has_all_there_is_is_not_late_however_long_nothing_comes() -> None:
     leading = Leading((1, 2))
     leading.fetch(2, 100)

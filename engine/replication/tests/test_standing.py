@@ -1,13 +1,10 @@
 """A follower that asks for what it asked before, and does not say it again, is heard as if it had."""
 
-from collections.abc import Collection
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs.epochs import EpochHistory, EpochStart
-from engine.replica_log import Standing
-from engine.replication.confirmations import LEASE_MS, Lease
+from engine.replica_log import NEVER, Standing
 from engine.replication.exchange import Asked, LogState
 from engine.replication.progress import Progress
 from engine.replication.replicas import Committed, Replicas
@@ -52,7 +49,7 @@ class Leading:
 def test_who_has_all_and_stands_by_it_keeps_up_until_there_is_more() -> None:
     leading = Leading()
     leading.hear(0, 0, leading.standing)
-    leading.standing.asked(5_000, 0)
+    leading.standing.asked(5_000, NEVER)
     leading.write()
     assert leading.late_ms(5_300) == 300
     assert not leading.is_dropped(5_000 + LAG_MAX_MS)
@@ -63,7 +60,7 @@ def test_who_lacks_something_is_late_however_often_it_asks_for_it() -> None:
     leading = Leading()
     leading.write()
     leading.hear(0, 0, leading.standing)
-    leading.standing.asked(5_000, 0)
+    leading.standing.asked(5_000, NEVER)
     assert leading.late_ms(5_300) == 5_300
     assert leading.is_dropped(5_000)
 
@@ -71,11 +68,22 @@ def test_who_lacks_something_is_late_however_often_it_asks_for_it() -> None:
 def test_who_asks_for_it_no_longer_is_not_heard_of() -> None:
     leading = Leading()
     leading.hear(0, 0, leading.standing)
-    leading.standing.asked(100, 0)
+    leading.standing.asked(100, NEVER)
     leading.replicas.left(OTHER)
-    leading.standing.asked(5_000, 0)
+    leading.standing.asked(5_000, NEVER)
     leading.write()
     assert leading.late_ms(5_300) == 5_200
+
+
+def test_a_partition_that_an_earlier_session_lets_go_of_late_stays_with_the_next_one() -> None:
+    """A follower fetches over another link by now; its idle partitions are not named again."""
+    leading, before = Leading(), Standing()
+    leading.hear(0, 0, before)
+    leading.hear(0, 100, leading.standing)
+    leading.replicas.left(OTHER, before)
+    leading.standing.asked(5_000, NEVER)
+    leading.write()
+    assert leading.late_ms(5_300) == 300
 
 
 def test_what_stands_is_what_was_asked_last() -> None:
@@ -83,26 +91,9 @@ def test_what_stands_is_what_was_asked_last() -> None:
     leading, before = Leading(), Standing()
     leading.hear(0, 0, before)
     leading.hear(0, 100, leading.standing)
-    before.asked(5_000, 0)
+    before.asked(5_000, NEVER)
     leading.write()
     assert leading.late_ms(5_300) == 5_200
-
-
-def is_shown(lease: Lease, others: Collection[int], now_ms: int) -> bool:
-    return lease.is_confirmed(others, now_ms, has_session=False)
-
-
-def test_a_lease_holds_as_long_as_what_was_asked_stands() -> None:
-    lease, standing = Lease(0), Standing()
-    lease.fetched(OTHER, 0, standing)
-    assert not is_shown(lease, [OTHER], LEASE_MS)
-    standing.asked(0, 9_000)
-    assert is_shown(lease, [OTHER], 9_000 + LEASE_MS - 1)
-    assert not is_shown(lease, [OTHER], 9_000 + LEASE_MS)
-    lease.left(OTHER)
-    standing.asked(0, 20_000)
-    assert is_shown(lease, [OTHER], 9_000 + LEASE_MS - 1), "what was shown stays shown"
-    assert not is_shown(lease, [OTHER], 20_000)
 
 
 class Following:
@@ -139,7 +130,7 @@ class Following:
         self.told_all.hear(offset, self.now_ms)
         if self.is_heard:
             self.told_news.hear(offset, self.now_ms, self.told_news.standing)
-        self.told_news.standing.asked(self.now_ms, 0)
+        self.told_news.standing.asked(self.now_ms, NEVER)
         self.may_take = self.told_news.end - offset
 
     def check(self) -> None:

@@ -14,9 +14,10 @@ from engine.api import Isolation, PartitionLog
 from engine.batches.batch import parse_header
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError, StoreRefused
 from engine.files.filesystem import PosixFileSystem
+from engine.log_dirs.strays import Fate
 from engine.store import SegmentStore
 from engine.tests.bit_flips.template import CONFIG, LIVES, PRODUCER_ID, SLOT_SIZE_BYTES, Expected, StoredBatch, Template
-from engine.tests.helpers import MAX_BYTES, NOW_MS, append, bytes_of, options, read, running
+from engine.tests.helpers import MAX_BYTES, NOW_MS, append, bytes_of, fates, options, read, running
 from engine.upkeep.sealing import SealingOptions
 
 SCRUB_S = 10
@@ -50,7 +51,7 @@ async def examine(directory: Path, template: Template) -> Findings:
                 fatal=fatal,
             ) as store:
                 known = {one.partition.topic_id for one in template.partitions}
-                await store.remove_strays(partial(_is_among, known))
+                await store.strays.settle(fates(partial(_is_among, known), Fate.UNNAMED))
                 for expected in template.partitions:
                     await _look(store, expected, life, findings)
                 await trio.sleep(SCRUB_S + 1)

@@ -27,7 +27,7 @@ from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_s
 from engine.tests.crash_states.timeline import NEVER, Batch, Content, Legal, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import decided
 from engine.tests.fake_tier import FakeTier
-from engine.tests.helpers import bytes_of, read, read_committed
+from engine.tests.helpers import bytes_of, fates, read, read_committed
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 EPOCH_POSITION = 12
@@ -71,7 +71,7 @@ async def _examine(done: Examination, asked: Sequence[Asked], leader_epoch: int,
     problems: list[str] = []
     known = {one.timeline.partition.topic_id for one in asked if not one.is_deleted}
     async with living(done.filesystem, seed, leader_epoch, problems, tier) as life:
-        await life.store.remove_strays(lambda topic_id, _: topic_id in known)
+        await life.store.strays.settle(fates(lambda topic_id, _: topic_id in known))
         for one in asked:
             done.timelines.append(await _check_opened(life, one))
         for timeline in done.timelines:

@@ -21,6 +21,7 @@ from engine.tests.crash_states.life import NOW_MS, RETENTION_MS, Life, living, r
 from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier
+from engine.tests.helpers import fates
 from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
 PARTITIONS = 4
@@ -78,6 +79,7 @@ async def _run(workload: Workload) -> None:
         for timelines in workload.timelines:
             timelines[-1].log = None
         workload.leader_epoch += 1
+        problems = [one for one in problems if "is a stray" not in one]  # which the workload made
         assert not problems, problems
 
 
@@ -90,13 +92,14 @@ class _Steps:
         self._rng = rng
 
     async def run(self) -> None:
-        await self._life.store.remove_strays(
-            lambda topic_id, _: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines)
+        await self._life.store.strays.settle(
+            fates(lambda topic_id, _: any(one[-1].partition.topic_id == topic_id for one in self._workload.timelines))
         )
         await self._life.open_all([timelines[-1] for timelines in self._workload.timelines])
         steps = [self._burst] * 6 + [self._wait] * 3
         steps += [self._delete_records, self._retain, self._truncate, self._delete, self._reset]
         steps += [self._drop_files] * 2
+        steps += [self._vanish] * 2 if self._workload.seed % 4 == 2 else []
         for _ in range(STEPS_PER_LIFE):
             await self._rng.choice(steps)()
 
@@ -204,6 +207,23 @@ class _Steps:
         timeline.starts.append((offset, self._life.now, NEVER))
         await self._life.store.reset_partition(timeline.partition, offset)
         event.answered_at = min(event.answered_at, self._life.now)
+        self._workload.filesystem.look()
+
+    async def _vanish(self) -> None:
+        """The metadata names no log any more, and then all again, in another epoch: all is there (RULES D3)."""
+        gone = [one[-1] for one in self._workload.timelines]
+        logs = [self._log(one) for one in gone]
+        if any(one.log.local_start_offset > one.log_start_offset for one in logs):
+            return  # what only the tier has is read when the tier has told of it, for which there is nobody here
+        partitions, strays = [one.partition for one in gone], self._life.store.strays
+        await strays.set_aside(partitions)
+        self._workload.filesystem.look()
+        if self._rng.random() < 0.5:
+            await self._wait()
+        assert (await strays.put_back(partitions)).keys() == set(partitions)
+        self._workload.leader_epoch += 1
+        self._life.leader_epoch = self._workload.leader_epoch
+        await self._life.open_all(gone)
         self._workload.filesystem.look()
 
     async def _delete(self) -> None:

@@ -9,12 +9,16 @@ import pytest
 from engine.api import TopicPartition
 from engine.replication.exchange import Asked
 from kafkawire.adapters.options import coordinator_settings, fetch_limits, link_settings
+from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.config.broker_config import load
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.asking import Request
 from kafkawire.replication.questions import fetch_request
 
 enforces = pytest.mark.enforces
+
+
+ENDS = ClusterReplicaEnds(1, lambda: pytest.fail("nothing is asked for"))
 
 
 async def nobody(_broker: object) -> bool:
@@ -30,7 +34,7 @@ def test_how_often_leaders_go_back() -> None:
         ({"auto.leader.rebalance.enable": "false"}, math.inf),
     ]:
         config, _ = load(given)
-        assert coordinator_settings(config, (), nobody, lambda: None).prefer_interval_s == expected_s
+        assert coordinator_settings(config, (), nobody, lambda: None, None, None, ENDS).prefer_interval_s == expected_s
 
 
 @enforces("replica.fetch.wait.max.ms")
@@ -52,5 +56,12 @@ def test_what_followers_ask_for() -> None:
     assert link_settings(config, b"secret").limits.reply_max_bytes >= 9000 + config.max_request_size_bytes
 
 
+@enforces("controller.recovery.wait.ms")
+def test_how_long_an_election_waits_for_replicas() -> None:
+    config, _ = load({"controller.recovery.wait.ms": "700"})
+    assert coordinator_settings(config, (), nobody, lambda: None, None, None, ENDS).recovery_wait_s == 0.7
+
+
 def test_a_broker_alone_asks_no_other_whether_it_lives() -> None:
-    assert coordinator_settings(load({})[0], (), nobody, lambda: None).is_refused is None
+    assert coordinator_settings(load({})[0], (), nobody, lambda: None, None, None, ENDS).replica_ends is None
+    assert coordinator_settings(load({})[0], (), nobody, lambda: None, None, None, ENDS).is_refused is None

@@ -19,9 +19,14 @@ from coordinator.state_log import (
     StateRecord,
     StateSlice,
 )
+from engine.api import Leadership
 from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.batches.plain_batch import build_plain_batch
+from engine.files.twin import Fault, MemoryFileSystem, TwinPool
 from engine.log_config import CleanupPolicy, LogConfig
+from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import others
+from engine.replica_log import NEVER
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, HeldPool, compressed_batch, open_orders, options, running
 from kafkawire.adapters.state_logs import EngineStateLogs
@@ -43,6 +48,28 @@ async def settled(write: PendingWrite) -> int:
         write.call_when_settled(event.set)
         await event.wait()
     return write.result()
+
+
+async def taken_over(store: SegmentStore, *, few: bool) -> Partition:
+    """With A and B of epoch 0 above the high watermark, two replicas in sync or one; two have to be."""
+    following = await open_orders(store)
+    assert isinstance(following, Partition)
+    following.follow(LogConfig(), 0)
+    batch = bytearray(build_plain_batch([A, B], NOW_MS))
+    batch[12:16] = bytes(4)  # its leader epoch
+    await following.replicate(memoryview(batch)).wait()
+    known = others(1, 2)
+    two = known.committed._replace(min_isr=2, in_sync=frozenset({1} if few else {1, 2}))
+    known = known._replace(committed=two)
+    [log] = await store.open_partitions([Leadership(ORDERS, LogConfig(), 1, known)])
+    assert isinstance(log, Partition)
+    return log
+
+
+def in_sync(log: Partition, *brokers: int) -> None:
+    replicas = log.replicas
+    assert replicas is not None
+    log.learn(replicas._committed._replace(version=replicas.version + 1, in_sync=frozenset(brokers)))
 
 
 def records_of(part: StateSlice) -> list[StateRecord]:
@@ -271,6 +298,81 @@ async def test_c1_a_log_that_is_given_anew_has_what_was_on_its_way_and_the_old_o
             await first.read(0)
         assert await everything(second) == [A, B]
         assert await settled(second.append([GONE], NOW_MS)) == 3
+
+
+async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition() -> None:
+    """Its disk may hang, or its followers be away."""
+    pool, other = TwinPool(), ORDERS._replace(partition=1)
+    async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
+        on_a, logs = await open_orders(store), EngineStateLogs(store)
+        await store.open_partition(other, LogConfig(), 0)
+        assert isinstance(on_a, Partition)
+        assert on_a.log_dir.disk.path == "/a"
+        first = await logs.get(*ORDERS)
+        pool.delays.hang(on_a.log_dir.disk.lanes.all)
+        write = first.append([A], NOW_MS)
+        nursery.start_soon(logs.get, *ORDERS)
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            with trio.fail_after(1):
+                second = await logs.get(*other)
+            assert await settled(second.append([B], NOW_MS)) == 1
+            assert not write.is_settled
+        finally:
+            pool.delays.set(on_a.log_dir.disk.lanes.all)
+
+
+async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync() -> None:
+    """The high watermark stands below the start of the epoch: the records there came from the leader before."""
+    async with running(MemoryFileSystem()) as store:
+        log = await taken_over(store, few=True)
+        with trio.fail_after(1):
+            given = await EngineStateLogs(store).get(*ORDERS)
+        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (0, 2, False)
+        assert await told(given, 0) == ([A, B], 2, 0)
+        assert given.holds(0, 2)
+        assert not given.holds(0, 3)
+        in_sync(log, 1, 2)
+        log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (2, 2, True)
+
+
+async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is_there() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await taken_over(store, few=False)
+        given: list[StateLog] = []
+
+        async def get() -> None:
+            given.append(await EngineStateLogs(store).get(*ORDERS))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(get)
+            await trio.sleep(60)
+            assert not given
+            log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+        assert given[0].load_end_offset == given[0].end_offset == 2
+
+
+async def test_k26_a_log_is_given_to_its_end_though_the_isr_is_full_before_the_high_watermark_is_there() -> None:
+    """A replica came back, and has not fetched yet."""
+    async with running(MemoryFileSystem()) as store:
+        log = await taken_over(store, few=True)
+        given = await EngineStateLogs(store).get(*ORDERS)
+        in_sync(log, 1, 2)
+        assert (given.end_offset, given.load_end_offset, given.takes_writes) == (0, 2, True)
+
+
+async def test_k26_a_log_is_given_anew_while_its_last_append_cannot_count() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log, logs = await taken_over(store, few=False), EngineStateLogs(store)
+        log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
+        write = (await logs.get(*ORDERS)).append([GONE], NOW_MS)
+        in_sync(log, 1)
+        with trio.fail_after(5):
+            given = await logs.get(*ORDERS)
+        assert not write.is_settled
+        assert (given.end_offset, given.load_end_offset) == (2, 3)
+        assert await told(given, 2) == ([GONE], 3, 1)
 
 
 async def test_c1_a_log_ends_with_its_epoch() -> None:

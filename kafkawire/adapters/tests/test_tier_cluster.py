@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import trio
 
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
@@ -85,6 +87,41 @@ async def test_topics_that_cannot_be_copied_are_told_once() -> None:
         await world.objects.delete(damaged)
         assert await again.copy_topics(cluster.image)
         assert len(problems) == 1
+
+
+async def test_a_topic_that_cannot_be_copied_delays_no_other() -> None:
+    world, problems = MemoryWorld(), list[str]()
+    async with tiered(world) as (opened, _):
+        cluster, groups = opened.broker.coordinator, opened.broker.coordinators.groups
+        source = ClusterSource(1, cluster, groups, lambda _topic: True, lambda: 0, problems.append)
+        again = ClusterCopies(copies(world, opened), source, 1000)
+        await cluster.create_topic("a")
+        await cluster.create_topic("b")
+        refused = min(cluster.image.topics["a"].topic_id.hex(), cluster.image.topics["b"].topic_id.hex())
+        world.objects.fault = lambda _operation, key: Fault(is_refused=refused in key)
+        assert not await again.copy_topics(cluster.image)
+        assert len({one.topic for one in await copies(world, opened).topics()} & {"a", "b"}) == 1
+        world.objects.fault = lambda _operation, _key: HEALTHY
+        assert await again.copy_topics(cluster.image)
+        assert {one.topic for one in await copies(world, opened).topics()} >= {"a", "b"}
+
+
+async def test_a_broker_that_is_controller_again_believes_nothing_of_what_it_copied_before() -> None:
+    """Another controller has copied a change meanwhile, and the change was taken back."""
+    world = MemoryWorld()
+    async with tiered(world) as (opened, client):
+        cluster, groups = opened.broker.coordinator, opened.broker.coordinators.groups
+        await trio.sleep(1)
+        before = cluster.image
+        source = ClusterSource(1, cluster, groups, lambda _topic: True, lambda: 0, lambda _problem: None)
+        again = ClusterCopies(copies(world, opened), source, 1000)
+        assert await again.copy_topics(before)
+        assert await again.copy_topics(replace(before, controller_id=2))
+        assert await alter(client, retention_ms="77") == 0
+        await trio.sleep(1)
+        assert [one.configs.get("retention.ms") for one in await copies(world, opened).topics()] == ["77"]
+        assert await again.copy_topics(before)
+        assert [one.configs.get("retention.ms") for one in await copies(world, opened).topics()] == [None]
 
 
 async def test_offsets_of_the_last_life_are_copied_by_the_next() -> None:

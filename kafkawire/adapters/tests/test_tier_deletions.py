@@ -7,7 +7,7 @@ import random
 import trio
 
 from coordinator.api import TierDeletion
-from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
+from kafkawire.adapters.tier_deletions import BACKOFF_MAX_MS, DeletionOptions, DeletionWorld, TierDeletions
 from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments, tiered
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -15,10 +15,12 @@ from kafkawire.testing import MemoryWorld, open_broker
 from tiering.cluster_objects import ClusterObjects
 from tiering.keeper import Identity
 from tiering.names import Place
-from tiering.object_store import Content
+from tiering.object_store import Content, StoreRefused
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 
 LATE_PUT_S = 900
+BACKOFF_MAX_S = BACKOFF_MAX_MS / 1000
+OTHER = TierDeletion(b"another topic id", "payments", 1)
 DELETION = TierDeletion(b"topic id of 16 b", "orders", 3)
 
 
@@ -100,11 +102,72 @@ async def test_a_store_that_is_away_is_told_once() -> None:
     deleting.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)
     for _ in range(3):
         await deleting.deletions.look()
+        await trio.sleep(BACKOFF_MAX_S)
     assert len({one.partition(":")[0] for one in deleting.problems}) == 1
     assert deleting.named("segment") == 3
     deleting.store.fault = lambda _operation, _key: HEALTHY
     await deleting.deletions.look()
     assert not deleting.named("segment")
+
+
+def refusing(deleting: Deleting, reason: str) -> None:
+    """Let the store refuse all that concerns the first topic."""
+
+    def fault(_operation: Operation, key: str) -> Fault:
+        if DELETION.topic_id.hex() in key:
+            raise StoreRefused(reason)
+        return HEALTHY
+
+    deleting.store.fault = fault
+
+
+async def other_filled(deleting: Deleting) -> None:
+    deleting.register.left.append(OTHER)
+    await deleting.store.put(f"{Place('lake/', 'c', OTHER.topic_id, 0).prefix}of-another", Content.of(b"records"))
+
+
+async def test_a_topic_that_the_tier_cannot_delete_delays_no_other() -> None:
+    deleting = Deleting()
+    await deleting.fill("segment")
+    await other_filled(deleting)
+    refusing(deleting, "locked by a retention policy")
+    await deleting.deletions.look()
+    assert deleting.named("segment") == 3
+    assert not deleting.named("of-another")
+    assert (deleting.deletions.failing, deleting.deletions.errors) == (1, 1)
+    await trio.sleep(LATE_PUT_S)
+    await deleting.deletions.look()
+    assert deleting.register.left == [DELETION]
+
+
+async def test_a_failing_topic_is_tried_with_a_backoff_of_its_own() -> None:
+    deleting = Deleting()
+    await deleting.fill("segment")
+    refusing(deleting, "locked")
+    tries: list[int] = []
+    for _ in range(120):  # an hour of looks, 30 s apart
+        before = deleting.deletions.errors
+        await deleting.deletions.look()
+        tries.append(deleting.deletions.errors - before)
+        await trio.sleep(30)
+    assert tries[:16] == [1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1]
+    assert sum(tries[16:]) == 5
+    deleting.store.fault = lambda _operation, _key: HEALTHY
+    await trio.sleep(BACKOFF_MAX_S)
+    await deleting.deletions.look()
+    assert not deleting.named("segment")
+    assert deleting.deletions.failing == 0
+
+
+async def test_a_failing_topic_is_told_once_per_change_of_reason() -> None:
+    deleting = Deleting()
+    await deleting.fill("segment")
+    for reason in ("locked", "locked", "access denied"):
+        refusing(deleting, reason)
+        await deleting.deletions.look()
+        await trio.sleep(BACKOFF_MAX_S)
+    assert [reason in one for one, reason in zip(deleting.problems, ("locked", "denied"), strict=True)] == [True, True]
+    assert all(f"orders ({DELETION.topic_id.hex()})" in one for one in deleting.problems)
 
 
 async def test_a_deleted_topic_of_a_broker_goes_and_others_stay() -> None:

@@ -149,7 +149,7 @@ async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
         await create(client, 12)
         for partition in range(12):
             assert (await produce(client, partition=partition)).error_code == 0
-    assert len(world.lanes) == workers + 2  # and the lanes of rounds and of the index
+    assert len(world.lanes) == workers + 3  # and the lanes of commit batches, of flushes and of the index
 
 
 @enforces("disk.reject.ratio")

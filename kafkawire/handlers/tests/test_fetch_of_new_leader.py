@@ -9,6 +9,7 @@ from engine.batches.batch import stamp
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
+from engine.replica_log import NEVER
 from engine.tests.helpers import batches_in
 from kafkawire.handlers.tests.test_fetch import BY_NAME, partition, request, rows
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -42,7 +43,7 @@ async def test_between_hw_and_end(is_in_session: bool) -> None:
         row = rows(reply)[0]
         assert (row.error_code, row.high_watermark, bytes(row.records)) == (0, 10, b"")
         assert await latest(broker) == (78, -1)
-        log.fetched_by(2, 0, leader_epoch=2, offset=15, last_epoch=1, log_start_offset=0, as_of_ms=0)
+        log.fetched_by(2, 0, leader_epoch=2, offset=15, last_epoch=1, log_start_offset=0, as_of=NEVER)
         assert await latest(broker) == (0, 15)
         asked = request(session=(reply.session_id, 1)) if is_in_session else request(partition(0, 12))
         row = rows(await broker.ask(asked, BY_NAME))[0]

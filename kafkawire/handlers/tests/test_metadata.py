@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from coordinator.api import BrokerEndpoint, PartitionState, TopicInfo
+from coordinator.api import BrokerEndpoint, ClusterImage, PartitionState, TopicInfo
+from coordinator.errors import MetadataUnavailable
 from kafkawire.handlers import metadata
 from kafkawire.handlers.metadata import NAMES_PER_TURN
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -85,6 +86,25 @@ async def test_a_name_no_topic_can_have(name: str, allow: bool) -> None:
     async with open_handlers() as broker:
         response = await broker.ask(request(name, allow_auto_topic_creation=allow), NEWEST)
         assert [(topic.name, topic.error_code) for topic in response.topics] == [(name, 17)]
+
+
+async def test_while_the_metadata_are_away_a_request_waits_once_and_each_name_is_refused_retriably() -> None:
+    asked: list[str] = []
+
+    class Away:
+        def __init__(self, image: ClusterImage) -> None:
+            self.image = image
+
+        async def create_topic(self, name: str) -> TopicInfo:
+            asked.append(name)
+            raise MetadataUnavailable("silent")
+
+    async with open_handlers() as broker:
+        await broker.create("known")
+        away = broker.reconfigured(cluster=Away(broker.cluster.image))
+        found = await topics(away, request("a", "known", "b", "c", allow_auto_topic_creation=True))
+        assert {name: row.error_code for name, row in found.items()} == {"a": 7, "known": 0, "b": 7, "c": 7}
+        assert asked == ["a"]
 
 
 async def test_a_name_that_collides_is_not_created() -> None:

@@ -413,9 +413,13 @@ class NeverDone:
 
     log_start_offset = 0
     is_settled = False
+    has_stopped_waiting = False
 
     def append(self, records: memoryview, **options: object) -> NeverDone:
         return self
+
+    def stop_waiting(self) -> None:
+        self.has_stopped_waiting = True
 
     def call_when_settled(self, callback: object) -> None:
         """Never."""
@@ -441,11 +445,12 @@ class StoreOf:
 async def test_acks_all_waits_no_longer_than_asked() -> None:
     async with open_handlers() as broker:
         await broker.create("t", 2)
-        hanging = broker.reconfigured(store=StoreOf(NeverDone()))
+        hanging = broker.reconfigured(store=StoreOf(log := NeverDone()))
         started_s = trio.current_time()
         response = await hanging.ask(request(batch(), batch(), timeout_ms=1_500), 9)
         assert [row.error_code for row in response.responses[0].partition_responses] == [7, 7]
         assert trio.current_time() - started_s == pytest.approx(1.5)
+        assert log.has_stopped_waiting
 
 
 async def test_acks_1_waits_for_the_disk_however_long_that_takes() -> None:

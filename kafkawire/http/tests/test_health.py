@@ -52,11 +52,16 @@ def image(*topics: TopicInfo) -> ClusterImage:
 
 
 async def ask(
-    path: str, known: ClusterImage | None = None, store: Store | None = None, *, is_live: bool = True
+    path: str,
+    known: ClusterImage | None = None,
+    store: Store | None = None,
+    *,
+    is_live: bool = True,
+    has_session: bool = True,
 ) -> tuple[int, Any]:
     known = known or image(topic("orders"))
     store = store or Store()
-    health = Health(lambda: is_live, lambda: known, store, store.log_dirs, ME)  # type: ignore[arg-type]
+    health = Health(lambda: is_live, lambda: known, store, store.log_dirs, ME, {}, lambda: has_session)  # type: ignore[arg-type]
     status, body = await asked(build_app(health.routes(), NoMetrics(), [], ANY_HOST), path)
     return status, json.loads(body)
 
@@ -76,12 +81,23 @@ async def test_why_a_broker_is_not_ready() -> None:
     for known, store, is_live, reason in (
         (None, None, False, "the broker is stopping"),
         (dataclasses.replace(image(), brokers={}), None, True, "the broker is not registered"),
-        (dataclasses.replace(image(), controller_id=NO_CONTROLLER), None, True, "there is no controller"),
         (None, broken, True, "every log dir is offline"),
     ):
         status, document = await ask("/health/ready", known, store, is_live=is_live)
         assert (status, document["status"]) == (503, "not ready")
         assert document["reasons"][0].startswith(reason)
+
+
+async def test_a_broker_that_knows_that_it_is_fenced_is_not_ready() -> None:
+    status, document = await ask("/health/ready", has_session=False)
+    assert (status, document["reasons"]) == (503, ["the broker is fenced: it registers again"])
+
+
+async def test_a_cluster_without_a_controller_ails_and_its_brokers_stay_ready() -> None:
+    known = dataclasses.replace(image(), controller_id=NO_CONTROLLER)
+    assert (await ask("/health/ready", known))[0] == 200
+    status, document = await ask("/health/cluster", known)
+    assert (status, document["reasons"]) == (503, ["there is no controller"])
 
 
 async def test_a_healthy_cluster() -> None:
@@ -108,6 +124,12 @@ async def test_what_ails_a_cluster() -> None:
         "lost-0 is offline",
         "few-0 has fewer replicas in sync than it should",
     ]
+
+
+async def test_a_leader_that_does_not_serve_is_none() -> None:
+    known = image(dataclasses.replace(topic("t"), partitions=(PartitionState(2, 0, (2,), (1, 2), offline=(2,)),)))
+    _, document = await ask("/health/cluster", known)
+    assert document["reasons"] == ["t-0 has no leader", "t-0 has fewer replicas in sync than it should"]
 
 
 async def test_of_many_ailing_partitions_some_are_named() -> None:

@@ -16,6 +16,7 @@ from kafkawire.tests.test_replication import acknowledged, create, in_sync, kill
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 UNDER_REPLICATED = "kafka_server_replicamanager_underreplicatedpartitions"
 UNDER_MIN, AT_MIN = (f"kafka_server_replicamanager_{which}minisrpartitioncount" for which in ("under", "at"))
 SHRINKS, EXPANDS = (f"kafka_server_replicamanager_isr{which}_total" for which in ("shrinks", "expands"))
@@ -70,3 +71,19 @@ async def test_too_few_in_sync_are_counted_and_so_is_who_comes_back() -> None:
         found = await told(cluster, leader)
         assert (found[UNDER_REPLICATED], found[UNDER_MIN], found[AT_MIN]) == (0, 0, 0)
         assert found[EXPANDS] >= 1
+
+
+async def test_leaders_without_a_session_and_followers_are_counted() -> None:
+    """Their coordinators answer nothing (RULES K24)."""
+    async with open_cluster(replica_lag_time_max_ms="5000") as (cluster, _):
+        await create(cluster)
+        await acknowledged(cluster, b"before")
+        leader = state(cluster).leader
+        assert (await told(cluster, leader))["kafkawire_stale_leaders"] == 0
+        cluster.worlds[leader].sessions[-1].disconnected = True
+        others = [one for one in BROKERS if one != leader]
+        for one in others:
+            replica(cluster, one).close(lambda: StorageError("its disk is gone"))
+        await trio.sleep(30)
+        found = await told(cluster, leader)
+        assert (found["kafkawire_stale_leaders"], found["kafkawire_waiting_reads"]) == (1, 0)

@@ -230,12 +230,18 @@ class _Cache(NamedTuple):
     statistics: object = type("Nothing", (), {"evicted": 0})
 
 
+class _Deletions(NamedTuple):
+    failing: int = 0
+    errors: int = 0
+
+
 class Tier(NamedTuple):
     """What a test says of a tier."""
 
     keeper: Keeper
     store: CountedStore
     cache: _Cache = _Cache()
+    deletions: _Deletions = _Deletions()
 
 
 def many(count: int, *, waiting_s: float = 0.0, problem: str | None = None) -> TierMetrics:

@@ -13,15 +13,21 @@ import pytest
 import trio
 import trio.testing
 
+from coordinator.cluster.departure import LEAVE_TIMEOUT_S, REDIRECTING_S
+from kafkawire.adapters.coordinators import VIEWS_CLOSE_MAX_S
+from kafkawire.adapters.followed_change import CLOSE_MAX_S
+from kafkawire.adapters.leaving import LEAVE_MAX_S, close_when_overdue
 from kafkawire.process.run import (
     EXIT_AT_ONCE,
     EXIT_OVERDUE,
     STOP_MAX_S,
     YOUNG_OBJECTS_MAX,
+    exit_stuck,
     exit_when_overdue,
     spare_collector,
     stop_on_signals,
 )
+from kafkawire.server.server import ServerLimits
 
 HEAPS = """
 import ctypes, sys, threading
@@ -100,6 +106,28 @@ async def test_a_stop_that_hangs_ends_after_its_time() -> None:
         stop.set()
     assert left == [EXIT_OVERDUE]
     assert trio.current_time() - told_s == STOP_MAX_S
+
+
+def test_a_process_whose_broker_is_closed_leaves_without_a_thread_that_hangs() -> None:
+    left: list[int] = []
+    exit_stuck(left.append)
+    assert left == [EXIT_OVERDUE]
+
+
+async def test_a_broker_that_cannot_leave_closes_all_the_same_and_in_time() -> None:
+    stop, closing = trio.Event(), trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close_when_overdue, stop, closing)
+        await trio.sleep(1000)
+        assert not closing.is_set()
+        stop.set()
+        await trio.sleep(LEAVE_MAX_S - 1)
+        assert not closing.is_set()
+    assert closing.is_set()
+    assert LEAVE_TIMEOUT_S + REDIRECTING_S < LEAVE_MAX_S, "a broker that leaves in order is not interrupted"
+    answering_s = ServerLimits().shutdown_grace_ms / 1000
+    closing_s = VIEWS_CLOSE_MAX_S + CLOSE_MAX_S
+    assert LEAVE_MAX_S + answering_s + closing_s < STOP_MAX_S, "log dirs that are well can be marked clean"
 
 
 def test_the_collector_looks_for_new_garbage_alone() -> None:

@@ -108,6 +108,7 @@ class Setting(NamedTuple):
     links: FakeLinks
     store: SegmentStore
     marks: FakeMarks
+    counters: ReplicationCounters
 
     async def follow(self, epoch: int) -> None:
         """As the image says."""
@@ -124,7 +125,7 @@ async def following() -> AsyncIterator[Setting]:
     async with running(MemoryFileSystem()) as store, trio.open_nursery() as nursery:
         [log] = await store.open_partitions([Following(ORDERS, LogConfig(), 1)])
         assert isinstance(log, Partition)
-        links, marks = FakeLinks(), FakeMarks()
+        links, marks, counters = FakeLinks(), FakeMarks(), ReplicationCounters()
         world = FetchWorld(
             cast("Links", links),
             store,
@@ -133,12 +134,12 @@ async def following() -> AsyncIterator[Setting]:
             marks.give_up,
             lambda: None,
             FetchLimits(),
-            ReplicationCounters(),
+            counters,
             Throttle(1, lambda: 0, samples=1, sample_ms=1),
         )
         fetcher = Fetcher(LEADER, "fetch-0", log.log_dir, world)
         nursery.start_soon(fetcher.run)
-        yield Setting(fetcher, links, store, marks)
+        yield Setting(fetcher, links, store, marks, counters)
         nursery.cancel_scope.cancel()
 
 

@@ -1,6 +1,7 @@
 """What a link shows: as of when the response before was made, and nothing of another link."""
 
 from engine.api import PartitionLog
+from engine.waiting_reads import EventClock, WaitingReads
 from kafkawire.fetching.link_session import LinkSession
 from kafkawire.fetching.sessions import TargetWatch
 from kafkawire.replication.followers import Followers
@@ -9,19 +10,19 @@ from kafkawire.wire.connection_info import ConnectionInfo
 
 def test_a_fetch_is_as_old_as_the_response_before_it_on_its_own_link() -> None:
     now_ms = 5
-    followers = Followers(lambda: now_ms)
+    followers = Followers(WaitingReads(EventClock(lambda: now_ms)))
     links = [ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2)]
-    assert followers.fetched(links[0]).as_of_ms < 0
+    assert followers.fetched(links[0]).as_of.ms < 0
     followers.responded(links[0])
     now_ms = 9_000
-    assert followers.fetched(links[0]).as_of_ms == 5
-    assert followers.fetched(links[1]).as_of_ms < 0
+    assert followers.fetched(links[0]).as_of.ms == 5
+    assert followers.fetched(links[1]).as_of.ms < 0
     followers.responded(links[0])
-    assert followers.fetched(links[0]).as_of_ms == 9_000
+    assert followers.fetched(links[0]).as_of.ms == 9_000
 
 
 def test_what_is_fetched_over_a_link_is_forgotten_with_it() -> None:
-    followers = Followers(lambda: 0)
+    followers = Followers(WaitingReads(EventClock(lambda: 0)))
     link, other = (ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2))
     waiter = FakeWaiter()
     session = followers.fetched(link).session

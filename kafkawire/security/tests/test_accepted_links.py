@@ -73,7 +73,7 @@ def claim(broker_epoch: int = 5, counter: int = 1, *, sender: int = SENDER, purp
 
 def test_a_broker_that_knows_the_secret_is_let_in_by_its_name() -> None:
     connection = World().open(claim())
-    assert (connection.principal, connection.ends_because) == ("User:broker-2", None)
+    assert (connection.principal, connection.is_peer, connection.ends_because) == ("User:broker-2", True, None)
 
 
 def test_whoever_does_not_know_the_secret_is_not() -> None:
@@ -83,7 +83,7 @@ def test_whoever_does_not_know_the_secret_is_not() -> None:
     proof = client.final(world.links.answer(connection, client.first()))
     with pytest.raises(NotAuthenticated, match="does not know the secret"):
         world.links.answer(connection, proof)
-    assert connection.principal is None
+    assert (connection.principal, connection.is_peer) == (None, False)
     world.open(claim())  # its number was not taken
 
 

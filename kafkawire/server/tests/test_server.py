@@ -19,6 +19,7 @@ import trio.testing
 
 from engine.api import FileRange
 from kafkawire.requests.started import Reply, Segment
+from kafkawire.server.account import PEER_MAX_BYTES
 from kafkawire.server.byte_budget import ByteBudget
 from kafkawire.server.connection_log import printable
 from kafkawire.server.hub import ENDS_PER_TURN, STARTS_PER_TURN, Hub
@@ -38,6 +39,12 @@ from kafkawire.wire.framing import CHUNK_SIZE_BYTES, GROWTH
 class Gate:
     event: trio.Event = field(default_factory=trio.Event)
     callback: Callable[[], None] | None = None
+    released: Callable[[], None] | None = None
+    is_abandoned: bool = False
+
+    def release(self) -> None:
+        assert self.released is not None
+        self.released()
 
     def set(self) -> None:
         self.event.set()
@@ -67,6 +74,12 @@ class Started:
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
         self.gate.callback = callback
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        self.gate.released = callback
+
+    def abandon(self) -> None:
+        self.gate.is_abandoned = True
 
     def begin(self) -> Coroutine[Any, Any, None] | None:
         if self.is_gated and not self.gate.event.is_set():
@@ -821,6 +834,97 @@ async def test_bytes_in_flight_over_all_connections_stop_the_readers() -> None:
         broker.dispatcher.gate(1).set()
         assert await first.reply() == ("p", 1)
         assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
+
+
+async def test_a_frame_that_is_released_before_its_reply_makes_room_for_others() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        first, second = broker.connect(), broker.connect()
+        await first.send("p", 1, size=1000)
+        await settle()
+        await second.send("e", 2)
+        await settle()
+        await second.send("e", 3)
+        await settle()
+        assert 3 not in broker.dispatcher.order
+        assert (broker.stats.connections_paused, broker.stats.pauses) == (1, 1)
+        broker.dispatcher.gate(1).release()
+        assert broker.stats.in_flight_size_bytes >= 1000  # as of the last turn
+        assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
+        assert (broker.stats.connections_paused, broker.stats.pauses) == (0, 1)
+        assert broker.stats.in_flight_size_bytes == 0
+        broker.dispatcher.gate(1).set()
+        assert await first.reply() == ("p", 1)
+        assert broker.stats.in_flight_size_bytes == 0
+
+
+async def test_a_connection_counts_released_frames_until_their_replies_have_left() -> None:
+    limits = ConnectionLimits(max_in_flight_size_bytes=1000)
+    async with serving(ServerLimits(connection=limits)) as broker:
+        client = broker.connect()
+        await client.send("p", 1, size=1000)
+        await client.send("p", 2)
+        await settle()
+        broker.dispatcher.gate(1).release()
+        await settle()
+        assert broker.dispatcher.order == [1]
+        broker.dispatcher.gate(1).set()
+        assert await client.reply() == ("p", 1)
+        await settle()
+        assert broker.dispatcher.order == [1, 2]
+
+
+async def test_requests_of_a_closed_connection_are_abandoned() -> None:
+    async with serving() as broker:
+        client = broker.connect()
+        await client.send("p", 1)
+        await client.send("p", 2)
+        await settle()
+        await client.stream.aclose()
+        await trio.sleep(ConnectionLimits().reply_timeout_ms / 1000 + 2 * INTERVAL_S)
+        assert broker.stats.connections_open == 0
+        assert broker.dispatcher.gate(1).is_abandoned
+        assert broker.dispatcher.gate(2).is_abandoned
+        broker.dispatcher.gate(1).release()  # it comes late, and changes nothing
+        assert broker.stats.in_flight_size_bytes == 0
+
+
+async def test_peers_are_read_although_the_requests_of_others_use_up_the_budget() -> None:
+    async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
+        peer, client = broker.connect(), broker.connect()
+        await peer.send("e", 1)
+        assert await peer.reply() == ("e", 1)
+        broker.dispatcher.infos[0].is_peer = True
+        await client.send("p", 2, size=1000)
+        await settle()
+        for name in range(3, 6):
+            await peer.send("e", name)
+            assert await peer.reply() == ("e", name)
+
+
+async def test_a_peer_has_a_bound_of_its_own() -> None:
+    """Bytes of one link count for no other connection, and stop that link alone."""
+    in_flight = ConnectionLimits(max_in_flight_size_bytes=1 << 30)
+    async with serving(ServerLimits(connection=in_flight, queued_max_request_size_bytes=1000)) as broker:
+        peer, other_purpose, client = broker.connect(), broker.connect(), broker.connect()
+        for name, one in enumerate((peer, other_purpose)):
+            await one.send("e", name)
+            assert await one.reply() == ("e", name)
+            broker.dispatcher.infos[name].is_peer = True
+        for name in (2, 3):
+            await peer.send("p", name, size=PEER_MAX_BYTES // 2)
+        await settle()
+        await peer.stream.send_all(struct.pack(">i", 8) + b"e\x04......")
+        await settle()
+        await peer.stream.send_all(struct.pack(">i", 8) + b"e\x05......")
+        await settle()
+        assert 5 not in broker.dispatcher.order
+        assert broker.stats.in_flight_size_bytes == 0
+        for name, one in ((6, other_purpose), (7, client)):
+            await one.send("e", name)
+            assert await one.reply() == ("e", name)
+        for name in (2, 3):
+            broker.dispatcher.gate(name).set()
+        assert [(await peer.reply())[1] for _ in range(4)] == [2, 3, 4, 5]
 
 
 LARGE_SIZE_BYTES = 2_000_000

@@ -13,7 +13,7 @@ import trio
 
 from kafkawire.tests.cluster_simulation.machines import BROKERS, Machine, Machines
 from kafkawire.tests.cluster_simulation.moves import Mover
-from kafkawire.tests.cluster_simulation.plan import FaultKind, Plan
+from kafkawire.tests.cluster_simulation.plan import LAGS_MAX_S, PAUSED_MAX, FaultKind, Plan
 from kafkawire.tests.cluster_simulation.wires import Direction
 from kafkawire.tests.simulation.faults import disk_errors, wait_for_load
 from kafkawire.tests.simulation.history import History
@@ -172,7 +172,7 @@ class Faults:
         if store is None:
             return False
         store.lagging = store.has_deposed_leader = True
-        await trio.sleep(rng.choice((0.3, 2.0, 8.0)))
+        await trio.sleep(rng.choice((0.3, 2.0, LAGS_MAX_S)))
         store.lagging = store.has_deposed_leader = False
         store.advance()
         return True
@@ -237,7 +237,7 @@ class Faults:
         return self.machines.all[state.leader]
 
     def _longer_than_session_s(self, rng: Random) -> float:
-        return self.plan.session_timeout_s * rng.uniform(1.0, 1.5)
+        return self.plan.session_timeout_s * rng.uniform(1.0, PAUSED_MAX)
 
     def _rest_s(self, rng: Random) -> tuple[float, float]:
         """How long a broker is down: until it is started again at once, or for longer than its session lasts."""

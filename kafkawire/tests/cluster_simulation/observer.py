@@ -107,7 +107,7 @@ class Observer:
     # The end
 
     def why_unsettled(self, target: Target) -> str:
-        """Why not all replicas are in sync and equal; empty when they are."""
+        """Why not all replicas are in sync and equal, and one leads; empty when it is so."""
         place, state = self.place_of(target), self.machines.state(target)
         if place is None or state is None:
             return "there is no such topic"
@@ -118,6 +118,9 @@ class Observer:
         logs = [one.replica(target.topic, place) for one in self.machines]
         if None in logs or not all(log.is_sound for log in logs if log is not None):
             return "not all replicas are open"
+        leading = self.machines.all[state.leader].replica(target.topic, place)
+        if leading is None or not leading.is_led or leading.leader_epoch != state.leader_epoch:
+            return f"broker {state.leader} does not lead in epoch {state.leader_epoch}"
         ends = {(log.log_end_offset, log.high_watermark) for log in logs if log is not None}
         if len(ends) > 1 or any(mark != end for end, mark in ends):
             return f"(end, high watermark): {sorted(ends)}"

@@ -64,6 +64,9 @@ FAILOVERS_MIN = 3
 TRANSACTIONAL = 0.4  # of those seeds that have transactions with one broker
 TRANSACTIONS_TAKE = 3  # times as many operations from one fault to the next: else none comes to its end
 REASSIGNMENTS = (0, 1, 2)  # how many there may be
+PAUSED_MAX = 1.5  # sessions
+LAGS_MAX_S = 8.0  # a reader of metadata
+STALE_SLACK_MS = 1_000
 GROUP = "simple"
 OFFSETS = Target(OFFSETS_TOPIC, 0)
 TRANSACTION_STATE = Target(TRANSACTIONS_TOPIC, 0)
@@ -93,6 +96,13 @@ class Plan:
     @property
     def log_dirs(self) -> list[str]:
         return self.properties["log.dirs"].split(",")
+
+    @property
+    def stale_max_ms(self) -> int:
+        """How old an offset may be that was not asked for as a stable one: a coordinator answers as long as it has a
+        session, or as followers fetch; it may have stood still, or read old metadata."""
+        lag_max_ms = int(self.properties["replica.lag.time.max.ms"])
+        return lag_max_ms + int(1000 * (self.session_timeout_s * (1 + PAUSED_MAX) + LAGS_MAX_S)) + STALE_SLACK_MS
 
     @property
     def targets(self) -> list[Target]:
@@ -130,6 +140,8 @@ def plan(seed: int) -> Plan:
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
         "replica.fetch.max.bytes": str(rng.choice((1, 2_000, 1 << 20))),
     }
+    if (fetch_max_bytes := int(properties["replica.fetch.max.bytes"])) < 1 << 20:  # or the room left would be filled
+        properties["replica.fetch.response.max.bytes"] = str(4 * fetch_max_bytes)
     transactions = _transactions(rng, seed)
     between = rng.randint(15, 50) * (TRANSACTIONS_TAKE if transactions.targets else 1)
     return Plan(

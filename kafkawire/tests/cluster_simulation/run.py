@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
@@ -34,7 +35,7 @@ from kafkawire.tests.cluster_simulation.wires import Wires
 from kafkawire.tests.simulation.admin import Admin
 from kafkawire.tests.simulation.audit import Auditor
 from kafkawire.tests.simulation.checker import Anomaly
-from kafkawire.tests.simulation.group_checker import check_groups
+from kafkawire.tests.simulation.group_checker import check_groups, stale_offsets
 from kafkawire.tests.simulation.group_history import GroupHistory
 from kafkawire.tests.simulation.history import History, Place, StoredRecord
 from kafkawire.tests.simulation.network import Network
@@ -47,6 +48,7 @@ OPERATIONS_MIN = 200
 FAULTS_MIN = 2
 FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
 SETTLE_WITHIN_S = 120.0  # until all replicas are in sync and equal
+ANSWERS_WITHIN_S = 30.0  # a group, when they are
 WANDERER_PAUSE_S = 0.2
 FOUNDER = "founder"
 
@@ -74,8 +76,10 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
     history, machines = run.history, run.machines
     history.troubles += machines.troubles()
     brokers = [one.lives.shared.history for one in machines]
-    anomalies = check(history, final, run.observer.sights, brokers) + check_groups(run.groups)
+    anomalies = check(history, final, run.observer.sights, brokers) + check_groups(run.groups, may_be_stale=True)
     anomalies += check_transactions(run.transactions.history)
+    stale = stale_offsets(run.groups)
+    anomalies += [Anomaly("stale for too long", str(one)) for one in stale if one.age_ms > the_plan.stale_max_ms]
     if chosen is None and not anomalies:
         if history.operations < OPERATIONS_MIN:
             anomalies.append(Anomaly("idle", f"{history.operations} operations"))
@@ -86,7 +90,8 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
         history.note(one.broker_id, one.lives.shared.history.trace.hexdigest())
     trace = history.trace.hexdigest()
     result = Result(the_plan.seed, history.operations, len(run.faults.bitten), lives, trace, tuple(anomalies))
-    return replace(result, counts=run.mover.counts + run.transactions.counts + run.faults.counts)
+    counts = Counter({"stale offsets": len(stale)})
+    return replace(result, counts=counts + run.mover.counts + run.transactions.counts + run.faults.counts)
 
 
 @dataclass
@@ -140,8 +145,7 @@ class _Run:
             await self._last_restart()
             await self._settle()
             self.observer.note_replicas()
-            if self.plan.committers:
-                await self._committer(self.plan.committers).last_reading()
+            await self._read_offsets_again()
             await self.transactions.last_words()
             final = await self._audit()
             for machine in self.machines:
@@ -167,6 +171,14 @@ class _Run:
         """The error code."""
         answer = await shared.insist(FOUNDER, shared.rng(FOUNDER), request, 4)
         return int(answer.coordinators[0].error_code)
+
+    async def _read_offsets_again(self) -> None:
+        """The group answers, soon after the last fault."""
+        if self.plan.committers:
+            with trio.move_on_after(ANSWERS_WITHIN_S) as waited:
+                await self._committer(self.plan.committers).last_reading()
+            if waited.cancelled_caught:
+                self.history.troubles.append("the group does not answer")
 
     def _committer(self, number: int) -> PartitionCommitter:
         name = f"committer-{number}"

@@ -87,15 +87,14 @@ def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World
 
 
 def _late(one: int, broker: Broker, role: Leads) -> Iterator[frozenset[int]]:
-    """Who may be late, by the clock that is not here: any that have not all there is, but all or none of whom nothing
-    was heard. That lasts for one step, as it may be found again."""
+    """Replicas that may be late, by the clock that is not here: any that have not all there is, in the ISR or about to
+    join it, and any members that have not fetched, as each has joined at a time of its own. That lasts for one step, as
+    it may be found again."""
     ends = {other: end for other, end, _ in role.seen}
-    behind = [frozenset({other}) for other, end in ends.items() if end < len(broker.log)]
-    silent = frozenset(broker.known.image.partition.isr) - {one} - ends.keys()
-    groups = [*behind, silent] if silent else behind
-    for count in range(1, len(groups) + 1):
-        for some in combinations(groups, count):
-            yield frozenset[int]().union(*some)
+    behind = {other for other, end in ends.items() if end < len(broker.log)}
+    silent = {*broker.known.image.partition.isr} - {one} - ends.keys()
+    for count in range(1, len(behind | silent) + 1):
+        yield from map(frozenset, combinations(sorted(behind | silent), count))
 
 
 def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozenset()) -> World:
@@ -103,12 +102,25 @@ def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozen
     broker = world.broker(one)
     disk = Disk(broker)
     replicas = leading(broker, one, role, disk, late)
+    may_join = {*_may_join(broker, role, disk.progress.high_watermark.offset)} - late
     proposal = None if late and role.proposed is not None else replicas.propose(NOW_MS)
     world = world.with_broker(one, disk.back(broker, led(replicas)))
+    added = frozenset[int]() if proposal is None else proposal.added.keys()
+    if role.proposed is None and (added & late or may_join - added):  # what else is admitted may lose something
+        return world._replace(wrong="a late follower is admitted, or one is not that RULES K17 admits")
     if proposal is None:
         return world
     write = Write(one, broker.life, role.epoch, *as_rows(proposal))
     return world._replace(writes=tuple(sorted({*world.writes, write})))
+
+
+def _may_join(broker: Broker, role: Leads, high_watermark: int) -> Iterator[int]:
+    """Followers that RULES K17 lets into the ISR, unless they are late."""
+    told = committed(broker.known)
+    for other, end, life in role.seen:
+        is_outside = other in told.replicas - told.in_sync and other in told.serving
+        if is_outside and life == told.broker_epochs[other] and end >= max(high_watermark, role.epoch_start):
+            yield other
 
 
 def _sees_the_same(world: World, one: int, role: Leads) -> World:

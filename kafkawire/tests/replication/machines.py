@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from coordinator.api import BrokerState
 from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.position import LogPosition
+from engine.replication.end_history import EndHistory
 from engine.replication.exchange import LogState
 from engine.replication.fetch_state import FetchState
 from engine.replication.progress import Progress
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kafkawire.tests.replication.world import Pairs
 
 Ordered = TypeVar("Ordered", int, tuple[int, int])
-NOW_MS, LAG_MAX_MS = 0, 0  # who is late has caught up NEVER
+NOW_MS, LAG_MAX_MS = 0, 0  # a replica that is late has caught up NEVER, and has joined NEVER
 
 
 def at(offset: int) -> LogPosition:
@@ -88,11 +89,13 @@ class Disk:
 
 
 def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: frozenset[int] = frozenset()) -> Replicas:
-    """`late`: who is, for now."""
+    """`late`: replicas that are, for now; members of the ISR among them have joined long ago. Any time may have passed
+    between two steps, so nothing of it is kept in a world."""
     found = Replicas.__new__(Replicas)
     found._broker_id, found.epoch, found.epoch_start = broker_id, role.epoch, role.epoch_start
     found._progress, found._committed = disk.progress, committed(broker.known)
-    found._lag_max_ms, found._began_at_ms = LAG_MAX_MS, NEVER if late - {row[0] for row in role.seen} else NOW_MS
+    found._lag_max_ms, found._began_at_ms, found._ends = LAG_MAX_MS, NOW_MS, EndHistory(LAG_MAX_MS)
+    found._joined_at_ms = {one: NEVER if one in late else NOW_MS for one in found._committed.in_sync}
     found._proposed, found._seen = None, {}
     if role.proposed is not None:
         version, in_sync, added = role.proposed

@@ -3,7 +3,7 @@
 The real machines decide: elections, ISR changes, what a leader counts and what a follower does. What is between them is
 here: messages that come late, twice or never, writes whose outcome nobody learns, metadata that is learnt late, and
 disks that lose what was not synced. All that limits allow is tried, however long the way; worlds are known again by a
-fingerprint.
+fingerprint. And each world becomes whole once nothing fails any more (`recovery.py`).
 
 `python -m kafkawire.tests.replication.model` tells how many states there are, and the way to one that is wrong.
 """
@@ -21,6 +21,7 @@ from coordinator.cluster import elections
 from coordinator.cluster.in_sync import IsrChange, changed_by
 from engine.tests.ledger import note_for_ledger
 from kafkawire.tests.replication import brokers
+from kafkawire.tests.replication.recovery import STUCK, Recovery
 from kafkawire.tests.replication.scenes import DEEP, QUICK, Scene
 from kafkawire.tests.replication.world import (
     Follows,
@@ -260,14 +261,17 @@ class _Known:
         return tuple(reversed(way))
 
 
-def explore(scene: Scene, tell: Callable[[str], None] | None = None) -> Outcome:
+def explore(scene: Scene, tell: Callable[[str], None] | None = None, *, may_stay_broken: bool = False) -> Outcome:
     """All that may happen in a scene, short ways first."""
     limits, told, states_max = scene
     first = walk(limits, told)
     known, layer, depth = _Known(first), [first], 0
+    recovery = Recovery(limits, steps, _after)
     while layer:
         following: list[World] = []
         for world in layer:
+            if not may_stay_broken and recovery.is_stuck(world):
+                return Outcome(len(known), STUCK, known.way_to(world), depth)
             for name, next_world in steps(world, limits):
                 reached = _after(world, next_world, limits)
                 if not known.is_new(reached):

@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.cluster import elections, in_sync
 from engine.api import NO_EPOCH
+from engine.replica_log import NEVER_MS
 from engine.replication import fetch_state
 from engine.replication.exchange import Answer, Asked, LogState
 from engine.replication.fetch_state import Action, FetchState
@@ -15,6 +16,7 @@ from engine.replication.progress import Progress
 from engine.replication.replicas import Committed, Replicas
 from kafkawire.tests.replication import model
 from kafkawire.tests.replication.model import explore
+from kafkawire.tests.replication.recovery import STUCK
 from kafkawire.tests.replication.scenes import QUICK
 
 if TYPE_CHECKING:
@@ -51,9 +53,26 @@ def _committed_alone(self: Replicas) -> frozenset[int]:
     return self._committed.in_sync
 
 
-def _joins_at_the_high_watermark(self: Replicas, replica: int) -> bool:
+def _joins_at_the_high_watermark(self: Replicas, replica: int, now_ms: int) -> bool:
     is_new = replica not in self._committed.in_sync and self._is_eligible(replica)
-    return is_new and self._end_of(replica) >= self._progress.high_watermark.offset
+    has_all = self._end_of(replica) >= self._progress.high_watermark.offset
+    return is_new and has_all and not self._is_late(replica, now_ms)
+
+
+def _joins_with_anything(self: Replicas, replica: int, now_ms: int) -> bool:
+    is_new = replica not in self._committed.in_sync and self._is_eligible(replica)
+    return is_new and not self._is_late(replica, now_ms)
+
+
+def _joins_with_all_there_is(self: Replicas, replica: int, now_ms: int) -> bool:
+    return _may_join(self, replica, now_ms) and self._end_of(replica) >= self._progress.written.offset
+
+
+def _joins_though_late(self: Replicas, replica: int, _: int) -> bool:
+    return _may_join(self, replica, now_ms=NEVER_MS)
+
+
+_may_join = Replicas._may_join
 
 
 def _takes_what_comes(self: FetchState, asked: Asked, answer: Answer, log: LogState) -> Action | None:
@@ -114,6 +133,12 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
         "a leader that is behind",
         ((Replicas, "_may_join", _joins_at_the_high_watermark),),
     ),
+    "isr-admits-below-the-high-watermark": ("one in sync", ((Replicas, "_may_join", _joins_with_anything),)),
+    "isr-demands-the-current-end": ("one in sync", ((Replicas, "_may_join", _joins_with_all_there_is),)),
+    "isr-admits-late-followers": (
+        "one in sync, fewer become enough",
+        ((Replicas, "_may_join", _joins_though_late),),
+    ),
     "late-response": ("late responses", ((FetchState, "answered", _takes_what_comes),)),
     "truncate-to-hw": ("logs that part", ((fetch_state, "_parting", _cuts_to_its_high_watermark),)),
     "empty-epoch-kept": ("leaders in turn", ((FetchState, "__init__", _keeps_its_epochs),)),
@@ -137,6 +162,36 @@ def test_the_model_sees_what_would_lose_something(bug: str, monkeypatch: pytest.
     name, changes = WRONG[bug]
     for where, what, instead in changes:
         monkeypatch.setattr(where, what, instead)
-    outcome = explore(QUICK[name])
+    outcome = explore(QUICK[name], may_stay_broken=True)
     assert outcome.wrong is not None
     assert outcome.way or QUICK[name].told
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _asks_no_more(self: FetchState, log: LogState) -> Asked | None:
+    return None if log.end_offset else _ask(self, log)
+
+
+_ask = FetchState.ask
+
+
+def _answers_nothing(*_: object) -> None:
+    return None
+
+
+BROKEN_FOR_GOOD: dict[str, tuple[str, tuple[object, str, object]]] = {
+    "isr-admits-no-follower": ("one in sync", (Replicas, "_may_join", _never)),
+    "followers-stop-fetching": ("one in sync", (FetchState, "ask", _asks_no_more)),
+    "followers-drop-responses": ("two brokers", (FetchState, "answered", _answers_nothing)),
+    "no-election": ("two brokers", (elections, "settled", _unchanged)),
+}
+
+
+@pytest.mark.parametrize("bug", BROKEN_FOR_GOOD)
+def test_the_model_sees_what_would_stay_broken(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, change = BROKEN_FOR_GOOD[bug]
+    monkeypatch.setattr(*change)
+    assert explore(QUICK[name]).wrong == STUCK

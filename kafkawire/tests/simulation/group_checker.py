@@ -61,15 +61,9 @@ class Facts:
         return sorted(found, key=lambda call: call.completed)
 
 
-def check_groups(history: GroupHistory) -> list[Anomaly]:
-    """All anomalies."""
-    facts = Facts(history)
-    for call in history.calls:
-        facts.calls[call.group].append(call)
-    for read in history.reads:
-        facts.reads[read.group].append(read)
-    for removal in history.removals:
-        facts.removals[removal.group].append(removal)
+def check_groups(history: GroupHistory, *, may_be_stale: bool = False) -> list[Anomaly]:
+    """All anomalies. `may_be_stale`: an offset that was not asked for as a stable one may be; see `stale_offsets`."""
+    facts = _facts(history)
     found: list[Anomaly] = []
     for group in sorted({*facts.calls, *facts.reads}):
         found += _owners(facts, group)
@@ -78,9 +72,20 @@ def check_groups(history: GroupHistory) -> list[Anomaly]:
         found += _stale(facts, group)
         found += _fenced(facts, group)
         found += _thrown_out(facts, group)
-        found += _offsets(facts, group)
+        found += _offsets(facts, group, may_be_stale=may_be_stale)
         found += _last_words(facts, group)
     return found
+
+
+def _facts(history: GroupHistory) -> Facts:
+    facts = Facts(history)
+    for call in history.calls:
+        facts.calls[call.group].append(call)
+    for read in history.reads:
+        facts.reads[read.group].append(read)
+    for removal in history.removals:
+        facts.removals[removal.group].append(removal)
+    return facts
 
 
 # Membership
@@ -234,7 +239,16 @@ class _Register:
     writes: dict[int, Call] = field(default_factory=dict)
     reads: dict[int, list[OffsetRead]] = field(default_factory=lambda: defaultdict(list))
     empty_reads: list[OffsetRead] = field(default_factory=list)
+    doubtful: list[tuple[OffsetRead, int | None]] = field(default_factory=list)  # what a deposed coordinator may tell
     removals: list[Removal] = field(default_factory=list)
+
+    def note(self, read: OffsetRead, number: int | None, *, is_doubtful: bool) -> None:
+        if is_doubtful:
+            self.doubtful.append((read, number))
+        elif number is None:
+            self.empty_reads.append(read)
+        else:
+            self.reads[number].append(read)
 
 
 class _Zone(NamedTuple):
@@ -245,14 +259,14 @@ class _Zone(NamedTuple):
     what: str
 
 
-def _offsets(facts: Facts, group: str) -> Iterator[Anomaly]:
-    for register in _registers(facts, group):
+def _offsets(facts: Facts, group: str, *, may_be_stale: bool) -> Iterator[Anomaly]:
+    for register in _registers(facts, group, may_be_stale=may_be_stale):
         yield from _phantoms(register)
         yield from _went_back(register)
         yield from _lost(register)
 
 
-def _registers(facts: Facts, group: str) -> list[_Register]:
+def _registers(facts: Facts, group: str, *, may_be_stale: bool) -> list[_Register]:
     found: dict[Target, _Register] = {}
 
     def at(target: Target) -> _Register:
@@ -263,10 +277,7 @@ def _registers(facts: Facts, group: str) -> list[_Register]:
             at(target).writes[number] = call
     for read in facts.reads[group]:
         for target, found_number in read.found.items():
-            if found_number is None:
-                at(target).empty_reads.append(read)
-            else:
-                at(target).reads[found_number].append(read)
+            at(target).note(read, found_number, is_doubtful=may_be_stale and not read.is_stable)
     for removal in facts.removals[group]:
         for target, register in found.items():
             if removal.concerns(target):
@@ -276,7 +287,13 @@ def _registers(facts: Facts, group: str) -> list[_Register]:
 
 def _phantoms(register: _Register) -> Iterator[Anomaly]:
     """Read before it was committed, or although it was refused."""
-    for number, reads in sorted(register.reads.items()):
+    by_number: dict[int, list[OffsetRead]] = defaultdict(list)
+    for number, reads in register.reads.items():
+        by_number[number] += reads
+    for read, doubtful in register.doubtful:
+        if doubtful is not None:
+            by_number[doubtful].append(read)
+    for number, reads in sorted(by_number.items()):
         call = register.writes.get(number)
         if call is None or min(read.completed for read in reads) < call.invoked:
             yield Anomaly("phantom commit", f"{register.name}: {number} was not committed when it was read")
@@ -337,6 +354,40 @@ def _may_be_gone(register: _Register, committed: Call, read: OffsetRead) -> bool
         if is_over and _effective_end(register, number) >= committed.invoked:
             return True
     return False
+
+
+class StaleOffset(NamedTuple):
+    """An answer that another commit had replaced `age_ms` before it came."""
+
+    detail: str
+    age_ms: int
+
+
+def stale_offsets(history: GroupHistory) -> list[StaleOffset]:
+    """Answers of deposed coordinators, as far as it is certain that they are: to requests without stable offsets."""
+    facts = _facts(history)
+    registers = [one for group in sorted(facts.reads) for one in _registers(facts, group, may_be_stale=True)]
+    return [stale for register in registers for stale in _stale_of(register)]
+
+
+def _stale_of(register: _Register) -> Iterator[StaleOffset]:
+    for read, number in register.doubtful:
+        if number is not None and number not in register.writes:
+            continue  # a phantom
+        replaced_ms = [
+            call.completed_ms for call in register.writes.values() if _replaces(register, call, read, number)
+        ]
+        if replaced_ms:
+            yield StaleOffset(f"{register.name}: {number}", read.completed_ms - min(replaced_ms))
+
+
+def _replaces(register: _Register, call: Call, read: OffsetRead, number: int | None) -> bool:
+    """Whether that commit was certainly there when it was asked, and came certainly after the number that was told."""
+    if not call.is_ok or call.completed >= read.invoked:
+        return False
+    if number is None:
+        return not _may_be_gone(register, call, read)
+    return _effective_end(register, number) < call.invoked
 
 
 # The end

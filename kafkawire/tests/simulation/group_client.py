@@ -27,6 +27,7 @@ from kafkawire.tests.simulation.shared import Shared
 from kafkawire.wire.message import Message
 
 FIRST_FETCH_VERSION_WITH_GROUPS = 8
+LAST_FETCH_VERSION = 9
 LAST_COMMIT_VERSION_WITH_RETENTION = 4
 
 
@@ -45,7 +46,7 @@ class GroupClient:
 
     def __post_init__(self) -> None:
         self.rng = self.shared.rng(self.name)
-        self._fetch_version = self.rng.choice((5, 8, 9))
+        self._fetch_version = self.rng.choice((5, 8, LAST_FETCH_VERSION))
 
     async def find_coordinator(self, connection: Connection) -> None:
         """Asked at every connection: the first one makes the topic. Errors: LOST, an answer of no coordinator too."""
@@ -131,11 +132,17 @@ class GroupClient:
         self.note(call)
         return call.code
 
-    async def read_offsets(self, connection: Connection) -> OffsetRead | None:
-        """Of all targets of the group; None when the coordinator is away. Errors: LOST."""
+    async def read_offsets(self, connection: Connection, *, is_stable: bool | None = None) -> OffsetRead | None:
+        """Of all targets of the group; None when the coordinator is away. Whether stable offsets are asked for is left
+        to chance unless `is_stable` says so. Errors: LOST."""
+        version = self._fetch_version if not is_stable else LAST_FETCH_VERSION
+        has_groups = version >= FIRST_FETCH_VERSION_WITH_GROUPS
+        if is_stable is None:
+            is_stable = has_groups and self.rng.random() < 0.5
         invoked = self.shared.history.tick()
-        answer = await self.shared.ask(connection, self._fetch_request(), self._fetch_version)
-        told = answer.groups[0] if self._fetch_version >= FIRST_FETCH_VERSION_WITH_GROUPS else answer
+        request = self._request_of_groups(is_stable=is_stable) if has_groups else self._request_of_one_group()
+        answer = await self.shared.ask(connection, request, version)
+        told = answer.groups[0] if has_groups else answer
         rows = [(Target(topic.name, row.partition_index), row) for topic in told.topics for row in topic.partitions]
         codes = {row.error_code for _, row in rows} | {told.error_code}
         if codes - {0}:
@@ -150,17 +157,23 @@ class GroupClient:
             if target not in found:
                 self.shared.history.troubles.append(f"{self.name}: nothing is told of {target}")
         history = self.shared.history
-        read = OffsetRead(self.plan.name, invoked, history.tick(), self.shared.now_ms(), found)
+        read = OffsetRead(self.plan.name, invoked, history.tick(), self.shared.now_ms(), found, is_stable)
         self.groups.reads.append(read)
-        history.note(self.name, "read", sorted(found.items()))
+        history.note(self.name, "read", is_stable, sorted(found.items()))
         return read
 
-    def _fetch_request(self) -> OffsetFetchRequest:
+    def _request_of_one_group(self) -> OffsetFetchRequest:
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=asked) for name, asked in self._asked()]
+        return OffsetFetchRequest(group_id=self.plan.name, topics=topics)
+
+    def _request_of_groups(self, *, is_stable: bool) -> OffsetFetchRequest:
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=asked) for name, asked in self._asked()]
+        groups = [OffsetFetchRequestGroup(group_id=self.plan.name, topics=topics)]
+        return OffsetFetchRequest(groups=groups, require_stable=is_stable)
+
+    def _asked(self) -> list[tuple[str, list[int]]]:
+        """All targets of the group, by topic."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self.plan.targets:
             by_topic.setdefault(topic, []).append(partition)
-        if self._fetch_version < FIRST_FETCH_VERSION_WITH_GROUPS:
-            topics = [OffsetFetchRequestTopic(name=name, partition_indexes=asked) for name, asked in by_topic.items()]
-            return OffsetFetchRequest(group_id=self.plan.name, topics=topics)
-        rows = [OffsetFetchRequestTopics(name=name, partition_indexes=asked) for name, asked in by_topic.items()]
-        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.plan.name, topics=rows)])
+        return [*by_topic.items()]

@@ -58,7 +58,7 @@ class Committer(GroupClient):
         while True:
             connection = await self.shared.connected(self.name, self.rng)
             try:
-                if await self.read_offsets(connection) is not None:
+                if await self.read_offsets(connection, is_stable=True) is not None:
                     return
             except LOST:
                 continue

@@ -72,13 +72,14 @@ class Call:
 
 @dataclass(slots=True)
 class OffsetRead:
-    """An OffsetFetch that was answered; None where nothing is committed."""
+    """An OffsetFetch that was answered; None where nothing is committed. `is_stable`: it asked for stable offsets."""
 
     group: str
     invoked: int
     completed: int
     completed_ms: int
     found: dict[Target, int | None]
+    is_stable: bool = True
 
 
 @dataclass(slots=True)

@@ -11,8 +11,9 @@ from coordinator.groups.service import OFFSETS_TOPIC
 from engine.api import PartitionLog, TopicPartition
 from engine.errors import EngineError
 from engine.partitions.partition import Partition
-from kafkawire.broker import Broker, BrokerFailed, StartError, run_broker
+from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import load
+from kafkawire.run_broker import run_broker
 from kafkawire.tests.simulation.group_history import NO_ERA
 from kafkawire.tests.simulation.history import DirFailure, Place, ReadFailure, Restart
 from kafkawire.tests.simulation.shared import Shared

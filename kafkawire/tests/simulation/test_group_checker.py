@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.tests.simulation.group_checker import check_groups
+from kafkawire.tests.simulation.group_checker import check_groups, stale_offsets
 from kafkawire.tests.simulation.group_history import (
     NO_ANSWER,
     Call,
@@ -79,9 +79,9 @@ class Story(GroupHistory):
         call.offsets, call.retention_ms = {ONE: number}, retention_ms
         return call
 
-    def read(self, number: int | None) -> OffsetRead:
+    def read(self, number: int | None, *, is_stable: bool = True) -> OffsetRead:
         at = self.tick()
-        self.reads.append(OffsetRead(GROUP, at, self.tick(), at * 1000, {ONE: number}))
+        self.reads.append(OffsetRead(GROUP, at, self.tick(), at * 1000, {ONE: number}, is_stable))
         return self.reads[-1]
 
     def remove(self, *, is_done: bool = True) -> Removal:
@@ -91,8 +91,8 @@ class Story(GroupHistory):
         self.removals.append(removal)
         return removal
 
-    def kinds(self) -> list[str]:
-        return sorted({anomaly.kind for anomaly in check_groups(self)})
+    def kinds(self, *, may_be_stale: bool = False) -> list[str]:
+        return sorted({anomaly.kind for anomaly in check_groups(self, may_be_stale=may_be_stale)})
 
 
 def test_a_sound_history_has_no_anomaly() -> None:
@@ -338,3 +338,54 @@ def test_last_words() -> None:
 
 def test_what_has_no_answer_ends_never() -> None:
     assert Story().call(Kind.COMMIT, "a", code=NO_ANSWER).completed == UNANSWERED
+
+
+# Offsets of deposed coordinators
+
+
+def stale_story() -> Story:
+    story = Story()
+    story.commit(1)
+    story.commit(2)
+    return story
+
+
+@pytest.mark.parametrize(("told", "age_ms"), [(1, 2_000), (None, 4_000)])
+def test_an_old_offset_is_counted_apart_if_it_was_not_asked_for_as_a_stable_one(told: int | None, age_ms: int) -> None:
+    story = stale_story()
+    story.read(told, is_stable=False)
+    assert story.kinds() != []
+    assert story.kinds(may_be_stale=True) == []
+    assert [one.age_ms for one in stale_offsets(story)] == [age_ms]
+
+
+def test_an_old_offset_is_wrong_if_it_was_asked_for_as_a_stable_one() -> None:
+    story = stale_story()
+    story.read(2)
+    story.read(1)
+    assert story.kinds(may_be_stale=True) == ["offset went back"]
+    assert stale_offsets(story) == []
+
+
+def test_the_newest_offset_and_one_that_may_be_newer_are_not_stale() -> None:
+    story = stale_story()
+    story.read(2, is_stable=False)
+    story.commit(3, code=NO_ANSWER)
+    story.read(3, is_stable=False)
+    story.read(2, is_stable=False)
+    assert stale_offsets(story) == []
+    assert story.kinds(may_be_stale=True) == []
+
+
+def test_nothing_is_told_that_was_deleted_may_be() -> None:
+    story = stale_story()
+    story.remove(is_done=False)
+    story.read(None, is_stable=False)
+    assert stale_offsets(story) == []
+
+
+def test_an_offset_that_nobody_committed_is_wrong_whoever_tells_it() -> None:
+    story = stale_story()
+    story.read(7, is_stable=False)
+    assert story.kinds(may_be_stale=True) == ["phantom commit"]
+    assert stale_offsets(story) == []

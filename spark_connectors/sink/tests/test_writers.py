@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirements/spark.txt")
+
 from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 

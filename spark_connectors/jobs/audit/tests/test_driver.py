@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirements/spark.txt")
+
 from pyspark import cloudpickle
 
 from engine.api import Outcome as Ending

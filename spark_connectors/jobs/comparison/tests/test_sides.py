@@ -8,6 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirements/spark.txt")
+
 from pyspark import cloudpickle
 
 from spark_connectors.jobs.comparison.search import Look

@@ -1,0 +1,38 @@
+"""Counters of a store's session, for `/metrics` and `/health/cluster`. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class SessionState(Enum):
+    """ZooKeeper's names, as far as they can be told apart here."""
+
+    NOT_CONNECTED = "NOT_CONNECTED"  # no session was begun yet
+    CONNECTED = "CONNECTED"
+    CONNECTING = "CONNECTING"  # the connection was lost, the session may last
+    CLOSED = "CLOSED"  # the session is over
+
+
+@dataclass(slots=True)
+class SessionStatistics:
+    """Of all sessions of one store, since its start. `silent_s`: the seconds since a server was last heard."""
+
+    silent_s: Callable[[], float]
+    state: SessionState = SessionState.NOT_CONNECTED
+    sync_connects: int = 0
+    disconnects: int = 0
+    expires: int = 0
+
+    def note(self, state: SessionState) -> None:
+        """Another state, and what it counts as in Kafka's SessionExpireListener. A session that is CLOSED has expired,
+        unless this process ended it: then nobody notes it."""
+        self.state = state
+        self.sync_connects += state is SessionState.CONNECTED
+        self.disconnects += state is SessionState.CONNECTING
+        self.expires += state is SessionState.CLOSED

@@ -1,0 +1,41 @@
+"""Dependencies that all shards of one internal topic share, and the types that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from coordinator.shards.outcomes import NEWEST, Freshness
+from coordinator.shards.pending import Answer
+from coordinator.shards.table import StateTable
+
+if TYPE_CHECKING:
+    from coordinator.shards.shard import Shard
+    from coordinator.shards.writer import RoundWriter
+    from coordinator.state_log import StateLogs
+    from coordinator.state_view import StateView
+
+Asker = Answer[object]
+TableT = TypeVar("TableT", bound=StateTable[Asker])
+
+
+def ignore(shard: Shard[Any], letter: object) -> None:
+    """For tables without an outbox."""
+    raise AssertionError(f"{shard.partition}: nobody takes {letter}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardWorld(Generic[TableT]):
+    """What all shards share."""
+
+    logs: StateLogs
+    view: StateView
+    writer: RoundWriter
+    on_unsaved: Callable[[], None]  # there is something for the view
+    new_table: Callable[[], TableT]
+    wall_ms: Callable[[], int]
+    new_id: Callable[[], str]
+    freshness: Freshness = NEWEST  # of replies to commands that wrote nothing
+    send: Callable[[Shard[TableT], object], None] = ignore  # what was in an outbox is durable
+    on_loaded: Callable[[], None] = lambda: None  # one is read

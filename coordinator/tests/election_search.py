@@ -1,0 +1,167 @@
+"""The search through the model of elections: every way of so many steps, and what must never be there.
+
+Before it goes on from a state it also asks for the way out: once nothing fails any more, the partition has a leader
+that serves and all replicas in sync again. The one exception is a partition whose ISR and ELR are all suspect: an
+operator has to order an unclean election.
+
+`python -m coordinator.tests.election_search --depth 9` tells how many states it saw, and the way to one that is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from coordinator.api import NO_LEADER
+from coordinator.tests.election_model import (
+    REPLICAS,
+    Limits,
+    World,
+    acknowledged,
+    beginning,
+    normal,
+    steps,
+    wrong,
+)
+from engine.tests.ledger import note_for_ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from coordinator.tests.election_model import Step
+
+# What brokers and the controller do by themselves, by the ends of the steps' names.
+MENDING = (
+    " registers",
+    " serves",
+    " does not serve",
+    " serves again",
+    " has stopped",
+    " copies",
+    " has caught up",
+)
+MENDING_LAST = ("the wait is over", "all are back")  # if nothing else is left to do
+BY_AN_OPERATOR = "an unclean election"
+MENDING_STEPS_MAX = 60
+STUCK = "it does not become whole"
+
+
+@dataclass
+class Recovery:
+    """Whether a world becomes whole once nothing fails any more."""
+
+    possible: Callable[[World], Iterator[Step]]
+    _whole: set[World] = field(default_factory=set)  # or on a way to one that is
+
+    def stuck(self, world: World) -> tuple[str, ...] | None:
+        """The way to a world that stays broken, or that is never at rest; None: it becomes whole."""
+        passed: list[World] = []
+        names: list[str] = []
+        for _ in range(MENDING_STEPS_MAX):
+            seen = normal(world)
+            if seen in self._whole:
+                break
+            passed.append(seen)
+            step = self._next(world)
+            if step is None:
+                if not is_whole(world):
+                    return tuple(names)
+                break
+            names.append(step[0])
+            world = acknowledged(world, step[1])
+        else:
+            return tuple(names)
+        self._whole.update(passed)
+        return None
+
+    def _next(self, world: World) -> Step | None:
+        left: dict[str, Step] = {}
+        for name, after in self.possible(world):
+            if after != world:
+                if name.endswith(MENDING):
+                    return name, after
+                left[name] = name, after
+        last = (*MENDING_LAST, *([BY_AN_OPERATOR] if _waits_for_an_operator(world) else ()))
+        return next((left[name] for name in last if name in left), None)
+
+
+def is_whole(world: World) -> bool:
+    return world.leader is not None and {*world.partition.isr} == {*REPLICAS}
+
+
+def _waits_for_an_operator(world: World) -> bool:
+    """No replica that may be elected cleanly is free of suspicion."""
+    partition = world.partition
+    return partition.leader == NO_LEADER and {*partition.isr, *partition.elr} <= {mark[0] for mark in partition.marks}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How many states there were; the way to the first one that is wrong, and what is wrong there."""
+
+    states: int
+    wrong: str | None = None
+    way: tuple[str, ...] = ()
+
+
+def explore(limits: Limits, depth: int, *, may_stay_broken: bool = False) -> Outcome:
+    """Every way of at most `depth` steps, the short ones first."""
+    first = beginning(limits)
+    possible = partial(steps, limits=limits)
+    recovery = Recovery(possible)
+    came_from: dict[World, tuple[World, str] | None] = {first: None}
+    layer = [first]
+    for _ in range(depth):
+        following: list[World] = []
+        for world in layer:
+            if not may_stay_broken and (mending := recovery.stuck(world)) is not None:
+                return Outcome(len(came_from), STUCK, (*_way_to(world, came_from), *mending))
+            for name, next_world in possible(world):
+                reached = acknowledged(world, next_world)
+                reason, seen = wrong(world, reached), normal(reached)
+                if reason is not None:
+                    return Outcome(len(came_from), reason, (*_way_to(world, came_from), name))
+                if seen not in came_from:
+                    came_from[seen] = (world, name)
+                    following.append(seen)
+        layer = following
+    return Outcome(len(came_from))
+
+
+def _way_to(world: World, came_from: dict[World, tuple[World, str] | None]) -> tuple[str, ...]:
+    way: list[str] = []
+    while (step := came_from[world]) is not None:
+        world, name = step
+        way.append(name)
+    return tuple(reversed(way))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--depth", type=int, default=9)
+    depth, states = parser.parse_args().depth, 0
+    for synced, closings_max, power_cuts_max in ((True, 0, 0), (False, 0, 0), (True, 2, 0), (True, 0, 1)):
+        for min_isr in (1, 2, 3):
+            limits = Limits(
+                synced=synced,
+                min_isr=min_isr,
+                closings_max=closings_max,
+                power_cuts_max=power_cuts_max,
+                crashes_max=1 if power_cuts_max else Limits().crashes_max,
+            )
+            steps_max = depth - 2 if closings_max else depth  # there are more steps at each
+            outcome = explore(limits, steps_max)
+            kind = ("synced" if synced else "not synced") + (", logs are closed" if closings_max else "")
+            kind += ", power is cut" if power_cuts_max else ""
+            print(f"{kind}, min.insync.replicas={min_isr}, depth {steps_max}: {outcome.states} states", flush=True)
+            states += outcome.states
+            if outcome.wrong is not None:
+                raise SystemExit(f"{outcome.wrong}: {', '.join(outcome.way)}")
+    orders = f"all orders of {depth} steps, of {depth - 2} where logs are closed"
+    note_for_ledger(f"{states} states of twelve kinds of topics, {orders}, 0 wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Ends the transactions that are open where a restored log ends: their markers were in the part that is lost.
+
+Pure. A segment is copied to the tier only when every transaction in it has ended, so the outcome of each is known: the
+footer of the last segment names the aborted ones, the others were committed. The markers are the first batches of the
+restored log, as those of `kafka-transactions abort` end a hanging transaction.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.api import NO_EPOCH, Marker, Outcome
+from engine.batches.batch import stamp
+from engine.batches.markers import build_marker
+from engine.logs.footer import decode
+from engine.logs.producer_snapshot import decode_snapshot
+from engine.logs.producer_state import EPOCH_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def lost_markers(producers: bytes, end_offset: int, footer: bytes) -> list[Marker]:
+    """The markers of the transactions that are open in the snapshot `producers` of `end_offset`, the oldest first.
+    `footer`: of the segment that ends there.
+
+    The epoch of each marker is one higher than that of its producer, so that later batches of the producer are fenced.
+    Raises SnapshotDamaged, FooterDamaged.
+    """
+    table = decode_snapshot(producers, end_offset).producers
+    if not table.open_transactions:
+        return []
+    aborted = {
+        (producer_id, first) for producer_id, first, _ in decode(footer, "the footer of the last segment").aborted
+    }
+    found = []
+    for producer_id, first_offset in table.open_transactions.items():
+        producer = table.get(producer_id)
+        assert producer is not None
+        outcome = Outcome.ABORT if (producer_id, first_offset) in aborted else Outcome.COMMIT
+        epoch = min(producer.epoch + 1, EPOCH_MAX)
+        coordinator_epoch = 0 if producer.coordinator_epoch == NO_EPOCH else producer.coordinator_epoch
+        found.append(Marker(producer_id, epoch, coordinator_epoch, outcome))
+    return found
+
+
+def marker_batches(markers: Sequence[Marker], base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """The batches of the markers, one offset each, from `base_offset` on."""
+    found = bytearray()
+    for number, marker in enumerate(markers):
+        batch = build_marker(marker, now_ms)
+        stamp(memoryview(batch), base_offset + number, leader_epoch)
+        found += batch
+    return bytes(found)

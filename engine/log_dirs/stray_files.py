@@ -1,0 +1,259 @@
+"""The files of strays: logs that the metadata does not name, kept under another name (docs/formats/log-dir.md).
+
+Plain functions on a `FileSystem`, for a worker. A stray holds its own checkpoint entry: without it, a log that is put
+back would be taken for a new one (RULES D3, K8).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from engine.api import TopicPartition
+from engine.errors import StorageError, StoreRefused
+from engine.files.checked_text import body_of, with_crc
+from engine.files.filesystem import FileSystem, Unreadable, read_small, replace_small, take_in_place, write_aside
+from engine.log_dirs.layout import (
+    DELETE_SUFFIX,
+    STRAY_METADATA,
+    STRAY_SUFFIX,
+    VERSION_LINE,
+    Prepared,
+    directory_name,
+    is_partition_name,
+    remove_trees,
+    stored_topic_id,
+)
+from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
+from engine.logs.checkpoints import decode as decode_checkpoint
+from engine.logs.checkpoints import encode as encode_checkpoint
+
+RUNNING_TIMES = "strays"
+UNKNOWN = "UNKNOWN"  # the topic of a stray that does not tell it
+_ENTRY = "checkpoint\n"
+
+
+class StrayMetadata(NamedTuple):
+    """What a stray says about its log. `may_cut`: whether a torn tail may be truncated."""
+
+    partition: TopicPartition
+    at_ms: int
+    point: PartitionCheckpoint
+    needs_scan: bool = True
+    may_cut: bool = True
+
+
+class Stray(NamedTuple):
+    """A directory of a log dir; no `metadata`: they are missing or damaged, or the directory is of the older kind."""
+
+    name: str
+    size_bytes: int
+    metadata: StrayMetadata | None
+    kept_ms: int = 0
+
+    @property
+    def key(self) -> PartitionKey | None:
+        """The partition, as far as it is known."""
+        if self.metadata is not None:
+            return key_of(self.metadata.partition)
+        return key_in(self.name)
+
+    @property
+    def topic(self) -> str:
+        """As far as it is known."""
+        if self.metadata is not None:
+            return self.metadata.partition.topic
+        topic, _, number = self.name.rpartition(".")[0].rpartition("-")
+        return topic if key_in(self.name) is None and number.isdigit() else UNKNOWN
+
+    @property
+    def at_ms(self) -> int | None:
+        """When the log became a stray."""
+        time = self.name.removesuffix(STRAY_SUFFIX).rpartition(".")[2]
+        return int(time) if key_in(self.name) is not None else None
+
+
+def stray_name(key: PartitionKey, at_ms: int) -> str:
+    """The name of the directory."""
+    topic_id, number = key
+    return f"{topic_id.hex()}-{number}.{at_ms}{STRAY_SUFFIX}"
+
+
+def key_in(name: str) -> PartitionKey | None:
+    """The partition that the name of a stray tells; None for other names."""
+    owner, dot, time = name.removesuffix(STRAY_SUFFIX).rpartition(".")
+    topic_id, dash, number = owner.rpartition("-")
+    if not (name.endswith(STRAY_SUFFIX) and dot and dash and time.isdigit() and number.isdigit()):
+        return None
+    with suppress(ValueError):
+        if len(key := bytes.fromhex(topic_id)) == len(topic_id) // 2 == 16:
+            return key, int(number)
+    return None
+
+
+def encode_metadata(metadata: StrayMetadata) -> bytes:
+    """The content of `stray.metadata`."""
+    key = key_of(metadata.partition)
+    scan = "yes" if metadata.needs_scan else "no"
+    lines = f"{VERSION_LINE}\ntopic={metadata.partition.topic}\ntime={metadata.at_ms}\nscan={scan}\n{_ENTRY}"
+    body = lines.encode() + encode_checkpoint(Checkpoint(0, {key: metadata.point}, has_lost=not metadata.may_cut))
+    return with_crc(body)
+
+
+def decode_metadata(content: bytes, path: str) -> StrayMetadata:
+    """Raises StorageError, naming `path`."""
+    body = _opened(content, path)
+    head, _, entry = body.partition(_ENTRY.encode())
+    values = dict(line.partition("=")[::2] for line in head.decode().splitlines())
+    try:
+        checkpoint = decode_checkpoint(entry, path)
+        [((topic_id, number), point)] = checkpoint.partitions.items()
+        partition = TopicPartition(topic_id, values["topic"], number)
+        return StrayMetadata(partition, int(values["time"]), point, values["scan"] != "no", not checkpoint.has_lost)
+    except (StoreRefused, KeyError, ValueError) as error:
+        raise StorageError(f"{path} was written by another version") from error
+
+
+def _opened(content: bytes, path: str) -> bytes:
+    body = body_of(content)
+    if body is None:
+        raise StorageError(f"{path} is damaged")
+    if not body.startswith(f"{VERSION_LINE}\n".encode()):
+        raise StorageError(f"{path} was written by another version")
+    return body
+
+
+def read_metadata(filesystem: FileSystem, directory: str) -> StrayMetadata | None:
+    """Of a stray, or of a partition directory that was one; None if there are none. Raises StorageError."""
+    path = f"{directory}/{STRAY_METADATA}"
+    try:
+        content = read_small(filesystem, path)
+    except Unreadable as error:
+        raise StorageError(f"{path}: {error}") from error
+    return None if content is None else decode_metadata(content, path)
+
+
+def find_strays(filesystem: FileSystem, path: str) -> list[Stray]:
+    """All of log dir `path`, by name."""
+    kept_ms = read_running_times(filesystem, path)
+    found = []
+    for name in filesystem.list_dir(path):
+        if name.endswith(STRAY_SUFFIX):
+            with suppress(NotADirectoryError):
+                size_bytes = _size_bytes(filesystem, f"{path}/{name}")
+                found.append(Stray(name, size_bytes, _metadata_of(filesystem, path, name), kept_ms.get(name, 0)))
+    return found
+
+
+def _metadata_of(filesystem: FileSystem, path: str, name: str) -> StrayMetadata | None:
+    with suppress(StorageError):
+        metadata = read_metadata(filesystem, f"{path}/{name}")
+        if metadata is not None and key_in(name) == key_of(metadata.partition):
+            return metadata
+    return None
+
+
+def _size_bytes(filesystem: FileSystem, directory: str) -> int:
+    return sum(filesystem.size(f"{directory}/{name}") for name in filesystem.list_dir(directory))
+
+
+def read_running_times(filesystem: FileSystem, path: str) -> Mapping[str, int]:
+    """By name, in milliseconds. Nothing is known if the file is missing or damaged: the count begins again."""
+    with suppress(StorageError, Unreadable, ValueError):
+        content = read_small(filesystem, f"{path}/{RUNNING_TIMES}")
+        if content is not None:
+            lines = _opened(content, f"{path}/{RUNNING_TIMES}").decode().splitlines()[1:]
+            return {name: int(kept_ms) for name, kept_ms in (line.split(" ") for line in lines)}
+    return {}
+
+
+def write_running_times(filesystem: FileSystem, path: str, kept_ms: Mapping[str, int]) -> None:
+    """Durably."""
+    lines = [VERSION_LINE, *(f"{name} {time}" for name, time in sorted(kept_ms.items()))]
+    replace_small(filesystem, path, RUNNING_TIMES, with_crc("\n".join(lines).encode() + b"\n"))
+
+
+def note_strays(filesystem: FileSystem, path: str, strays: Iterable[StrayMetadata]) -> None:
+    """Give each partition directory its checkpoint entry, durably: it may be renamed afterwards."""
+    for metadata in strays:
+        directory = f"{path}/{directory_name(metadata.partition)}"
+        write_aside(filesystem, directory, STRAY_METADATA, encode_metadata(metadata)).fdatasync()
+        take_in_place(filesystem, directory, STRAY_METADATA)
+        filesystem.sync_dir(directory)
+
+
+def rename_strays(filesystem: FileSystem, path: str, strays: Sequence[StrayMetadata]) -> list[Stray]:
+    """Make strays of partition directories that were noted."""
+    found = []
+    for metadata in strays:
+        at_ms = metadata.at_ms
+        while filesystem.exists(f"{path}/{stray_name(key_of(metadata.partition), at_ms)}"):
+            at_ms += 1
+        name, directory = stray_name(key_of(metadata.partition), at_ms), directory_name(metadata.partition)
+        filesystem.rename(f"{path}/{directory}", f"{path}/{name}")
+        found.append(Stray(name, _size_bytes(filesystem, f"{path}/{name}"), metadata))
+    if found:
+        filesystem.sync_dir(path)
+    return found
+
+
+def rename_back(filesystem: FileSystem, path: str, strays: Iterable[Stray]) -> None:
+    """Give strays with metadata their plain names; the checkpoint entries stay with them until `forget_notes`."""
+    for one in strays:
+        assert one.metadata is not None
+        filesystem.rename(f"{path}/{one.name}", f"{path}/{directory_name(one.metadata.partition)}")
+    filesystem.sync_dir(path)
+
+
+def noted(filesystem: FileSystem, path: str, names: Iterable[str]) -> list[StrayMetadata]:
+    """The partition directories among `names` that were strays, or were about to be. Those whose note is damaged, or
+    is another partition's, are left out: they are not opened."""
+    found = []
+    for name in names:
+        with suppress(StorageError):
+            metadata = read_metadata(filesystem, f"{path}/{name}")
+            is_same = metadata is not None and directory_name(metadata.partition) == name
+            if metadata is not None and is_same and _is_owner(filesystem, f"{path}/{name}", metadata):
+                found.append(metadata)
+    return found
+
+
+def _is_owner(filesystem: FileSystem, directory: str, metadata: StrayMetadata) -> bool:
+    return stored_topic_id(filesystem, directory) == metadata.partition.topic_id
+
+
+def resume(filesystem: FileSystem, path: str, prepared: Prepared) -> Prepared:
+    """Take the checkpoint entries of directories that were strays, or were about to be, into the checkpoint: whatever
+    moved them, at a crash or by hand, they are opened with it. The log dir is let go of if this fails."""
+    try:
+        found = noted(filesystem, path, prepared.partition_names)
+        if not found:
+            return prepared
+        points = {**prepared.checkpoint.partitions, **{key_of(one.partition): one.point for one in found}}
+        has_lost = prepared.checkpoint.has_lost or not all(one.may_cut for one in found)
+        checkpoint = prepared.checkpoint._replace(partitions=points, has_lost=has_lost)
+        write_checkpoint(filesystem, path, checkpoint)
+        forget_notes(filesystem, path, found)
+    except BaseException:
+        prepared.lock.release()
+        raise
+    to_scan = frozenset(directory_name(one.partition) for one in found if one.needs_scan)
+    return prepared._replace(checkpoint=checkpoint, to_scan=to_scan)
+
+
+def forget_notes(filesystem: FileSystem, path: str, strays: Iterable[StrayMetadata]) -> None:
+    """The checkpoint has their entries, durably."""
+    for metadata in strays:
+        directory = f"{path}/{directory_name(metadata.partition)}"
+        filesystem.unlink(f"{directory}/{STRAY_METADATA}")
+        filesystem.sync_dir(directory)
+
+
+def delete_strays(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
+    """Each is gone in one step, the renaming; a start removes what a crash leaves of the rest."""
+    doomed = [f"{name.removesuffix(STRAY_SUFFIX)}{DELETE_SUFFIX}" for name in names]
+    for name, new_name in zip(names, doomed, strict=True):
+        assert not is_partition_name(name)
+        filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
+    if names:
+        filesystem.sync_dir(path)
+        remove_trees(filesystem, path, doomed)

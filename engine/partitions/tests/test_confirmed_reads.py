@@ -1,0 +1,410 @@
+"""What a leader may answer by what its followers have shown (RULES K24)."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio.testing
+
+from engine.api import FIRST_PROTOCOL, Isolation, Leadership, Marker, Outcome, PendingAppend
+from engine.batches.batch import Record, build_batch
+from engine.errors import (
+    EngineError,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+from engine.files.twin import MemoryFileSystem
+from engine.log_config import LogConfig
+from engine.partitions.confirmed_reads import RECENT_MS
+from engine.partitions.partition import Partition
+from engine.partitions.suspension import take_role
+from engine.partitions.tests.test_follower import others
+from engine.partitions.tests.test_joining import Asked, outcome_of, send
+from engine.replica_log import Standing
+from engine.roles import Others
+from engine.store import SegmentStore
+from engine.tests.helpers import NOW_MS, ORDERS, batch, running
+from engine.waiting_reads import AsOf, Confirming, EventClock, WaitingReads
+
+
+class Clock:
+    """The test's own."""
+
+    def __init__(self) -> None:
+        self.now_ms = 10_000
+        self.has_session = True
+        self.reads = WaitingReads(EventClock(lambda: self.now_ms))
+
+    def confirming(self) -> Confirming:
+        return Confirming(lambda: self.has_session, self.reads)
+
+
+async def leading(store: SegmentStore, known: Others | None, epoch: int = 0) -> Partition:
+    [log] = await store.open_partitions([Leadership(ORDERS, LogConfig(), epoch, known)])
+    assert isinstance(log, Partition)
+    return log
+
+
+def hear(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) -> None:
+    """A Fetch, by default one that was made just now."""
+    offset = log.log_end_offset
+    log.fetched_by(
+        replica,
+        0,
+        leader_epoch=1,
+        offset=offset,
+        last_epoch=1 if offset else -1,
+        log_start_offset=0,
+        as_of=clock.reads.clock.next() if as_of is None else as_of,
+    )
+    clock.reads.check()
+
+
+async def test_a_leader_of_the_only_replica_confirms_at_once() -> None:
+    told: list[bool] = []
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, None, epoch=3)
+        log.confirm(told.append)
+        assert (log.is_current, told) == (True, [True])
+
+
+async def test_a_read_is_confirmed_by_all_who_may_succeed_and_fetch_after_it_came() -> None:
+    clock, told = Clock(), list[bool]()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2, 3)._replace(confirming=clock.confirming()), epoch=1)
+        before = clock.reads.clock.next()
+        log.confirm(told.append)
+        for replica, as_of in ((2, before), (3, None), (2, before)):
+            hear(log, clock, replica, as_of)
+            assert not told
+        assert len(clock.reads) == 1
+        hear(log, clock, 2)
+        assert (told, len(clock.reads)) == ([True], 0)
+
+
+async def test_a_replica_that_left_the_isr_is_not_waited_for() -> None:
+    clock, told = Clock(), list[bool]()
+    known = others(1, 2, 3)._replace(confirming=clock.confirming())
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known, epoch=1)
+        log.confirm(told.append)
+        hear(log, clock, 2)
+        assert not told
+        log.learn(known.committed._replace(version=known.committed.version + 1, in_sync=frozenset({1, 2})))
+        assert told == [True]
+
+
+async def test_a_replica_of_the_elr_is_waited_for() -> None:
+    clock, told = Clock(), list[bool]()
+    known = others(1, 2, 3)._replace(confirming=clock.confirming())
+    committed = known.committed._replace(in_sync=frozenset({1, 2}), eligible=frozenset({3}))
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known._replace(committed=committed), epoch=1)
+        log.confirm(told.append)
+        hear(log, clock, 2)
+        assert not told
+        hear(log, clock, 3)
+        assert told == [True]
+
+
+async def test_without_a_successor_the_metadata_confirm_a_read() -> None:
+    clock, told = Clock(), list[bool]()
+    known = others(1, 2)._replace(confirming=clock.confirming())
+    alone = known._replace(committed=known.committed._replace(in_sync=frozenset({1})))
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, alone, epoch=1)
+        before = clock.reads.clock.next()
+        log.confirm(told.append)
+        assert clock.reads.needs_metadata
+        hear(log, clock, 2)
+        clock.reads.confirm(before)
+        assert not told
+        clock.reads.confirm(clock.reads.clock.next())
+        assert told == [True]
+
+
+async def test_a_read_is_given_up_at_its_time_out_and_when_the_leadership_is_over() -> None:
+    clock, told = Clock(), list[bool]()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        log.confirm(told.append)
+        clock.now_ms += 1
+        log.confirm(told.append)
+        assert len(clock.reads) == 2
+        clock.reads.expire(clock.now_ms - 1)
+        assert told == [False]
+        log.follow(LogConfig(), 2)
+        assert (told, len(clock.reads)) == ([False, False], 0)
+        log.confirm(told.append)
+        assert told == [False] * 3
+
+
+async def test_a_partition_that_is_closed_confirms_nothing() -> None:
+    clock, told = Clock(), list[bool]()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        log.confirm(told.append)
+        log.close(lambda: NotLeaderOrFollower("closed"))
+        log.confirm(told.append)
+        assert told == [False, False]
+
+
+async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> None:
+    clock, standing = Clock(), Standing()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        as_of = clock.reads.clock.next()
+        log.fetched_by(
+            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, standing=standing
+        )
+        assert standing.hurried_to < as_of.order
+        log.confirm(lambda _: None)
+        assert standing.hurried_to > as_of.order
+        assert standing.hurried_to < clock.reads.clock.next().order
+
+
+async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind_it() -> None:
+    """A follower asks for a partition that is suspended no longer, but its session goes on."""
+    clock, standing, told = Clock(), Standing(), list[bool]()
+    known = others(1, 2)._replace(confirming=clock.confirming())
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known, epoch=1)
+        as_of = clock.reads.clock.next()
+        log.fetched_by(
+            2, 0, leader_epoch=1, offset=0, last_epoch=-1, log_start_offset=0, as_of=as_of, standing=standing
+        )
+        log.suspend()
+        take_role(log, Leadership(ORDERS, LogConfig(), 1, known))
+        log.confirm(told.append)
+        standing.asked(0, clock.reads.clock.next())
+        clock.reads.check()
+        assert told == []
+        hear(log, clock, 2)
+        assert told == [True]
+
+
+async def test_a_leader_with_a_damaged_log_tells_readers_where_it_begins() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, None, epoch=1)
+        log.log.damaged_from = 0
+        with pytest.raises(OffsetOutOfRange):
+            log.read(-1, 100, Isolation.READ_UNCOMMITTED, at_least_one=True)
+
+
+async def test_a_successor_that_is_down_is_not_waited_for_alone() -> None:
+    clock = Clock()
+    known = others(1, 2, 3)._replace(confirming=clock.confirming())
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known, epoch=1)
+        log.confirm(lambda _: None)
+        assert not clock.reads.needs_metadata
+        version = known.committed.version + 1
+        log.learn(known.committed._replace(version=version, serving=frozenset({1, 2})))
+        assert clock.reads.needs_metadata
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "fetching", "is_enough"),
+    [(1, (), False), (1, (2,), True), (2, (), False), (2, (2,), True), (3, (2,), False), (3, (2, 3), True)],
+)
+async def test_a_leader_without_a_session_needs_enough_who_fetch(
+    min_isr: int, fetching: tuple[int, ...], *, is_enough: bool
+) -> None:
+    clock = Clock()
+    known = others(1, 2, 3)._replace(confirming=clock.confirming())
+    known = known._replace(committed=known.committed._replace(min_isr=min_isr))
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known, epoch=1)
+        clock.has_session = False
+        clock.now_ms += known.lag_max_ms
+        assert is_current(log), "it has just begun"
+        for one in fetching:
+            hear(log, clock, one)
+        clock.now_ms += known.lag_max_ms
+        assert is_current(log) == is_enough
+        clock.now_ms += 1
+        assert not is_current(log)
+        clock.has_session = True
+        assert is_current(log)
+
+
+async def test_a_leader_that_nobody_may_succeed_goes_on_without_a_session_if_it_is_enough() -> None:
+    clock = Clock()
+    known = others(1, 2, 3)._replace(confirming=clock.confirming())
+    alone = known.committed._replace(in_sync=frozenset({1}))
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, known._replace(committed=alone), epoch=1)
+        clock.has_session = False
+        clock.now_ms += 2 * known.lag_max_ms
+        assert is_current(log)
+        log.learn(alone._replace(version=alone.version + 1, min_isr=2))
+        assert not is_current(log)
+
+
+def is_current(log: Partition) -> bool:
+    """A call, so that its result is not taken for what it was."""
+    return log.is_current
+
+
+async def test_acks_1_waits_for_nobody() -> None:
+    clock = Clock()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        clock.has_session = False
+        clock.now_ms += 1_000_000
+        assert (await log.append(memoryview(batch(b"x")), acks=1).wait()).base_offset == 0
+
+
+class Followed:
+    """A leader in epoch 1 and its one follower, which has all there is. Each Fetch of the follower shows that it knows
+    of no other leader."""
+
+    def __init__(self, log: Partition, clock: Clock) -> None:
+        self.log = log
+        self._clock = clock
+
+    async def fetch(self) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        hear(self.log, self._clock, 2)
+
+    def give_up(self) -> None:
+        """The follower fetches no more, as it knows of another leader."""
+        self._clock.now_ms += RECENT_MS
+        self._clock.reads.expire(self._clock.now_ms)
+
+    async def refused(self, pending: PendingAppend, *, is_over: bool) -> object:
+        """What a producer hears of it."""
+        await trio.testing.wait_all_tasks_blocked()
+        assert not pending.is_settled, "a successor may have been elected"
+        if is_over:
+            self.give_up()
+        else:
+            await self.fetch()
+        return await outcome_of(pending)
+
+    async def taken(self, pending: PendingAppend) -> int:
+        await self.fetch()
+        return (await pending.wait()).base_offset
+
+    def plain(self, epoch: int, sequence: int) -> PendingAppend:
+        records = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, epoch, sequence))
+        return self.log.append(memoryview(records), acks=-1)
+
+    def end(self, epoch: int = 0, coordinator_epoch: int = 0) -> PendingAppend:
+        return self.log.end_transaction(Marker(7, epoch, coordinator_epoch, Outcome.ABORT, FIRST_PROTOCOL))
+
+    async def begin(self) -> Asked:
+        """A transaction of producer 7, with sequence 0."""
+        asked = Asked(FIRST_PROTOCOL)
+        pending = send(self.log, asked, (7, 0, 0))
+        asked.permits[0].settle()
+        await self.taken(pending)
+        return asked
+
+
+@asynccontextmanager
+async def followed() -> AsyncIterator[Followed]:
+    clock = Clock()
+    async with running(MemoryFileSystem()) as store:
+        log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
+        yield Followed(log, clock)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_the_end_that_a_successor_wrote_before_refuses_nothing_of_the_next_transaction(*, is_over: bool) -> None:
+    """The marker was on its way when the leader was stopped. Its successor was asked again and ended the transaction,
+    the producer began the next one, and did not know either who leads: its batch comes to a log in which the old one is
+    open, so that it asks for no permission, and the old marker comes, too."""
+    async with followed() as leader:
+        asked = await leader.begin()
+        ending, following = leader.end(), send(leader.log, asked, (7, 0, 1))
+        told = await leader.refused(following, is_over=is_over)
+        assert isinstance(told, NotLeaderOrFollower if is_over else InvalidTxnState)
+        assert len(asked.permits) == 1
+        await leader.taken(ending)
+        again = send(leader.log, asked, (7, 0, 1))
+        asked.permits[1].settle()
+        assert await leader.taken(again) == 2, "nobody has succeeded it"
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        (lambda leader: leader.plain(1, 5), OutOfOrderSequence),
+        (lambda leader: leader.plain(0, 0), InvalidProducerEpoch),
+        (lambda leader: leader.end(1, coordinator_epoch=2), TransactionCoordinatorFenced),
+    ],
+)
+async def test_a_leader_refuses_nothing_by_its_log_before_it_is_known_to_lead(
+    refused: Callable[[Followed], PendingAppend], error: type[EngineError], *, is_over: bool
+) -> None:
+    async with followed() as leader:
+        await leader.taken(leader.end(1, coordinator_epoch=3))
+        await leader.taken(leader.plain(1, 0))
+        outcome = await leader.refused(refused(leader), is_over=is_over)
+        assert isinstance(outcome, NotLeaderOrFollower if is_over else error)
+
+
+async def test_what_is_refused_for_now_is_waited_for_by_what_is_behind_it() -> None:
+    """Or that would pass for the beginning of its producer (KAFKA-14359)."""
+    async with followed() as leader:
+        asked = Asked(FIRST_PROTOCOL)
+        first = send(leader.log, asked, (7, 0, 0))
+        ending = leader.end()
+        await trio.testing.wait_all_tasks_blocked()
+        leader.log.log.producers.expire(2**62)
+        asked.permits[0].settle()
+        assert isinstance(await leader.refused(first, is_over=True), NotLeaderOrFollower)
+        await leader.taken(ending)
+        second = send(leader.log, asked, (7, 0, 1))
+        asked.permits[1].settle()
+        assert isinstance(await leader.refused(second, is_over=False), OutOfOrderSequence)
+
+
+async def test_a_refusal_that_is_confirmed_holds_up_nothing_behind_it() -> None:
+    """The client gives that batch up, and does not send it again."""
+    async with followed() as leader:
+        asked = Asked(FIRST_PROTOCOL)
+        first = send(leader.log, asked, (7, 0, 0))
+        ending = leader.end()
+        await trio.testing.wait_all_tasks_blocked()
+        leader.log.log.producers.expire(2**62)
+        asked.permits[0].settle()
+        assert isinstance(await leader.refused(first, is_over=False), InvalidTxnState)
+        await leader.taken(ending)
+        second = send(leader.log, asked, (7, 0, 1))
+        asked.permits[1].settle()
+        assert await leader.taken(second) == 1
+
+
+async def test_a_duplicate_needs_no_confirmation() -> None:
+    """What all in sync have, a successor has."""
+    async with followed() as leader:
+        await leader.taken(leader.plain(0, 0))
+        leader.give_up()
+        assert await outcome_of(leader.plain(0, 0)) == 0
+
+
+async def test_who_may_have_been_succeeded_tells_no_reader_that_there_is_nothing_so_far_on() -> None:
+    """Who has read on in the log of a successor would begin anew."""
+    async with followed() as leader:
+        await leader.taken(leader.plain(0, 0))
+        log = leader.log
+
+        async def is_told(error: type[EngineError], offset: int) -> None:
+            with pytest.raises(error):
+                log.read(offset, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)
+            with pytest.raises(error):
+                await log.load(offset, 1000)
+
+        await is_told(OffsetOutOfRange, 2)
+        leader.give_up()
+        await is_told(NotLeaderOrFollower, 2)
+        await is_told(OffsetOutOfRange, -1)
+        await leader.fetch()
+        await is_told(OffsetOutOfRange, 2)

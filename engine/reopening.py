@@ -1,0 +1,67 @@
+"""Letting go of partitions that were closed while their log dir is online, so that their logs can be opened again.
+
+The next opening reads the files as after a crash. So all that was appended is in them first, durably, and a checkpoint
+says so. A truncation that was announced and not carried out to its end is carried out before that checkpoint, which
+ends its barrier (RULES J2).
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+
+from engine.api import TopicPartition
+from engine.errors import EngineError, UnknownPartition
+from engine.log_dirs.layout import directory_name
+from engine.log_dirs.log_dir import LogDir
+from engine.partitions.partition import Partition
+
+
+async def let_go_of_closed(
+    partitions: dict[TopicPartition, Partition], again: Collection[TopicPartition]
+) -> dict[TopicPartition, EngineError]:
+    """Remove those that are closed from `partitions`; the error for each that has to stay closed."""
+    failed: dict[TopicPartition, EngineError] = {}
+    by_log_dir: dict[LogDir, list[Partition]] = {}
+    for one in again:
+        if (found := partitions.get(one)) is not None and found.is_closed:
+            by_log_dir.setdefault(found.log_dir, []).append(found)
+    for log_dir, closed in by_log_dir.items():
+        try:
+            await _let_go_of(log_dir, closed)
+        except EngineError as error:
+            failed |= {one.partition: error for one in closed}
+        else:
+            for found in closed:
+                del partitions[found.partition]
+    return failed
+
+
+async def _let_go_of(log_dir: LogDir, closed: Sequence[Partition]) -> None:
+    """Nothing is appended to these any more. Raises StorageError."""
+    log_dir.disk.check_online()
+    commit_log = log_dir.commit_log
+    partitions = [one.partition for one in closed]
+    async with commit_log.replacing():
+        async with commit_log.committer.between_rounds():
+            pass  # appends that were staged before the partition was closed are written
+        for one in partitions:
+            if (work := log_dir.unfinished.get(one)) is not None:
+                await work()
+        await commit_log.checkpoint_alone()
+        log_dir.release(partitions)
+        commit_log.let_go(list(map(directory_name, partitions)))
+    await log_dir.let_go([one.log for one in closed])
+
+
+def take_open(
+    partitions: dict[TopicPartition, Partition], wanted: Iterable[TopicPartition]
+) -> dict[LogDir, list[Partition]]:
+    """Close those that are open, and remove them from `partitions`: the metadata does not name them. Those that are
+    closed stay there: an announced truncation of theirs may have to be carried out first."""
+    taken: dict[LogDir, list[Partition]] = {}
+    for one in wanted:
+        found = partitions.get(one)
+        if found is not None and not found.is_closed:
+            del partitions[one]
+            found.close(partial(UnknownPartition, f"{one.topic}-{one.partition} is not in the metadata"))
+            taken.setdefault(found.log_dir, []).append(found)
+    return taken

@@ -1,0 +1,72 @@
+"""A stop closes each log dir by itself: what hangs on one disk costs the others neither their marker nor their time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from engine.api import TopicPartition
+from engine.closing import LATE_AFTER_S
+from engine.errors import NotLeaderOrFollower
+from engine.files.disk import DiskLanes
+from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.log_config import LogConfig
+from engine.log_dirs.layout import CLEAN_SHUTDOWN
+from engine.store import SegmentStore
+from engine.tests.helpers import append, batch, options, running
+
+ON_A, ON_B = (TopicPartition(bytes(16), "payments", number) for number in (0, 1))
+LANES_OF_A = DiskLanes.of(0, options().reader_lanes)
+
+
+@asynccontextmanager
+async def two_disks(filesystem: MemoryFileSystem, pool: TwinPool, problems: list[str]) -> AsyncIterator[SegmentStore]:
+    async with running(filesystem, options("/a", "/b"), pool=pool, problems=problems) as store:
+        for partition, path in ((ON_A, "/a"), (ON_B, "/b")):
+            log = await store.open_partition(partition, LogConfig(), 0)
+            assert log.log_dir.disk.path == path
+            await append(log, b"x")
+        try:
+            yield store
+        finally:
+            pool.delays.set(LANES_OF_A.all)
+
+
+@pytest.mark.parametrize("what", ["append", "opening", "checkpoint"])
+async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) -> None:
+    filesystem, pool, problems = MemoryFileSystem(), TwinPool(), list[str]()
+    async with two_disks(filesystem, pool, problems) as store, trio.open_nursery() as nursery:
+        pool.delays.hang(LANES_OF_A.all)
+        if what == "append":
+            store.get(ON_A).append(memoryview(batch(b"never answered")), acks=1)
+        elif what == "opening":
+            nursery.start_soon(store.open_partition, TopicPartition(bytes(16), "payments", 2), LogConfig(), 0)
+        else:
+            nursery.start_soon(store.get(ON_A).log_dir.commit_log.checkpoint)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(store.close)
+        await trio.sleep(LATE_AFTER_S + 2)
+        assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+        assert not filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
+        assert [one.split(" unless ")[0] for one in problems] == ["/a does not answer:"]
+        pool.delays.set(LANES_OF_A.all)  # and when it answers in time, it is closed in order as well
+    assert filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
+
+
+async def test_nothing_is_written_behind_the_marker() -> None:
+    filesystem, pool = MemoryFileSystem(), TwinPool()
+    async with two_disks(filesystem, pool, []) as store, trio.open_nursery() as nursery:
+        disk = store.get(ON_B).log_dir.disk
+        pool.delays.hang(LANES_OF_A.all)
+        nursery.start_soon(store.delete_partitions, [ON_A])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(store.close)
+        await trio.sleep(LATE_AFTER_S + 2)
+        assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
+        [error] = await store.delete_partitions([ON_B])
+        assert isinstance(error, NotLeaderOrFollower)
+        pool.delays.set(LANES_OF_A.all)
+        await trio.testing.wait_all_tasks_blocked()
+        assert filesystem.exists("/b/payments-1"), "the next start deletes it"
+        assert disk.offline_reason is None

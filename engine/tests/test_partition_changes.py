@@ -1,0 +1,197 @@
+"""Changes of partitions go on in each log dir separately; a suspended partition serves nothing (RULES K34)."""
+
+import pytest
+import trio
+import trio.testing
+
+from engine.api import Following, Isolation, Leadership, TopicPartition
+from engine.errors import NotLeaderOrFollower, StorageError
+from engine.files.disk import DiskLanes
+from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.log_config import LogConfig
+from engine.partitions.partition import Partition
+from engine.partitions.tests.test_follower import others
+from engine.store import SegmentStore
+from engine.tests.helpers import ORDERS, append, batch, options, running
+
+CONFIG = LogConfig()
+LANES_OF_A = DiskLanes.of(0, options().reader_lanes)
+FIRST, SECOND, THIRD, FOURTH = (TopicPartition(bytes([1] * 16), "new", number) for number in range(4))
+
+
+def roles(*partitions: TopicPartition) -> list[Leadership]:
+    return [Leadership(one, CONFIG, 0) for one in partitions]
+
+
+async def two_led(store: SegmentStore) -> None:
+    """The first on /a, the second on /b."""
+    for one, path in ((FIRST, "/a"), (SECOND, "/b")):
+        assert (await store.open_partition(one, CONFIG, 0)).log_dir.disk.path == path
+
+
+async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role() -> None:
+    """Also if one call changes both, and another call follows."""
+    pool = TwinPool()
+    async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
+        await two_led(store)
+        pool.delays.hang(LANES_OF_A.all)
+        nursery.start_soon(store.open_partitions, roles(THIRD, FOURTH))
+        with trio.fail_after(1):
+            await trio.testing.wait_all_tasks_blocked()
+            [led] = await store.open_partitions([Leadership(FOURTH, CONFIG, 1)])
+        assert isinstance(led, Partition)
+        assert (led.log_dir.disk.path, led.leader_epoch) == ("/b", 1)
+        with trio.fail_after(1):
+            assert await store.delete_partitions([FOURTH, SECOND]) == [None, None]
+        pool.delays.set(LANES_OF_A.all)
+
+
+async def test_a_new_partition_goes_to_a_log_dir_that_is_not_behind_if_there_is_one() -> None:
+    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+        await two_led(store)
+        for behind, chosen in ((("/a",), "/b"), (("/a", "/b"), "/a")):
+            for one in store.log_dirs:
+                one.behind_since_s = 0.0 if one.disk.path in behind else None
+            assert store.changes.home(THIRD, 0).disk.path == chosen
+            store.changes.forget_home(THIRD)
+
+
+async def test_a_chosen_log_dir_stays_chosen_until_the_partition_is_opened() -> None:
+    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+        await two_led(store)
+        chosen = store.changes.home(THIRD, 0)
+        assert store.changes.home(FOURTH, 0) is not chosen, "what is about to be made counts"
+        chosen.behind_since_s = 0.0
+        assert store.changes.home(THIRD, 0) is store.changes.known_home(THIRD) is chosen
+        assert (await store.open_partition(THIRD, CONFIG, 0)).log_dir is chosen
+        renamed = TopicPartition(bytes(16), FOURTH.topic, FOURTH.partition)
+        assert store.changes.home(renamed, 0) is store.changes.known_home(FOURTH), "of another topic of that name"
+        assert not store.changes._coming[chosen]
+
+
+async def suspended(store: SegmentStore) -> Partition:
+    log = await store.open_partition(ORDERS, CONFIG, 0)
+    await append(log, b"x")
+    store.changes.suspend(ORDERS, None)
+    return log
+
+
+async def test_a_suspended_partition_serves_nothing() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await suspended(store)
+        for refused in (
+            lambda: store.get(ORDERS),
+            lambda: store.replica(ORDERS),
+            lambda: log.append(memoryview(batch(b"y")), acks=1),
+            lambda: log.read(0, 100, Isolation.READ_UNCOMMITTED, at_least_one=True),
+            log.propose,
+        ):
+            with pytest.raises(NotLeaderOrFollower, match="behind"):
+                refused()
+        told: list[bool] = []
+        log.confirm(told.append)
+        assert told == [False]
+        assert (log.is_led, log.is_current, log.is_closed) == (False, False, False)
+
+
+async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspended() -> None:
+    async with running(MemoryFileSystem()) as store:
+        [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 0, others(1, 2))])
+        assert isinstance(log, Partition)
+        pending = log.append(memoryview(batch(b"x")), acks=-1)
+        await trio.testing.wait_all_tasks_blocked()
+        store.changes.suspend(ORDERS, None)
+        with pytest.raises(NotLeaderOrFollower):
+            await pending.wait()
+
+
+async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partition_is_suspended() -> None:
+    """It may reach the disk, below the next epoch."""
+    pool = TwinPool()
+    async with running(MemoryFileSystem(), options("/a"), pool=pool) as store:
+        log = await store.open_partition(ORDERS, CONFIG, 0)
+        pool.delays.hang(LANES_OF_A.all)
+        staged = log.append(memoryview(batch(b"x")), acks=1)
+        await trio.testing.wait_all_tasks_blocked()
+        queued = log.append(memoryview(batch(b"y")), acks=1)
+        store.changes.suspend(ORDERS, None)
+        pool.delays.set(LANES_OF_A.all)
+        for one in (staged, queued):
+            with pytest.raises(NotLeaderOrFollower):
+                await one.wait()
+        log = await store.open_partition(ORDERS, CONFIG, 1)
+        assert log.log_end_offset == 1
+        assert log.log.epochs.end_of(0, 1, 0).end_offset == 1
+
+
+async def test_only_a_role_that_is_newest_when_it_is_taken_ends_a_suspension() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await suspended(store)
+        await store.open_partitions([Leadership(ORDERS, CONFIG, 1)], newest=lambda _: None)
+        assert (log.is_suspended, log.leader_epoch) == (True, 0)
+        await store.open_partitions([Following(ORDERS, CONFIG, 2)])
+        assert (log.is_suspended, log.is_led, log.leader_epoch) == (False, False, 2)
+        assert log.fetching is not None
+
+
+async def test_a_log_that_is_made_for_a_role_that_is_no_longer_newest_waits_for_the_next() -> None:
+    async with running(MemoryFileSystem()) as store:
+        [found] = await store.open_partitions(roles(ORDERS), newest=lambda _: None)
+        assert isinstance(found, NotLeaderOrFollower)
+        log = await store.open_partition(ORDERS, CONFIG, 1)
+        assert (log.is_led, log.leader_epoch) == (True, 1)
+        await append(log, b"x")
+
+
+async def test_a_role_that_is_refused_ends_no_suspension() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await store.open_partition(ORDERS, CONFIG, 3)
+        store.changes.suspend(ORDERS, None)
+        [error] = await store.open_partitions(roles(ORDERS))
+        assert not isinstance(error, Partition)
+        assert log.is_suspended
+
+
+async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
+    async with running(MemoryFileSystem()) as store:
+        log = await store.open_partition(ORDERS, CONFIG, 3)
+        found = []
+        for wanted in ((True, 3), (True, 4), (False, 3)):
+            store.changes.suspend(ORDERS, wanted)
+            found.append(log.is_suspended)
+            await store.open_partition(ORDERS, CONFIG, 3)
+        assert found == [False, True, True]
+
+
+async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
+    """Its question was open when it was suspended, and nobody will answer it."""
+    async with running(MemoryFileSystem()) as store:
+        role = Following(ORDERS, CONFIG, 1)
+        [log] = await store.open_partitions([role])
+        assert isinstance(log, Partition)
+        assert log.ask() is not None
+        store.changes.suspend(ORDERS, None)
+        assert log.ask() is None
+        changes = log.log_dir.role_changes
+        await store.open_partitions([role])
+        assert log.log_dir.role_changes > changes, "fetchers look again"
+        assert log.ask() is not None
+
+
+async def test_a_leader_that_is_resumed_in_its_epoch_learns_what_the_metadata_says_by_then() -> None:
+    async with running(MemoryFileSystem()) as store:
+        [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1, others(1, 2))])
+        assert isinstance(log, Partition)
+        store.changes.suspend(ORDERS, None)
+        await store.open_partitions([Leadership(ORDERS, CONFIG, 1, others(1, 2, version=5))])
+        assert log.replicas is not None
+        assert log.replicas.version == 5
+
+
+async def test_a_log_dir_that_fails_closes_for_good_what_was_suspended() -> None:
+    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+        log = await suspended(store)
+        log.log_dir.disk.fail(OSError("broken by a test"))
+        assert log.is_closed
+        [error] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1)])
+        assert isinstance(error, StorageError)

@@ -1,0 +1,134 @@
+"""The newest change of the metadata that this broker has followed, remembered in its log dirs over a restart.
+
+A start compares it with the metadata store: so a store that was rolled back while brokers were stopped, or before they
+were restarted, is recognised too. The format is in docs/formats/log-dir.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+import trio
+
+from coordinator.history import Followed
+from engine.errors import StorageError
+from engine.files.checked_text import body_of, with_crc
+from engine.files.filesystem import read_small
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from engine.files.filesystem import FileSystem
+    from engine.store import SegmentStore
+
+NAME: Final = "followed-change"
+VERSION_LINE: Final = "version=1"
+INTERVAL_S: Final = 10.0  # of one write to the next
+CLOSE_MAX_S: Final = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+class Remembered(Protocol):
+    """The control plane whose changes are followed."""
+
+    @property
+    def followed(self) -> Followed:
+        """The newest change."""
+        ...
+
+    async def wait_for_image_after(self, version: int) -> object:
+        """Returns when a newer change is there."""
+        ...
+
+
+class FollowedChange:
+    """Writes the file of each log dir when there is a newer change: at the start, then at most every ten seconds, and
+    at an orderly stop. A log dir that does not answer keeps none of the others waiting."""
+
+    def __init__(self, cluster: Remembered, store: SegmentStore) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._closing = trio.Event()
+        self._closed = trio.Event()
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        async with trio.open_nursery() as nursery:
+            for one in self._store.statistics():
+                nursery.start_soon(self._keep, one.path)
+        self._closed.set()
+
+    async def close(self) -> None:
+        """Waits for the last write, but not for a disk that does not answer."""
+        self._closing.set()
+        with trio.move_on_after(CLOSE_MAX_S):
+            await self._closed.wait()
+
+    async def _keep(self, path: str) -> None:
+        """A log dir that fails is offline until the next start."""
+        with suppress(StorageError):
+            written = await self._write(path, None)
+            while not self._closing.is_set():
+                with trio.move_on_after(INTERVAL_S):
+                    await self._closing.wait()
+                await self._until_newer(written.change)
+                written = await self._write(path, written)
+
+    async def _until_newer(self, change: int) -> None:
+        async with trio.open_nursery() as nursery:
+            for wait in (self._closing.wait, partial(self._cluster.wait_for_image_after, change)):
+                nursery.start_soon(_end_after, wait, nursery.cancel_scope)
+
+    async def _write(self, path: str, written: Followed | None) -> Followed:
+        followed = self._cluster.followed
+        if followed != written:
+            await self._store.write_beside(path, NAME, encode(followed))
+        return followed
+
+
+async def _end_after(wait: Callable[[], Awaitable[object]], scope: trio.CancelScope) -> None:
+    await wait()
+    scope.cancel()
+
+
+def last_followed(filesystem: FileSystem, log_dirs: Iterable[str]) -> Followed | None:
+    """The newest of what the log dirs remember. One that cannot be read, or is damaged, says nothing."""
+    found = [one for path in log_dirs if (one := _read(filesystem, path)) is not None]
+    return max(found, key=lambda one: (one.generation, one.change), default=None)
+
+
+def _read(filesystem: FileSystem, path: str) -> Followed | None:
+    try:
+        content = read_small(filesystem, f"{path}/{NAME}")
+        return None if content is None else decode(content)
+    except (OSError, ValueError) as error:
+        _log.warning("followed change not readable", path=f"{path}/{NAME}", reason=str(error))
+        return None
+
+
+def encode(followed: Followed) -> bytes:
+    """The content of the file."""
+    body = (
+        f"{VERSION_LINE}\ngeneration={followed.generation}\nhistory={followed.history_id}\n"
+        f"change={followed.change}\ndigest={followed.digest}\n"
+    ).encode()
+    return with_crc(body)
+
+
+def decode(content: bytes) -> Followed:
+    """Raises ValueError for a file that is damaged, or of another version."""
+    body = body_of(content)
+    if body is None:
+        raise ValueError("it is damaged")
+    first, *lines = body.decode().splitlines()
+    if first != VERSION_LINE:
+        raise ValueError(f"it begins with {first!r}: written by another version")
+    values = dict(line.partition("=")[::2] for line in lines)
+    try:
+        return Followed(int(values["generation"]), values["history"], int(values["change"]), values["digest"])
+    except KeyError as error:
+        raise ValueError(f"it has no {error}") from error

@@ -1,0 +1,91 @@
+"""Partitions that this broker hosts, as the control plane names them and as the engine opens them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from engine.api import Following, Leadership, Role, TopicPartition
+from engine.roles import Others
+from engine.waiting_reads import Confirming
+from kafkawire.replication.committed import committed_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from coordinator.api import ClusterImage, PartitionState
+    from coordinator.ports import HostedPartition
+    from engine.log_config import LogConfig
+
+
+class Vanished(NamedTuple):
+    """A partition that the metadata do not name any more, without a change that says so: its log becomes a stray."""
+
+    hosted: HostedPartition
+
+
+class Opened(NamedTuple):
+    """A partition that is open, or is to be. `replaces`: a replica of the same partition that is deleted or set aside
+    first."""
+
+    hosted: HostedPartition
+    is_led: bool
+    replaces: HostedPartition | Vanished | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        return identity(self.hosted)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.hosted.state.leader_epoch
+
+    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
+        """Of this broker, with its topic's config."""
+        partition, state = self.key, self.hosted.state
+        epoch, has_others = state.leader_epoch, len(state.replicas) > 1
+        if not self.is_led:
+            return Following(partition, config, epoch, has_others, state.unclean_since)
+        newest = _state_in(image, partition) or state  # in the same role
+        committed = committed_of(image, partition.topic_id, newest) if has_others else None
+        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming)
+        return Leadership(partition, config, epoch, others)
+
+
+class ControlPlane(Protocol):
+    """The one that this host is for; `coordinator.runtime.Coordinator`."""
+
+    @property
+    def image(self) -> ClusterImage: ...  # that is published
+    def note_loss(self) -> None: ...
+
+
+class HostDeps(NamedTuple):
+    """What is around a host. `start_soon` starts a task for as long as the broker lives."""
+
+    start_soon: Callable[[Callable[[], Awaitable[None]]], None]
+    control_plane: Callable[[], ControlPlane]
+
+
+def renewed(role: Role, image: ClusterImage) -> Role | None:
+    """With the replicas in sync as that image says, if it is newer; None: its topic is gone by then."""
+    if not isinstance(role, Leadership) or role.others is None or role.others.committed.version >= image.version:
+        return role
+    state = _state_in(image, role.partition)
+    if state is None:
+        return None
+    committed = committed_of(image, role.partition.topic_id, state)
+    return role._replace(others=role.others._replace(committed=committed))
+
+
+def _state_in(image: ClusterImage, partition: TopicPartition) -> PartitionState | None:
+    topic = image.topics_by_id.get(partition.topic_id)
+    has = topic is not None and partition.partition < len(topic.partitions)
+    return topic.partitions[partition.partition] if topic is not None and has else None
+
+
+def identity(hosted: HostedPartition) -> TopicPartition:
+    return TopicPartition(hosted.topic_id, hosted.topic, hosted.partition)
+
+
+def name_of(hosted: HostedPartition) -> str:
+    return f"{hosted.topic}-{hosted.partition}"

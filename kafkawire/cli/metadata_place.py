@@ -1,0 +1,118 @@
+"""Where the metadata store is that a command of `kafkawire metadata` is about: the options, and how it is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkawire.cli.cluster_command import Report, output_option, printable, show
+
+if TYPE_CHECKING:
+    from coordinator.metadata.store import MetadataStore
+    from coordinator.metadata.zookeeper import ZooKeeperSettings
+
+    OpenZooKeeper = Callable[[ZooKeeperSettings], Awaitable[MetadataStore]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is: a directory, or ZooKeeper servers. `open_zookeeper` may be a test's."""
+
+    where: Path | ZooKeeperSettings
+    open_zookeeper: OpenZooKeeper
+    log_dirs: tuple[Path, ...] = ()  # that the options name
+
+    async def open(self) -> MetadataStore:
+        """Nobody else has a directory meanwhile. Raises CannotStart."""
+        if not isinstance(self.where, Path):
+            return await self.open_zookeeper(self.where)
+        import trio
+
+        from coordinator.errors import CannotStart
+        from coordinator.metadata.embedded import open_embedded
+
+        if not self.where.is_dir():  # and none is to be made
+            raise CannotStart(f"there is no metadata store {self.where}")
+        return await open_embedded(self.where, trio.to_thread.run_sync)
+
+
+Work = Callable[[Place], Awaitable[Report]]
+
+
+def place_command(function: Callable[..., Work]) -> Callable[..., None]:
+    """The options that say which store, and doing what the command says with it."""
+
+    @click.option(
+        "--config", "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The store of the broker that has this server.properties.",
+    )  # fmt: skip
+    @click.option("--zookeeper", metavar="HOST:PORT[,...][/CHROOT]", help="That of a cluster, as zookeeper.connect.")
+    @click.option(
+        "--credentials", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="With --zookeeper: a file as zookeeper.credentials.file.",
+    )  # fmt: skip
+    @output_option
+    @click.pass_context
+    def run(
+        context: click.Context,
+        /,
+        properties: Path | None,
+        zookeeper: str | None,
+        credentials: Path | None,
+        output: str,
+        data_dir: Path | None = None,
+        **arguments: Any,
+    ) -> None:
+        import trio
+
+        from coordinator.errors import CoordinatorError
+        from coordinator.metadata.store import StoreError
+        from kafkawire.config.values import ConfigError
+        from kafkawire.process import log_output
+
+        log_output.configure()
+        try:
+            where, log_dirs = _where(properties, zookeeper, credentials, data_dir)
+            report = trio.run(function(**arguments), Place(where, context.obj or _open_zookeeper, log_dirs))
+        except StoreError as error:
+            raise click.ClickException(f"the metadata store did not answer: {error!r}") from None
+        except (ConfigError, CoordinatorError, OSError) as error:
+            raise click.ClickException(printable(str(error))) from None
+        show(report, as_json=output == "json")
+        if report.problems:
+            context.exit(1)
+
+    return update_wrapper(run, function)
+
+
+def _where(
+    properties: Path | None, zookeeper: str | None, credentials: Path | None, data_dir: Path | None
+) -> tuple[Path | ZooKeeperSettings, tuple[Path, ...]]:
+    if sum(one is not None for one in (properties, zookeeper, data_dir)) != 1 or (credentials and not zookeeper):
+        raise click.UsageError("say once where the metadata store is")
+    if data_dir is not None:
+        return data_dir.absolute() / "metadata", (data_dir.absolute(),)
+    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from kafkawire.adapters.metadata import credentials_in, metadata_directory, zookeeper_settings
+    from kafkawire.config.broker_config import load
+    from kafkawire.config.properties import gather
+
+    if zookeeper is not None:
+        given = None if credentials is None else credentials_in(credentials)
+        return ZooKeeperSettings(zookeeper, credentials=given), ()
+    gathered = gather(properties, os.environ, ())
+    config, _ = load(gathered.values, gathered.origins)
+    where = zookeeper_settings(config) if config.is_in_cluster else metadata_directory(config)
+    return where, tuple(path.absolute() for path in config.log_dirs)
+
+
+async def _open_zookeeper(settings: ZooKeeperSettings) -> MetadataStore:
+    from coordinator.metadata.zookeeper import open_zookeeper
+
+    return await open_zookeeper(settings)

@@ -1,0 +1,94 @@
+"""The metadata store at `/metrics` and `/health/cluster`: whether it answers, how fast, and what is wrong with it.
+
+Names of the session are those of Kafka's SessionExpireListener through the JMX exporter. A store that does not answer
+turns no broker unready: all brokers would leave a load balancer at once, while they serve what they lead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from coordinator.metadata.statistics import SessionState
+from kafkawire.http.exposition import add_durations, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from coordinator.cluster.metadata_failures import MetadataFailures
+    from coordinator.metadata.statistics import SessionStatistics
+    from engine.stats import Durations
+
+SILENT_S: Final = 20.0  # longer than it takes to leave a silent server for another one, with the defaults
+LISTENER: Final = "kafka_server_sessionexpirelistener_"
+
+
+class WatchedStore(Protocol):
+    """A metadata store whose answers are timed."""
+
+    latency: Durations
+
+    @property
+    def session(self) -> SessionStatistics | None:
+        """None: the store is in this process."""
+        ...
+
+    @property
+    def age_s(self) -> float:
+        """The seconds since it last answered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataMetrics:
+    """`publication_lag`: how many changes the broker has read and not applied yet."""
+
+    store: WatchedStore
+    failures: MetadataFailures
+    publication_lag: Callable[[], int]
+
+    def ailments(self) -> Iterator[str]:
+        """What an operator should look at."""
+        if (age_s := self.store.age_s) > SILENT_S:
+            yield f"the metadata store has not answered for {age_s:.0f} s"
+        yield from self.failures.standing
+
+    def portions(self) -> Iterator[bytes]:
+        """The text."""
+        yield text_of([*self._of_store(), *self._of_session()])
+
+    def _of_store(self) -> Iterator[Metric]:
+        text = "Seconds since the metadata store last answered."
+        yield GaugeMetricFamily("kafkawire_metadata_age_seconds", text, self.store.age_s)
+        text = "Changes of the metadata that were read and are not applied yet."
+        yield GaugeMetricFamily("kafkawire_metadata_publication_lag", text, self.publication_lag())
+        text = "Metadata that could not be used."
+        errors = CounterMetricFamily("kafkawire_metadata_errors", text, labels=["reason"])
+        for reason, count in self.failures.counts.items():
+            errors.add_metric([reason], count)
+        yield errors
+        text = "From a request to the metadata store to its answer; Kafka's ZooKeeperRequestLatencyMs."
+        latency = HistogramMetricFamily("kafkawire_metadata_request_latency_seconds", text, labels=[])
+        add_durations(latency, [], self.store.latency)
+        yield latency
+
+    def _of_session(self) -> Iterator[Metric]:
+        session = self.store.session
+        if session is None:
+            return
+        state = GaugeMetricFamily(f"{LISTENER}sessionstate", "1 for the session's state.", labels=["state"])
+        for one in SessionState:
+            state.add_metric([one.value], int(one is session.state))
+        yield state
+        text = "Seconds since a ZooKeeper server was last heard."
+        yield GaugeMetricFamily("kafkawire_zookeeper_silent_seconds", text, session.silent_s())
+        for name, documentation, value in (
+            ("zookeepersyncconnects", "Connections to ZooKeeper.", session.sync_connects),
+            ("zookeeperdisconnects", "Connections to ZooKeeper that were lost.", session.disconnects),
+            ("zookeeperexpires", "ZooKeeper sessions that expired.", session.expires),
+        ):
+            yield CounterMetricFamily(LISTENER + name, documentation, value)

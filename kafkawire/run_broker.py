@@ -1,0 +1,52 @@
+"""One broker from its start to its end, whichever way it ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from kafkawire.broker import Broker, BrokerFailed, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkawire.config.broker_config import Config
+    from kafkawire.surroundings import Surroundings
+
+
+async def run_broker(
+    config: Config, world: Surroundings, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
+) -> None:
+    """Runs a broker until its `stop` is set, then stops it in order; cancelling ends it at once, as a crash would.
+
+    `on_ready` is called once, when it accepts requests. `stop` is the broker's, for who cannot wait until then: set
+    before, it breaks the start off, and no log dir is marked clean that was not.
+
+    Raises: StartError, BrokerFailed.
+    """
+    broker = Broker(config, world, stop=trio.Event() if stop is None else stop)
+    refusal: StartError | None = None
+    async with trio.open_nursery() as nursery:
+        try:
+            with trio.CancelScope() as starting:
+                nursery.start_soon(_cancel_at, broker.stop, starting)
+                await broker.start(nursery)
+            if not starting.cancelled_caught:
+                on_ready(broker)
+                await broker.drained.wait()
+                await broker.close_store()
+        except StartError as error:
+            refusal = error
+            await broker.close_store()
+        nursery.cancel_scope.cancel()
+    await broker.close_doors()
+    if refusal is not None:
+        raise refusal
+    if broker.failure is not None:
+        raise BrokerFailed(broker.failure)
+
+
+async def _cancel_at(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
