@@ -5,10 +5,7 @@ As a module it is the broker's command line.
 
 from __future__ import annotations
 
-import sys
-
-from compat_tests.harness.kafkawire_broker import Kafkawire
-from compat_tests.harness.requirements import ROOT
+from compat_tests.harness.kafkawire_broker import Kafkawire, program_of
 from coordinator.transactions import transitions
 from kafkawire.cli import main
 
@@ -18,9 +15,7 @@ FIRST_EPOCH = 32_760
 class LateEpochs(Kafkawire):
     """See `Kafkawire`."""
 
-    def command(self) -> list[str]:
-        _, *arguments = super().command()
-        return ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "compat_tests.chaos.late_epochs", *arguments]
+    program = program_of("compat_tests.chaos.late_epochs")
 
 
 if __name__ == "__main__":

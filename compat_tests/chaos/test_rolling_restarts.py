@@ -7,8 +7,6 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka.admin import NewTopic
-
 from compat_tests.chaos.campaign import PARTITIONS, finish, read_all
 from compat_tests.chaos.copies import check_copies
 from compat_tests.chaos.history import History
@@ -18,7 +16,7 @@ from compat_tests.chaos.spark_copy import OUTPUT, SparkCopy
 from compat_tests.chaos.spark_copy import STOCK as STOCK_SPARK
 from compat_tests.chaos.transformation import values_of
 from compat_tests.chaos.writers import JavaWriter, WriterProcess, confluent, stock
-from compat_tests.confluent.clients import Admin, wait_until, wait_until_known
+from compat_tests.confluent.clients import create_topic, wait_until
 from compat_tests.harness.cluster import SIZE, KafkawireCluster
 from compat_tests.harness.requirements import need_kafka_jars, need_spark_jars, need_zookeeper_jars
 from engine.tests.ledger import note_for_ledger
@@ -56,8 +54,7 @@ def test_no_client_hears_of_brokers_that_are_restarted_in_turn(tmp_path: Path) -
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkawireCluster(tmp_path / "cluster", CONFIG))
         for topic in (TOPIC, OUTPUT):
-            Admin(cluster).create(NewTopic(topic, PARTITIONS, SIZE, config=TOPIC_CONFIG))
-            wait_until_known(cluster, topic, PARTITIONS)
+            create_topic(cluster, topic, PARTITIONS, TOPIC_CONFIG, replicas=SIZE)
         writers: list[JavaWriter | WriterProcess] = [
             JavaWriter(7, cluster, TOPIC, tmp_path, history, RECORDS_PER_S),
             confluent(cluster, TOPIC, 0, "confluent", history, RECORDS_PER_S),

@@ -8,11 +8,9 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka.admin import NewTopic
-
 from compat_tests.chaos.campaign import SEED
 from compat_tests.chaos.in_sync import wait_until_in_sync
-from compat_tests.confluent.clients import Admin, wait_until_known
+from compat_tests.confluent.clients import create_topic
 from compat_tests.harness.cluster import SIZE, KafkawireCluster
 from compat_tests.harness.requirements import need_command, need_kafka_jars, need_zookeeper_jars
 from compat_tests.streams.test_streams import Counts, word_count, write
@@ -42,8 +40,7 @@ def test_each_word_counts_once_whichever_broker_is_killed(tmp_path: Path) -> Non
     choice = random.Random(SEED)
     with KafkawireCluster(tmp_path / "cluster", CONFIG) as cluster:
         for topic in (f"{NAME}-sentences", f"{NAME}-results"):
-            Admin(cluster).create(NewTopic(topic, PARTITIONS, SIZE))
-            wait_until_known(cluster, topic, PARTITIONS)
+            create_topic(cluster, topic, PARTITIONS, replicas=SIZE)
         expected: Counter[str] = Counter()
         with (
             closing(Counts(cluster, NAME)) as counts,

@@ -14,7 +14,7 @@ from compat_tests.harness.zookeeper import ZooKeeperEnsemble, zookeeper_ensemble
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from compat_tests.cluster.versions import Program
+    from compat_tests.harness.kafkawire_broker import Program
 
 _numbers = itertools.count(1)
 

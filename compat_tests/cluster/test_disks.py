@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 from compat_tests.cluster.test_operating import PARTITIONS, RECORDS, leaders, write
 from compat_tests.cluster.versions import TODAY, Replaceable, cluster
 from compat_tests.cluster.writer import Writer, numbers_in
-from compat_tests.confluent.clients import Admin, create_topic, wait_until
+from compat_tests.confluent.clients import Admin, create_topic, wait_until, wait_until_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,13 +30,7 @@ def three(tmp_path: Path, connect: str) -> Iterator[list[Replaceable]]:
 
 def create_replicated(broker: Replaceable) -> None:
     Admin(broker).create(NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"}))
-    wait_until(lambda: isr_sizes(broker) == {3}, "not all are in sync")
-
-
-def isr_sizes(broker: Replaceable) -> set[int]:
-    if TOPIC not in (topics := Admin(broker).topics()):
-        return set()
-    return {len(one.isrs) for one in topics[TOPIC].partitions.values()}
+    wait_until_whole(broker, TOPIC)
 
 
 def lose(broker: Replaceable) -> None:
@@ -68,7 +62,7 @@ def test_a_broker_whose_disk_is_replaced_fetches_all_from_the_others(three: list
         before = len(writer.delivery.messages)
         wait_until(lambda: len(writer.delivery.messages) > before + RECORDS, "nothing is written without it")
         two.start()
-        wait_until(lambda: isr_sizes(one) == {3}, "it is not in sync again")
+        wait_until_whole(one, TOPIC, "it is not in sync again")
     assert writer.delivery.errors == []
     written = len(writer.delivery.messages)
     assert numbers_in(two, TOPIC, written, PARTITIONS) == dict.fromkeys(range(written), 1)
@@ -89,7 +83,7 @@ def test_of_all_that_died_one_without_its_disk_does_not_lead_until_another_is_ba
     two.start()
     wait_until(lambda: leaders(one, TOPIC) == [2] * PARTITIONS, "it does not lead")
     other.start()
-    wait_until(lambda: isr_sizes(one) == {3}, "not all are in sync again")
+    wait_until_whole(one, TOPIC, "not all are in sync again")
     assert numbers_in(one, TOPIC, RECORDS, PARTITIONS) == dict.fromkeys(range(RECORDS), 1)
     assert write(one, TOPIC).errors == []
     check_equal(three)

@@ -153,7 +153,7 @@ def test_without_zookeeper_records_go_on_and_changes_wait(mortal: ZooKeeperEnsem
         assert numbers_in(two, "goes-on", RECORDS, PARTITIONS) == dict.fromkeys(range(RECORDS), 1)
         commit(group, TopicPartition("goes-on", 0, 2))
         group.close()
-        with pytest.raises(KafkaException, match="The metadata store does not answer"):
+        with pytest.raises(KafkaException, match="the metadata store does not answer"):
             create_topic(one, "waits")
         third = Replaceable(tmp_path / "brokers" / "3", mortal.connect, 3, overrides=IMPATIENT)
         check_refused(third, f"no ZooKeeper server of {mortal.connect} answered within 1000 ms")
@@ -195,9 +195,27 @@ def test_with_credentials_nobody_else_reads_the_metadata(
 
 
 def test_log_dirs_of_another_cluster_are_refused(connect: str, tmp_path: Path) -> None:
+    with Replaceable(tmp_path / "1", connect, 1), Replaceable(tmp_path / "2", f"{connect}-other", 2):
+        """The log dirs of broker 1 are of the first cluster now."""
+    check_refused(Replaceable(tmp_path / "1", f"{connect}-other", 1), "the log dirs belong to the cluster")
+
+
+def test_over_log_dirs_of_a_cluster_a_broker_founds_no_other_one(
+    zookeeper: ZooKeeperEnsemble, connect: str, tmp_path: Path
+) -> None:
     with Replaceable(tmp_path / "1", connect, 1):
         """Its log dirs belong to that cluster now."""
-    check_refused(Replaceable(tmp_path / "1", f"{connect}-other", 1), "belongs to cluster.id")
+    moved = Replaceable(tmp_path / "1", f"{connect}-empty", 1)
+    moved.launch()
+    try:
+        wait_until(lambda: "this broker waits for that of its log dirs" in moved.log_tail(), "it does not wait")
+        client = KazooClient(zookeeper.connect, timeout=TIMEOUT_S)
+        client.start()
+        assert client.exists(f"{connect.partition('/')[2]}-empty/cluster") is None
+        client.stop()
+        client.close()
+    finally:
+        moved.kill()
 
 
 def documented() -> list[str]:

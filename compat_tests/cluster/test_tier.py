@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.cluster.test_disks import isr_sizes, lose
+from compat_tests.cluster.test_disks import lose
 from compat_tests.cluster.test_operating import leaders
 from compat_tests.cluster.versions import TODAY, Replaceable, cluster
 from compat_tests.cluster.writer import numbers_in
-from compat_tests.confluent.clients import Admin, Delivery, flush, producer, wait_until
+from compat_tests.confluent.clients import Admin, Delivery, flush, producer, wait_until, wait_until_whole
 from compat_tests.tiering.brokers import IN_TIER, QUICK
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def kill_leader(brokers: list[Replaceable]) -> tuple[Replaceable, Replaceable]:
 
 def test_whoever_leads_has_what_no_broker_has_on_its_disk(three: list[Replaceable]) -> None:
     Admin(three[0]).create(NewTopic(TOPIC, 1, 3, config=CONFIG))
-    wait_until(lambda: isr_sizes(three[0]) == {3}, "not all are in sync")
+    wait_until_whole(three[0], TOPIC)
     write(three[0], 0)
     wait_until_dropped(three)
     check_read(three[0], RECORDS)
@@ -79,7 +79,7 @@ def test_whoever_leads_has_what_no_broker_has_on_its_disk(three: list[Replaceabl
 
     lose(killed)
     killed.start()
-    wait_until(lambda: isr_sizes(other) == {3}, "it is not in sync again")
+    wait_until_whole(other, TOPIC, "it is not in sync again")
     wait_until_dropped(three)
     _, third = kill_leader(three)
     check_read(third, 2 * RECORDS)

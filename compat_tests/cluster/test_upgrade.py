@@ -23,7 +23,8 @@ from compat_tests.transactions.readers import committed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from compat_tests.cluster.versions import Program, Replaceable
+    from compat_tests.cluster.versions import Replaceable
+    from compat_tests.harness.kafkawire_broker import Program
 
 PARTITIONS = 6
 COMMITTED = 7

@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from compat_tests.harness.cluster import membership
-from compat_tests.harness.kafkawire_broker import KAFKAWIRE, Kafkawire
+from compat_tests.harness.kafkawire_broker import Kafkawire, program_of
 from compat_tests.harness.requirements import ROOT
 from compat_tests.harness.tools import run
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from compat_tests.harness.kafkawire_broker import Program
+
 # With the commit that brought this, brokers formed clusters that clients were tried on: no version before has to mix.
 FIRST_WITH: Final = "compat_tests/harness/cluster.py"
 ZOOKEEPER_TIMEOUT_S: Final = 20.0
-Program = tuple[str, ...]  # what stands for `kafkawire` on a command line
-
-TODAY: Final[Program] = (str(KAFKAWIRE),)
-TOMORROW: Final[Program] = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "compat_tests.cluster.newer_broker")
+TODAY: Final = Kafkawire.program
+TOMORROW: Final = program_of("compat_tests.cluster.newer_broker")
 
 
 class Replaceable(Kafkawire):
@@ -46,9 +46,6 @@ class Replaceable(Kafkawire):
         super().__init__(directory, membership(directory, connect, broker_id) | dict(overrides or {}))
         self.broker_id = broker_id
         self.program = program
-
-    def command(self) -> list[str]:
-        return [*self.program, *super().command()[1:]]
 
     def replace(self, program: Program) -> None:
         """Stopped in order, and started as another version."""

@@ -101,6 +101,11 @@ class Admin:
         found: dict[str, TopicMetadata] = self._client.list_topics(timeout=TIMEOUT_S).topics
         return found
 
+    def isr_sizes(self, topic: str) -> set[int]:
+        """The numbers of in-sync replicas of its partitions; empty while a broker does not know the topic."""
+        found = self.topics().get(topic)
+        return set() if found is None else {len(one.isrs) for one in found.partitions.values()}
+
     def describe(self, topic: str) -> TopicDescription:
         return self._client.describe_topics(TopicCollection([topic]))[topic].result(TIMEOUT_S)
 
@@ -133,9 +138,11 @@ def describe(client: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntr
     return entries
 
 
-def create_topic(broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None) -> None:
+def create_topic(
+    broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None, *, replicas: int = 1
+) -> None:
     """Creates a topic and returns when it is known: who creates it answers before each of the brokers knows."""
-    Admin(broker).create(NewTopic(topic, partitions, 1, config=config or {}))
+    Admin(broker).create(NewTopic(topic, partitions, replicas, config=config or {}))
     wait_until_known(broker, topic, max(partitions, 1))
 
 
@@ -149,6 +156,13 @@ def wait_until_known(broker: Broker, topic: str, partitions: int = 1) -> None:
     """Until each of the brokers has so many partitions."""
     ports = [one.port for one in broker.brokers.values()]
     wait_until(lambda: all(len(leaders(port, topic)) >= partitions for port in ports), f"{topic} is not known")
+
+
+def wait_until_whole(
+    broker: Broker, topic: str, complaint: str = "not all are in sync", timeout_s: float = TIMEOUT_S
+) -> None:
+    """Until three replicas of each partition are in sync."""
+    wait_until(lambda: Admin(broker).isr_sizes(topic) == {3}, f"{topic}: {complaint}", timeout_s)
 
 
 def wait_until_gone(broker: Broker, topic: str) -> None:

@@ -26,6 +26,13 @@ TEXT = "org.apache.kafka.connect.storage.StringConverter"
 class Worker(RestService):
     """A Connect worker and its REST interface."""
 
+    def knows(self, connectors: list[str]) -> bool:
+        """These and no others: none before it has read its configurations and joined its group."""
+        try:
+            return sorted(self.call("/connectors")) == connectors
+        except RefusedError:
+            return False
+
     def is_running(self, connector: str) -> bool:
         try:
             status = self.call(f"/connectors/{connector}/status")
@@ -106,5 +113,5 @@ def test_a_file_goes_through_a_topic_into_a_file_and_on_after_a_restart(
         wait_until(lambda: arrived(150), "lines added later did not go through", 60.0)
     add_lines(source, 150, 50)
     with worker(broker, tmp_path, name, exactly_once=exactly_once) as running:
-        assert sorted(running.call("/connectors")) == ["sink", "source"]
+        wait_until(lambda: running.knows(["sink", "source"]), "the connectors are not known any more", 60.0)
         wait_until(lambda: arrived(200), "it did not go on where it was, each line once", 60.0)

@@ -23,6 +23,26 @@ taken out first. What then still differs has a reason here, with the first {show
 the others: a difference without a reason fails the test, and so does a reason without a difference.
 
 What differs where topics are in a remote tier is in [another list](tier-differences.md).
+
+What no scenario plays: a coordinator whose partition has fewer replicas in sync than `min.insync.replicas` answers
+only reads that may fall back. An OffsetFetch without `require_stable` may then tell a commit that was never
+acknowledged. Such an offset may fall back: after an unclean election, or when a replica without that commit is
+elected. An OffsetFetch with `require_stable` is told COORDINATOR_LOAD_IN_PROGRESS by a coordinator that was
+elected so, until enough replicas are in sync. Kafka answers both, by the log end.
+
+A coordinator that was deposed and does not know it answers Heartbeat, OffsetFetch without `require_stable`, and
+descriptions from its own state, as Kafka's does. It ceases to when it has neither a metadata session nor enough
+followers for `replica.lag.time.max.ms`; Kafka's does not. OffsetFetch with `require_stable`, and replies of a
+transaction coordinator that write nothing, leave when followers or the metadata have confirmed that the broker
+still coordinates. Kafka answers them at once, and they may be stale.
+
+After the processes of all replicas in sync of a partition have ended, Kafka elects the first one that is back.
+Here the controller waits up to `controller.recovery.wait.ms` for the others, and elects the one with the longest
+log.
+
+A log that the metadata does not name is kept for `log.dir.stray.retention.ms` of running time, then deleted. Kafka
+renames such a log to `<topic>-<partition>.<id>-stray` and leaves it to the operator. DescribeLogDirs shows
+neither.
 """
 
 

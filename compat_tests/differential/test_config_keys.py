@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
 
 OUR_BROKER_KEYS = {
+    "controller.recovery.wait.ms",
     "disk.max.used.ratio",
     "disk.reject.ratio",
     "follower.replication.throttled.rate",  # Kafka shows it once it is set
@@ -37,9 +38,9 @@ OUR_BROKER_KEYS = {
     "journal.slot.bytes",
     "leader.replication.throttled.rate",
     "log.cleanup.window",
+    "log.dir.stray.retention.ms",
     "log.flush.policy",
     "log.index.keys",
-    "metadata.loss.acks1",
     "offsets.view.flush.interval.ms",
     "offsets.view.mode",
     "producer.id.expiration.check.interval.ms",  # Kafka has it and does not show it

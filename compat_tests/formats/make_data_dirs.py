@@ -68,10 +68,7 @@ class Earlier(Kafkawire):
 
     def __init__(self, directory: Path, overrides: Mapping[str, str], executable: Path) -> None:
         super().__init__(directory, overrides)
-        self._executable = executable
-
-    def command(self) -> list[str]:
-        return [str(self._executable), *super().command()[1:]]
+        self.program = (str(executable),)
 
 
 def value(number: int, size_bytes: int) -> bytes:

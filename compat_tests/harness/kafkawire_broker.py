@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compat_tests.harness.broker import Broker, free_port
-from compat_tests.harness.requirements import COMPILED
+from compat_tests.harness.requirements import COMPILED, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from compat_tests.harness.network import Host
 
 KAFKAWIRE = Path(sys.executable).parent / "kafkawire"
+Program = tuple[str, ...]  # what stands for `kafkawire` on a command line
+
+
+def program_of(module: str, **environment: str) -> Program:
+    """A module of this project that stands for `kafkawire`."""
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    return ("env", f"PYTHONPATH={ROOT}", *variables, sys.executable, "-m", module)
 
 
 class Kafkawire(Broker):
@@ -25,6 +32,7 @@ class Kafkawire(Broker):
     ready_line = re.compile(r"^kafkawire ready", re.MULTILINE)
     in_order = (0,)
     bug_line = re.compile(r"^.*handler failed", re.MULTILINE)
+    program: Program = (str(KAFKAWIRE),)
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None, host: Host | None = None) -> None:
         """`host`: where it runs, if not here."""
@@ -54,7 +62,7 @@ class Kafkawire(Broker):
             **self.overrides,
         }
         overrides = [part for key, value in properties.items() for part in ("--set", f"{key}={value}")]
-        command = [str(KAFKAWIRE), "serve", *overrides]
+        command = [*self.program, "serve", *overrides]
         return command if self.host is None else self.host.command(command)
 
 
@@ -63,5 +71,4 @@ class CompiledKafkawire(Kafkawire):
 
     name = "kafkawire compiled"
 
-    def command(self) -> list[str]:
-        return ["env", f"PYTHONPATH={COMPILED}", *super().command()]
+    program = ("env", f"PYTHONPATH={COMPILED}", *Kafkawire.program)

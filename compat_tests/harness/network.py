@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CLONE_NEWNET: Final = 0x40000000
 NAMESPACES: Final = Path("/run/netns")
 SUBNET: Final = "10.77.0"
+BURST_BYTES: Final = 128 * 1024  # a segment that the network card would divide has up to 64 KiB
+QUEUE_BYTES: Final = 512 * 1024
 NOBODY: Final = "02:00:00:00:00:01"  # the hardware address of no host: what goes there is lost
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -37,8 +39,16 @@ def need_network_namespaces() -> None:
 
 
 def _ip(*arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
+    _run("ip", *arguments)
+
+
+def _tc(*arguments: str) -> None:
+    _run("tc", *arguments)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
 
 
 @dataclass(eq=False)
@@ -47,11 +57,28 @@ class Host:
 
     namespace: str
     address: str
+    port: str = ""  # at the switch
+    hub: str = ""  # the switch's namespace
     _unreached: set[str] = field(default_factory=set)
 
     def command(self, command: list[str]) -> list[str]:
         """What runs it there, with the same mounts as here: a filesystem that is gone here is gone there."""
         return ["nsenter", f"--net={NAMESPACES / self.namespace}", *command]
+
+    def limit_bandwidth(self, bytes_per_s: int) -> None:
+        """Of what it sends and of what is sent to it, each."""
+        rate = f"root tbf rate {8 * bytes_per_s}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        for namespace, device in self._ends:
+            _tc("-n", namespace, *f"qdisc replace dev {device} {rate}".split())
+
+    def unlimit_bandwidth(self) -> None:
+        for namespace, device in self._ends:
+            _tc("-n", namespace, *f"qdisc del dev {device} root".split())
+
+    @property
+    def _ends(self) -> list[tuple[str, str]]:
+        """Of its link: namespaces and devices."""
+        return [(self.namespace, "uplink"), (self.hub, self.port)]
 
     def lose(self, other: Host) -> None:
         """What it sends to the other one is lost from now on; what comes from there still arrives."""
@@ -94,10 +121,10 @@ class Network:
     def add(self) -> Host:
         """One more host, whom all others reach."""
         number = len(self.hosts) + 1
-        host = Host(f"{self._prefix}{number}", f"{SUBNET}.{number}")
+        port = f"port{number}"
+        host = Host(f"{self._prefix}{number}", f"{SUBNET}.{number}", port, self.hub.namespace)
         self.hosts.append(host)
         _ip("netns", "add", host.namespace)
-        port = f"port{number}"
         _ip(*f"-n {self.hub.namespace} link add {port} type veth peer name uplink netns {host.namespace}".split())
         _ip(*f"-n {self.hub.namespace} link set {port} master switch up".split())
         for words in ("link set lo up", f"address add {host.address}/24 dev uplink", "link set uplink up"):

@@ -11,7 +11,7 @@ from compat_tests.harness.wire import WireConnection
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TRANSACTION: Final = 1  # a kind of keys that have a coordinator
+GROUP, TRANSACTION = 0, 1  # the kinds of keys that have a coordinator
 KNOWN_WITHIN_S: Final = 15.0
 LOOK_EVERY_S: Final = 0.05
 NOBODY: Final = -1
@@ -46,14 +46,14 @@ def leaders(port: int, topic: str) -> dict[int, int]:
     return {number: one.leader for number, one in partitions(port, topic).items()}
 
 
-def coordinator_id(port: int, transactional_id: str) -> int:
-    """Of a transactional id, once the broker at `port` knows of a coordinator."""
-    fields = {"key": transactional_id, "key_type": TRANSACTION}
+def coordinator_id(port: int, key: str, kind: int = TRANSACTION) -> int:
+    """Of a transactional id or a group, once the broker at `port` knows of a coordinator."""
+    return _once_known(lambda: int(coordinator(port, key, kind)["node_id"]), f"no coordinator of {key}")
 
-    def told() -> int:
-        return int(ask(port, "find_coordinator", 3, fields)["node_id"])
 
-    return _once_known(told, f"no coordinator of {transactional_id}")
+def coordinator(port: int, key: str, kind: int) -> dict[str, Any]:
+    """The answer of the broker at `port` to FindCoordinator."""
+    return ask(port, "find_coordinator", 3, {"key": key, "key_type": kind})
 
 
 def ask(port: int, api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:

@@ -181,9 +181,29 @@ def test_the_alerts_of_replication_and_of_writing(tmp_path: Path) -> None:
             5,
             7,
         ),
+        ("KafkawireReplicasOffline", f"kafka_server_replicamanager_offlinereplicacount{{{broker}}}", "0 1x9", 2, 4),
         ("KafkawireUnderMinIsr", f"kafka_server_replicamanager_underminisrpartitioncount{{{broker}}}", "0 1x6", 1, 3),
+        (
+            "KafkawireUncleanElection",
+            f"kafka_controller_controllerstats_uncleanleaderelections_total{{{broker}}}",
+            "0 0 0 1x9",
+            2,
+            4,
+        ),
+        ("KafkawireReplicaFailed", f"kafkawire_replica_failures_total{{{broker}}}", "0 0 0 1x9", 2, 4),
+        ("KafkawireReplicaRestarted", f"kafkawire_replica_restarts_total{{{broker}}}", "0 0 0 1x9", 2, 4),
+        ("KafkawireBrokerFenced", f"kafka_controller_kafkacontroller_fencedbrokercount{{{broker}}}", "0 1x9", 5, 7),
+        (
+            "KafkawireFollowerSlow",
+            f'kafkawire_follower_round_trip_seconds_bucket{{{broker},follower="2",le="+Inf"}}',
+            "0+60x20",
+            4,
+            9,
+        ),
+        ("KafkawireIsrsUnstable", f"kafka_server_replicamanager_isrshrinks_total{{{broker}}}", "0+1x20", 3, 12),
         ("KafkawireReplicaLags", f'kafkawire_replica_lag_seconds{{{broker},follower="2"}}', "4 5 6x6", 2, 4),
         ("KafkawireUnflushed", f"kafkawire_unflushed_bytes{{{broker}}}", "900000000 1100000000x9", 5, 7),
+        ("KafkawireStrays", f'kafkawire_strays{{{broker},dir="/data"}}', "0 0 1x9", 1, 3),
         ("KafkawireWritesSlow", f'kafkawire_write_latency_seconds_bucket{{{broker},le="+Inf"}}', "0+60x20", 4, 9),
         ("KafkawireGroupLags", f"kafka_consumergroup_current_offset{{{broker},{group}}}", "0x20", 9, 11),
     ]
@@ -191,11 +211,36 @@ def test_the_alerts_of_replication_and_of_writing(tmp_path: Path) -> None:
         "KafkawireWritesSlow": {
             f'kafkawire_write_latency_seconds_bucket{{{broker},le="{le}"}}': "0x20" for le in (0.1, 0.2)
         },
+        "KafkawireFollowerSlow": {
+            f'kafkawire_follower_round_trip_seconds_bucket{{{broker},follower="2",le="{le}"}}': "0x20"
+            for le in (1.0, 2.5)
+        },
+        "KafkawireIsrsUnstable": {f"kafka_server_replicamanager_leadercount{{{broker}}}": "2x20"},
         "KafkawireGroupLags": {
             f'kafka_topic_partition_current_offset{{{broker},topic="t",partition="0"}}': "1100000x20"
         },
     }
     try_rules(tmp_path, [alert_case(*one, beside=beside.get(one[0], {})) for one in cases])
+
+
+def test_the_alerts_of_the_metadata(tmp_path: Path) -> None:
+    broker = 'instance="a",job="kafkawire"'
+    cases = [
+        ("KafkawireMetadataSilent", f"kafkawire_metadata_age_seconds{{{broker}}}", "0 6 19 79 139 199", 3, 5),
+        (
+            "KafkawireMetadataUnusable",
+            f'kafkawire_metadata_errors_total{{{broker},reason="malformed"}}',
+            "0 0 0 1 2 3x5",
+            2,
+            5,
+        ),
+        ("KafkawireMetadataNotApplied", f"kafkawire_metadata_publication_lag{{{broker}}}", "0 1x6", 2, 4),
+    ]
+    try_rules(tmp_path, [alert_case(*one) for one in cases])
+    away = f'kafkawire_metadata_errors_total{{{broker},reason="unavailable"}}'
+    quiet = alert_case("KafkawireMetadataUnusable", away, "0+5x9", 5, 8)
+    quiet["promql_expr_test"] = [{**one, "exp_samples": []} for one in quiet["promql_expr_test"]]  # type: ignore[attr-defined]
+    try_rules(tmp_path, [quiet])
 
 
 def alert_case(

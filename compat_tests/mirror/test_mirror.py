@@ -111,7 +111,8 @@ class Flow:
         wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)
 
     def partitions(self) -> int:
-        return len(Admin(self._target).topics()[self._mirror].partitions)
+        found = Admin(self._target).topics().get(self._mirror)
+        return 0 if found is None else len(found.partitions)
 
     def grow(self) -> None:
         grow_topic(self._source, self._topic, PARTITIONS + 1)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
 
     from compat_tests.harness.broker import Broker
     from compat_tests.spark.queries import Connector
@@ -61,11 +62,17 @@ def test_a_batch_waits_until_there_is_enough(connector: Connector, broker: Broke
         output.wait_for(10, query)  # the first batch of a query waits for nothing
         fill(broker, topic, 10, 10)
         output.wait_for(20, query)
-        first, second, *_ = [one["timestamp"] for one in query.recentProgress if one["numInputRows"]]
+        wait_until(lambda: len(begun(query)) >= 2, "the progress of a batch is not told")  # it is, after its rows
+        first, second, *_ = begun(query)
         waited = datetime.fromisoformat(second) - datetime.fromisoformat(first)
         assert waited > timedelta(seconds=5), "too little was not waited with"
         fill(broker, topic, 20, 40)
         output.wait_for(60, query)
+
+
+def begun(query: StreamingQuery) -> list[str]:
+    """When each batch with rows began."""
+    return [one["timestamp"] for one in query.recentProgress if one["numInputRows"]]
 
 
 def test_topics_and_partitions_that_come_later(
