@@ -1,8 +1,9 @@
 """How long are three brokers without a leader that was killed?
 
-The leader of a partition dies (kill -9); how long does it take until somebody acknowledges the next record, acks=all?
-Ours find by probes that nobody is there; Apache Kafka waits for the session of nine seconds. Each broker comes back and
-is in sync before the next one is killed. Both as shipped: what is synced matters little here.
+The leader of a partition dies (kill -9); how long does it take until another broker acknowledges the next record,
+acks=all? And the coordinator of a group: until another one tells the group's offsets? Ours find by probes that a
+broker is gone; Apache Kafka waits for the session of nine seconds. Each broker comes back and is in sync before the
+next one is killed. Both as shipped: what is synced matters little here.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from confluent_kafka import TopicPartition
+
 from benchmarks import bench, machine, report
 from benchmarks.bench import KIB
 from benchmarks.replication import IN_SYNC_TIMEOUT_S, as_shipped, clusters, is_whole, warm
 from benchmarks.wire_requests import batch_of, produce_requests
-from compat_tests.confluent.clients import wait_until
+from compat_tests.confluent.clients import new_consumer, wait_until
 from compat_tests.harness import whereabouts
+from compat_tests.harness.kio_codec import decode_response, encode_request
 from compat_tests.harness.wire import WireConnection
 from kafkawire.client.load import LoadFailed, percentile_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from benchmarks.bench import Options
@@ -29,26 +33,82 @@ if TYPE_CHECKING:
 
 KILLS = 35  # each time; of Apache Kafka, whose figure is the length of its session, fewer
 KILLS_OF_KAFKA = 12
+GROUP = "readers"
+OFFSETS_TOPIC, OFFSETS_PARTITIONS = "__consumer_offsets", 50
+OFFSET_FETCH_VERSION = 7  # the first with require_stable
 ATTEMPT_TIMEOUT_S = 2.0  # of one that looks for a leader
 LOOK_EVERY_S = 0.01
 
 
 def failovers(counts: Mapping[str, int], cluster: Cluster) -> report.Figures:
-    """Whoever leads is killed, as often as `counts` says of that cluster."""
+    """The leader is killed, as often as `counts` says of that cluster."""
     with cluster.topic(1) as topic:
-        without_s = []
-        for _ in range(counts[cluster.name]):
-            leader = cluster.brokers.leader_of(topic)
-            others = [one.port for one in cluster.brokers.brokers.values() if one is not leader]
-            until_acknowledged(others, topic)
-            leader.kill()
-            begun_s = time.perf_counter()
-            until_acknowledged(others, topic)
-            without_s.append(time.perf_counter() - begun_s)
-            leader.start()
-            wait_until(partial(is_whole, others[0], topic, 1), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
-        p50, p99 = (percentile_ms(sorted(without_s), fraction) for fraction in (0.50, 0.99))
-        return {"p50 ms": p50, "p99 ms": p99, "max ms": 1000 * max(without_s)}
+
+        def leader() -> int:
+            return cluster.brokers.leader_id(topic)
+
+        return kills(cluster, counts[cluster.name], leader, partial(acknowledge, topic=topic), {topic: 1})
+
+
+def coordinator_failovers(counts: Mapping[str, int], cluster: Cluster) -> report.Figures:
+    """The coordinator of a group is killed, as often as `counts` says of that cluster."""
+    with cluster.topic(1) as topic:
+        commit(cluster, topic)
+
+        def coordinator() -> int:
+            return whereabouts.coordinator_id(cluster.leader_port, GROUP, whereabouts.GROUP)
+
+        whole = {topic: 1, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
+        return kills(cluster, counts[cluster.name], coordinator, partial(tell_offsets, topic=topic), whole)
+
+
+def kills(
+    cluster: Cluster,
+    count: int,
+    victim_id: Callable[[], int],
+    attempt: Callable[[int], None],
+    partitions: Mapping[str, int],
+) -> report.Figures:
+    """How long `attempt`, which asks the broker at a port, fails after each kill. In between all replicas of these
+    topics are in sync again."""
+    brokers = cluster.brokers.brokers
+    without_s = []
+    for _ in range(count):
+        victim = brokers[victim_id()]
+        others = [one.port for one in brokers.values() if one is not victim]
+        until_done(attempt, others)
+        victim.kill()
+        begun_s = time.perf_counter()
+        until_done(attempt, others)
+        without_s.append(time.perf_counter() - begun_s)
+        victim.start()
+        for topic, number in partitions.items():
+            wait_until(partial(is_whole, others[0], topic, number), f"{topic} lacks a replica", IN_SYNC_TIMEOUT_S)
+    p50, p99 = (percentile_ms(sorted(without_s), fraction) for fraction in (0.50, 0.99))
+    return {"p50 ms": p50, "p99 ms": p99, "max ms": 1000 * max(without_s)}
+
+
+def commit(cluster: Cluster, topic: str) -> None:
+    consumer = new_consumer(cluster.brokers, group_id=GROUP)
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+
+
+def tell_offsets(port: int, topic: str) -> None:
+    """By the coordinator that the broker at `port` knows. Raises OSError, LoadFailed."""
+    found = whereabouts.coordinator(port, GROUP, whereabouts.GROUP)
+    if found["error_code"]:
+        raise LoadFailed("there is no coordinator")
+    fields = {"group_id": GROUP, "topics": [{"name": topic, "partition_indexes": [0]}], "require_stable": True}
+    with WireConnection(found["port"], timeout_s=ATTEMPT_TIMEOUT_S) as connection:
+        connection.send_frame(encode_request("offset_fetch", OFFSET_FETCH_VERSION, fields))
+        reply = connection.receive_frame()
+    if reply is None:
+        raise LoadFailed("the broker closed the connection")
+    answer = decode_response("offset_fetch", OFFSET_FETCH_VERSION, reply)
+    rows = [row for told in answer["topics"] for row in told["partitions"]]
+    if answer["error_code"] or [row["committed_offset"] for row in rows] != [1]:
+        raise LoadFailed("the offset is not told")
 
 
 def acknowledge(port: int, topic: str) -> None:
@@ -65,15 +125,15 @@ def acknowledge(port: int, topic: str) -> None:
     request.check(answer)
 
 
-def until_acknowledged(ports: Sequence[int], topic: str) -> None:
+def until_done(attempt: Callable[[int], None], ports: Sequence[int]) -> None:
     """As a client does that is told to ask again."""
     deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
     while True:
         for port in ports:
             try:
-                acknowledge(port, topic)
+                attempt(port)
             except (OSError, LoadFailed, KeyError):
-                assert time.perf_counter() < deadline_s, "nobody leads any more"
+                assert time.perf_counter() < deadline_s, "no broker does it any more"
             else:
                 return
         time.sleep(LOOK_EVERY_S)
@@ -82,10 +142,17 @@ def until_acknowledged(ports: Sequence[int], topic: str) -> None:
 def compare(directory: Path, options: Options) -> report.Report:
     with clusters(directory, with_kafka=not options.toy) as field:
         warm(field, options)
-        counts = {"kafkawire": options.count(KILLS, 1), "Kafka": options.count(KILLS_OF_KAFKA, 1)}
-        case = f"leaders killed each time: {', '.join(f'{count} of {name}' for name, count in counts.items())}"
-        found = bench.alternate(case, "p50 ms", as_shipped(field), partial(failovers, counts), options)
-        return report.Report(machine.facts(), [found])
+        ours = options.count(KILLS, 1)
+        counts = {"kafkawire": ours, "earlier": ours, "Kafka": options.count(KILLS_OF_KAFKA, 1)}
+        shipped = as_shipped(field)
+        killed = ", ".join(f"{counts[one.name]} of {one.name}" for one in shipped)
+        results = [
+            bench.alternate(
+                f"{killed_ones} killed each time: {killed}", "p50 ms", shipped, partial(each, counts), options
+            )
+            for killed_ones, each in (("leaders", failovers), ("coordinators", coordinator_failovers))
+        ]
+        return report.Report(machine.facts(), results)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,23 +5,22 @@ A task sleeps for a moment again and again and notes how late it wakes; the note
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from benchmarks import watched
 from kafkawire.cli import main
 from kafkawire.process import run
 
 if TYPE_CHECKING:
+    import threading
+
     from kafkawire.config.broker_config import Config
 
 INTERVAL_S = 0.002
-OUTPUT = "KAFKAWIRE_LAG_OUTPUT"  # the file the notes go to
 
 _main: Any = run._main
 
@@ -34,21 +33,17 @@ async def watch(notes: list[tuple[float, float]]) -> None:
         notes.append((now_s, now_s - due_s))
 
 
-async def watched(config: Config) -> None:
+async def watched_main(config: Config, guard: threading.Timer) -> None:
     notes: list[tuple[float, float]] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch, notes)
         try:
-            await _main(config)
+            await _main(config, guard)
         finally:
             nursery.cancel_scope.cancel()
-            write(notes)
-
-
-def write(notes: list[tuple[float, float]]) -> None:
-    Path(os.environ[OUTPUT]).write_text(json.dumps(notes))
+            watched.write(notes)
 
 
 if __name__ == "__main__":
-    setattr(run, "_main", watched)  # noqa: B010 - a name of its own would be a switch in the product
+    setattr(run, "_main", watched_main)  # noqa: B010 - a name of its own would be a switch in the product
     sys.exit(main())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import bench, fairness, lag_broker, machine, report
+from benchmarks import bench, fairness, machine, report, watched
 from benchmarks.background import working
 from benchmarks.bench import KIB, MIB, Contender
 from benchmarks.load import run_load
@@ -23,19 +21,6 @@ if TYPE_CHECKING:
 
 IDLE_S = 3.0
 Window = tuple[float, float]
-
-
-class WatchedKafkawire(Kafkawire):
-    """Started through `lag_broker`, which writes what it saw when it leaves."""
-
-    def command(self) -> list[str]:
-        _, *arguments = super().command()
-        environment = [f"{lag_broker.OUTPUT}={self.notes_path}", f"PYTHONPATH={machine.ROOT}"]
-        return ["env", *environment, sys.executable, "-m", "benchmarks.lag_broker", *arguments]
-
-    @property
-    def notes_path(self) -> Path:
-        return self.directory / "lag.json"
 
 
 def produce(size_bytes: int, connections: int, in_flight: int, requests: int, contender: Contender) -> None:
@@ -90,7 +75,8 @@ def compare(directory: Path, options: Options) -> report.Report:
         "fetch 1 MiB, 1 connection x 5": partial(fetch, options.count(4_000, 50)),
     }
     windows: dict[tuple[str, str], list[Window]] = {}
-    broker = WatchedKafkawire(directory / "kafkawire", fairness.OVERRIDES)
+    broker = Kafkawire(directory / "kafkawire", fairness.OVERRIDES)
+    watched.watch(broker, "lag_broker")
     with broker:
         field = bench.durabilities([Contender("kafkawire", broker, {}, is_synced=True)])
         for case, load in cases.items():
@@ -100,7 +86,7 @@ def compare(directory: Path, options: Options) -> report.Report:
                     load(contender)
                     windows.setdefault((case, contender.name), []).append((begun_s, time.monotonic()))
         peaks = bench.rss_peaks(field[:1])
-    notes = json.loads(broker.notes_path.read_text())
+    notes = watched.notes_of(broker)
     results = []
     for case in cases:
         runs = {each.name: [figures(notes, window) for window in windows[case, each.name]] for each in field}

@@ -3,7 +3,8 @@
 Each record goes to all three, acks=all, as the brokers are shipped: ours sync it on each before it counts, Apache Kafka
 does not. And each with the other durability: ours with flush.policy=async, Apache Kafka with flush.messages=1. All of
 them, and the client, share this machine's cores: how the load grows with brokers, and where it ends, cannot be told
-here. ZooKeeper is not counted among ours: it is not asked for anything.
+here. ZooKeeper is not counted among ours: it is not asked for anything. With a checkout of an earlier version in
+KAFKAWIRE_EARLIER three brokers of that take part.
 
 - Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
 - Pace: 200 requests a second, which is less than each of them can do: how long is one of them under way?
@@ -11,6 +12,8 @@ here. ZooKeeper is not counted among ours: it is not asked for anything.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -43,6 +46,8 @@ WARM_SIZE_BYTES = 1 << 30
 CLUSTER_JVM = ("-Xms512m", *RUN_CLASS_JVM)
 PER_S = 200.0
 IN_SYNC_TIMEOUT_S = 300.0
+EARLIER = "KAFKAWIRE_EARLIER"
+START = "import sys; from kafkawire.cli import main; sys.exit(main())"
 
 
 @dataclass(frozen=True)
@@ -112,11 +117,24 @@ def pace(count: int, cluster: Cluster) -> report.Figures:
         return {"p50 ms": p50, "p99 ms": p99, "CPU ms/request": cpu_s * 1000 / count}
 
 
+def earlier_cluster(directory: Path) -> KafkawireCluster | None:
+    """Of an earlier version, to be compared with today's; None unless `EARLIER` has a checkout of one."""
+    checkout = os.environ.get(EARLIER)
+    if checkout is None:
+        return None
+    cluster = KafkawireCluster(directory / "earlier")
+    for one in cluster.brokers.values():
+        one.program = ("env", f"PYTHONPATH={checkout}", sys.executable, "-c", START)
+    return cluster
+
+
 @contextmanager
 def clusters(directory: Path, *, with_kafka: bool) -> Iterator[list[Cluster]]:
     with ExitStack() as stack:
         ours = stack.enter_context(KafkawireCluster(directory / "kafkawire"))
         found = [Cluster("kafkawire", ours, {}), Cluster("kafkawire async", ours, {"flush.policy": "async"})]
+        if (earlier := earlier_cluster(directory)) is not None:
+            found.append(Cluster("earlier", stack.enter_context(earlier), {}))
         if with_kafka:
             theirs = stack.enter_context(ApacheKafkaCluster(directory / "kafka", KAFKA_OVERRIDES, jvm=CLUSTER_JVM))
             found += [Cluster("Kafka", theirs, {}), Cluster("Kafka fsync", theirs, {"flush.messages": "1"})]

@@ -18,6 +18,7 @@ from benchmarks import (
     cold_seek,
     compaction,
     connections,
+    contention,
     engine_append,
     export,
     failover,
@@ -86,7 +87,7 @@ def test_export() -> None:
     export.main(["--toy"])
 
 
-@pytest.mark.parametrize("main", [replication.main, failover.main, catch_up.main])
+@pytest.mark.parametrize("main", [replication.main, failover.main, catch_up.main, contention.main])
 def test_clusters_of_three(main: Callable[[Sequence[str]], None]) -> None:
     need_zookeeper_jars()
     main(["--toy"])
