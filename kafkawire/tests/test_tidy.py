@@ -166,7 +166,7 @@ def test_no_path_of_one_machine() -> None:
 
 def test_every_rule_that_is_named_is_written_down() -> None:
     listed = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
-    rules = set(re.findall(r"^- \*\*([A-Z]\d+)\*\*", listed, re.MULTILINE))
+    rules = set(re.findall(r"^### ([A-Z]\d+) ", listed, re.MULTILINE))
     named = {rule for _, text in texts() for rule in re.findall(r"RULES ([A-Z]\d+)\b", text)}
     assert named
     assert named <= rules
