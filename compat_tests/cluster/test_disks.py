@@ -1,4 +1,4 @@
-"""What docs/operating.md says of brokers that come back without their disks."""
+"""Brokers that come back without their disks, as docs/operating/failures.md describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/operating.md says of several brokers: how they grow, what goes with one of them, and without ZooKeeper."""
+"""Several brokers as docs/operating describes them: their setup, growth, a lost broker, and the loss of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -219,10 +219,10 @@ def test_over_log_dirs_of_a_cluster_a_broker_founds_no_other_one(
 
 
 def documented() -> list[str]:
-    """The indented pieces on how to set several brokers up: what is typed, and the properties."""
-    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    steps = text.partition("### Setting up")[2].partition("\n### ")[0]
-    return [dedent(piece) for piece in re.findall(r"^\n((?: {7}.*\n)+)", steps, re.MULTILINE)]
+    """The code blocks of "Set up three brokers": the commands, and the properties."""
+    text = (ROOT / "docs" / "operating" / "cluster.md").read_text(encoding="utf-8")
+    steps = text.partition("\n## Set up three brokers\n")[2].partition("\n## ")[0]
+    return [dedent(block) for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", steps, re.MULTILINE | re.DOTALL)]
 
 
 class Documented(Kafkawire):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-ALERTS, OPERATING = ROOT / "docker" / "alerts.yaml", ROOT / "docs" / "operating.md"
+ALERTS, RUNBOOK = ROOT / "docker" / "alerts.yaml", ROOT / "docs" / "operating" / "failures.md"
 UNCLEAN = "kafka_controller_controllerstats_uncleanleaderelections_total"
 FENCED = "kafka_controller_kafkacontroller_fencedbrokercount"
 RESTARTS, FAILURES, TRUNCATIONS = (
@@ -222,7 +222,7 @@ async def test_a_disk_that_hangs() -> None:
 
 
 def test_every_alert_has_its_place_in_the_runbook() -> None:
-    headings = " ".join(re.findall(r"^### (.*)$", OPERATING.read_text(encoding="utf-8"), re.MULTILINE))
+    headings = " ".join(re.findall(r"^### (.*)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE))
     alerts = re.findall(r"- alert: (\w+)", ALERTS.read_text(encoding="utf-8"))
     assert alerts
     assert [one for one in alerts if one not in re.findall(r"\w+", headings)] == []
@@ -237,5 +237,5 @@ def test_every_event_of_the_cluster_is_in_the_runbook() -> None:
         if isinstance(one, Kind)
     ]
     assert len(kinds) > 15
-    text = OPERATING.read_text(encoding="utf-8")
+    text = RUNBOOK.read_text(encoding="utf-8")
     assert [kind.event for kind in kinds if f"`{kind.event}`" not in text] == []
