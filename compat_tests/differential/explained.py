@@ -1,6 +1,6 @@
 """Why replies differ: the committed table that makes a difference acceptable. Nothing else does.
 
-A reason says what we do and why; "not built yet" is a reason only with the step that builds it.
+A reason says how kafkawire behaves and why; "not built yet" is a reason only with the step that builds it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def outcome_of(labels: str) -> str:
 NOT_BUILT = (
     Explanation(
         "APIs that are not built yet are not advertised",
-        "Only what works is advertised; docs/protocol.md lists what is served.",
+        "A broker advertises only APIs that work; [protocol](protocol.md) lists them.",
         path=r".*\.api_keys\.\d+",
         kafka=r"\(present\)",
         ours=r"\(absent\)",
     ),
     Explanation(
-        "Of the features transaction.version alone is reported",
-        "group.version and the like are reported once what they stand for works; metadata.version and kraft.version "
+        "Only the feature transaction.version is reported",
+        "kafkawire will report group.version and similar features when they work. metadata.version and kraft.version "
         "belong to KRaft.",
         path=r".*\.(supported|finalized)_features\.(eligible\.leader\.replicas|group|kraft|metadata|share|streams)"
         r"\.version",
@@ -67,13 +67,15 @@ NOT_BUILT = (
     ),
     Explanation(
         "A logger has no documentation",
-        "Kafka tells an empty one, which as with any other config is left out here when it was not asked for.",
+        "Kafka returns an empty text even if the client did not ask for documentation. kafkawire then leaves it out, "
+        "as for all configs.",
         case="describe_configs[.]of_other_things .*",
         path=r".*\.results\[0\]\.configs\.root\.documentation",
     ),
     Explanation(
-        "Broker keys that nothing here obeys are not shown",
-        "docs/configs.md lists those that are; of Kafka's, a key that is not known is a warning at the start.",
+        "Broker keys without an effect are not shown",
+        "[Configs](configs.md) lists the keys that have an effect. A key that the broker does not know is a warning at "
+        "the start.",
         case="describe_configs[.]everything_of_a_broker .*",
         path=r"all\.results\[0\]\.configs\..*",
         kafka=r"\(present\)",
@@ -83,34 +85,35 @@ NOT_BUILT = (
 STRICTER = (
     Explanation(
         "Strings that are not UTF-8 close the connection",
-        "Java replaces what it cannot decode, so two different names may become one. We refuse them.",
+        "Java replaces bytes that it cannot decode, so two different names can become one. kafkawire refuses such "
+        "strings.",
         case="metadata[.]strings .*",
         ours="closed",
     ),
     Explanation(
         "A client id that is not UTF-8 closes the connection",
-        "As any other string.",
+        "A client id is a string like all others.",
         case=".*[.]client_ids .*",
         path="client id: not UTF-8",
         ours="closed",
     ),
     Explanation(
         "Lengths and counts below -1 close the connection",
-        "Kafka takes any negative length for null, and a tag count of 2^32 - 1 for none. Only -1 means null in the "
-        "protocol; the rest is a broken or hostile client.",
+        "Kafka takes any negative length for null, and a tag count of 2^32 - 1 for none. In the protocol, only -1 "
+        "means null; other values come from a broken or hostile client.",
         path="client id: length -2|count -.*|in the header: 4 billion",
         ours="closed",
     ),
     Explanation(
-        "Bytes behind a batch are refused",
-        "Kafka stores the first batch of a partition and drops, without a word, bytes behind it that are no whole "
-        "batch. We answer INVALID_RECORD: what was sent and what is stored must not differ.",
+        "Bytes after a batch are refused",
+        "Kafka stores the first batch of a partition and silently drops bytes after it that are no whole batch. "
+        "kafkawire answers INVALID_RECORD, so that the stored data is always the sent data.",
         case="produce[.]bytes_that_are_no_batch .*",
         path=outcome_of("one byte behind|half a batch behind"),
     ),
     Explanation(
         "An unknown codec is an invalid record",
-        "Kafka fails with UNKNOWN_SERVER_ERROR; the fault is the client's and INVALID_RECORD says so.",
+        "Kafka answers UNKNOWN_SERVER_ERROR. kafkawire answers INVALID_RECORD, because the request is wrong.",
         case="produce[.]lies_in_the_header .*",
         path=r"codec \d" + PRODUCED + "error_code",
         kafka="-1",
@@ -118,17 +121,19 @@ STRICTER = (
     ),
     Explanation(
         "A Fetch with a replica id is refused",
-        "Only brokers may claim to be replicas, on a listener of their own; any client could otherwise move the high "
-        "watermark. Kafka looks for the replica and answers NOT_LEADER_OR_FOLLOWER.",
+        "A client with a replica id could move the high watermark. kafkawire accepts replica ids only from brokers, "
+        "on their own listener, and answers TOPIC_AUTHORIZATION_FAILED. Kafka looks for the replica and answers "
+        "NOT_LEADER_OR_FOLLOWER.",
         case="fetch[.]replica_ids .*",
         path="replica [12][.].*",
     ),
 )
 NOT_WALKED = (
     Explanation(
-        "Records inside a batch are not walked",
-        "Size, CRC and every header field are checked; records are not decoded, which costs forty times what the CRC "
-        "does. A batch whose records contradict its header, in number, length, offset or codec, is stored as sent.",
+        "Records inside a batch are not decoded",
+        "kafkawire checks the size, the CRC and every header field. To decode the records would cost forty times as "
+        "much as the CRC. If the records contradict the header in number, length, offset or codec, the batch is "
+        "stored as sent.",
         case="produce[.]lies_in_the_records .*",
         path=outcome_of(
             "broken varint|record longer than the batch|a byte behind the records|records cut|"
@@ -138,14 +143,15 @@ NOT_WALKED = (
         ours=r"0|2|\(1 rows\)",
     ),
     Explanation(
-        "Nor are they counted, or their timestamps compared with the header's",
-        "As above: a header that says three of two records is stored, and a wrong maxTimestamp is not corrected.",
+        "Records are not counted, and their timestamps are not compared with the header",
+        "If a header says three and the batch has two records, the batch is stored. A wrong maxTimestamp is not "
+        "corrected.",
         case="produce[.]lies_in_the_header .*",
         path=outcome_of("count and delta of three|gzip that is plain|max timestamp .*"),
     ),
     Explanation(
-        "Wrong timestamps are refused without naming each record",
-        "The header's timestamps decide, so the error and its text come without a list of records.",
+        "Wrong timestamps are refused without a list of records",
+        "kafkawire checks the timestamps in the header. So the error and its text contain no list of records.",
         case="produce[.]timestamp.* .*",
         path=r".*\.record_errors",
         ours=r"\(0 rows\)",
@@ -153,102 +159,104 @@ NOT_WALKED = (
 )
 KINDER = (
     Explanation(
-        "A topic made on first use is there at once",
-        "Kafka creates it behind the reply, which says UNKNOWN_TOPIC_OR_PARTITION, and the client asks again. We "
-        "answer with the topic.",
+        "A topic created on first use exists at once",
+        "Kafka creates the topic after its reply. The reply says UNKNOWN_TOPIC_OR_PARTITION, and the client asks "
+        "again. kafkawire replies with the new topic.",
         case="metadata[.]unknown_topic_is_created .*",
         path="first[.].*",
     ),
     Explanation(
-        "Neither name nor id: no answer for that topic instead of a failed request",
-        "Kafka fails with UNKNOWN_SERVER_ERROR and leaves out brokers and cluster id.",
+        "A topic without name and id is left out of a Metadata reply",
+        "Kafka answers UNKNOWN_SERVER_ERROR for the whole request, without brokers and cluster id.",
         case="metadata[.](by_topic_id|array_counts|strings) v1[23]",
         path="(zero id|count 2|name: null)[.].*",
     ),
     Explanation(
-        "Records that are null get an answer",
-        "Kafka fails inside and never answers; the client waits until it gives up. We answer INVALID_RECORD.",
+        "Records that are null get a reply",
+        "Kafka fails inside and never replies, so the client waits for its time-out. kafkawire answers INVALID_RECORD.",
         case="produce[.]null_records .*",
         kafka="open, no reply",
     ),
     Explanation(
-        "A consumer's subscription that cannot be read does not matter",
-        "Kafka looks into it to know the topics of a group; when it cannot be read, who joins is never answered. We "
-        "take the group for one whose topics are not known.",
+        "A subscription that cannot be read is accepted",
+        "Kafka reads the subscription of a consumer to know the topics of its group. If it cannot read it, it never "
+        "replies to JoinGroup. kafkawire treats the topics of that group as unknown.",
         case="join_group[.]metadata_that_is_none .*",
         path="metadata 6d65.*",
         kafka="open, no reply",
     ),
     Explanation(
         "Unknown isolation levels and negative sizes in Fetch and ListOffsets are harmless",
-        "Kafka fails with UNKNOWN_SERVER_ERROR. We read an unknown level as read_uncommitted, a negative limit as 0.",
+        "Kafka answers UNKNOWN_SERVER_ERROR. kafkawire reads an unknown level as read_uncommitted and a negative "
+        "limit as 0.",
         case="(fetch[.](isolation_levels|size_limits)|list_offsets[.]isolation_levels) .*",
         path=r"(level (2|-1)|(partition )?limit -1|both partitions -1)(, \w+)?[.].*",
     ),
     Explanation(
-        "An operation on configs that does not exist is the client's fault",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "An unknown operation on configs is an invalid request",
+        "Kafka answers UNKNOWN_SERVER_ERROR. kafkawire answers INVALID_REQUEST.",
         case="incremental_alter_configs[.]refused .*",
         path=r"unknown operation\.responses\[0\]\..*",
     ),
     Explanation(
-        "A tagged field that comes twice in the header of a request for configs is ignored twice",
-        "Kafka fails with UNKNOWN_SERVER_ERROR. Requests of other kinds it takes.",
+        "A tagged field that comes twice in the header of a request for configs is ignored",
+        "Kafka answers UNKNOWN_SERVER_ERROR, but accepts such headers in requests of other kinds.",
         case="(incremental_)?alter_configs[.]tagged_fields .*",
         path="in the header: one twice[.].*",
     ),
     Explanation(
-        "A resource named twice in AlterConfigs gets an answer",
-        "Kafka never answers; the client waits until it gives up. We refuse both, as both do in "
-        "IncrementalAlterConfigs.",
+        "A resource named twice in AlterConfigs gets a reply",
+        "Kafka never replies, so the client waits for its time-out. kafkawire refuses both resources. Both brokers do "
+        "that in IncrementalAlterConfigs.",
         case="alter_configs[.]replaced .*",
         path="same resource twice",
         kafka="open, no reply",
     ),
     Explanation(
-        "DescribeTopicPartitions of a topic without a name refuses that name alone",
-        "Kafka fails with UNKNOWN_SERVER_ERROR for all topics of the request.",
+        "DescribeTopicPartitions refuses only the topic without a name",
+        "Kafka answers UNKNOWN_SERVER_ERROR for all topics of the request.",
         case="describe_topic_partitions[.]pages .*",
         path="no name[.].*",
     ),
     Explanation(
-        "A request to add partitions to no transactions gets an answer",
-        "Kafka never answers.",
+        "AddPartitionsToTxn without transactions gets a reply",
+        "Kafka never replies.",
         case="add_partitions_to_txn[.]for_many_transactions .*",
         path="nothing",
         kafka="open, no reply",
     ),
     Explanation(
-        "The end of a transaction is repeated only by who ended it",
-        "Kafka compares epochs alone: after an end of the first protocol, who was fenced by a producer that began anew "
-        "passes for one that repeats its EndTxn, and is given the epoch of the other.",
+        "Only the producer that ended a transaction can repeat the EndTxn",
+        "Kafka compares only epochs. After an end of the first transaction protocol, a new producer with the same "
+        "transactional id fences the old one. Kafka takes an EndTxn of the fenced producer for a repetition and "
+        "returns the epoch of the new producer. kafkawire answers PRODUCER_FENCED.",
         case="end_txn[.]ends_after_an_end_of_the_first_protocol v.*",
         path=r"commit (True|False) after (True|False)\.(error_code|producer_id|producer_epoch)",
     ),
     Explanation(
-        "A marker of a negative epoch is of an older epoch",
-        "Kafka fails with UNKNOWN_SERVER_ERROR.",
+        "A marker with a negative epoch has an old epoch",
+        "Kafka answers UNKNOWN_SERVER_ERROR. kafkawire answers INVALID_PRODUCER_EPOCH.",
         case="write_txn_markers[.]markers_by_hand .*",
         path=r"a negative epoch\..*",
     ),
     Explanation(
         "A partition named twice in Produce is appended twice",
-        "Kafka keeps the last of them and drops the others without a word.",
+        "Kafka keeps the last of them and silently drops the others.",
         case="produce[.]several_partitions .*",
         path="same partition twice[.].*",
     ),
 )
 DETAILS = (
     Explanation(
-        "min.insync.replicas has its default from the topic's defaults",
-        "In Kafka it is a dynamic setting of the cluster, made when it was formatted; the value is the same.",
+        "min.insync.replicas has the default of topics as its source",
+        "In Kafka, the formatting of the cluster sets it as a dynamic setting. The value is the same.",
         path=r".*\.configs\.min\.insync\.replicas(\.config_source|\.synonyms)?",
         kafka=r"3|\(present\)|\(\d rows\)",
         ours=r"5|\(absent\)|\(\d rows\)",
     ),
     Explanation(
-        "Keys of our own are shown",
-        "As all others.",
+        "Keys of kafkawire alone are shown",
+        "DescribeConfigs shows them like all other keys.",
         case="describe_configs[.]everything_of_a_broker .*",
         path=r"all\.results\[0\]\.configs\..*",
         kafka=r"\(absent\)",
@@ -256,31 +264,32 @@ DETAILS = (
     ),
     Explanation(
         "Some broker keys have other defaults",
-        "There are no controllers to name and no group protocols but the classic one yet, node.id and log.dirs have "
-        "defaults, and a bound of queued.max.request.bytes is better than none.",
+        "There are no controllers to name, and no group protocol but the classic one yet. node.id and log.dirs have "
+        "defaults. queued.max.request.bytes has a limit, which is safer than none.",
         case="describe_configs[.](everything_)?of_a_broker .*",
         path=r"(all|synonyms)\.results\[0\]\.configs\.(controller\.listener\.names|log\.dirs|node\.id|"
         r"group\.coordinator\.rebalance\.protocols|queued\.max\.request\.bytes)\..*",
     ),
     Explanation(
         "Texts of errors come with other codes",
-        "Kafka sends a text for some refusals and none for others. We send one where it tells more than the code.",
+        "Kafka sends a text with some refusals and none with others. kafkawire sends a text if it says more than the "
+        "code.",
         case="produce[.].*",
         path=".*error_message",
         kafka=r"None|\(error_message\)",
         ours=r"None|\(error_message\)",
     ),
     Explanation(
-        "Refusals tell where the log starts",
-        "Kafka sends -1 when it refuses a batch before it comes to the log, and the log start when it does so later. "
-        "We send it with every refusal of a batch.",
+        "Refusals contain the log start offset",
+        "Kafka sends -1 if it refuses a batch before the batch comes to the log, and the log start offset if it "
+        "refuses later. kafkawire sends the log start offset with every refusal of a batch.",
         path=r".*\.partition_responses\[0\]\.log_start_offset",
         kafka="-1",
         ours="0",
     ),
     Explanation(
-        "A topic named twice to DeleteTopics is refused under the name it was given",
-        "One row by name, one by id; Kafka fills in the id of the first.",
+        "DeleteTopics refuses a topic named twice as the request names it",
+        "The request names a topic once by name and once by id. Kafka adds the id to the row with the name.",
         case="delete_topics[.]deleted_by_id .*",
         path=r"same topic by name and id\.responses\[0\]\.topic_id",
     ),

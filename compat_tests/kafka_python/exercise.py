@@ -14,7 +14,7 @@ COUNT = 1000
 FIRST_MS = 1_700_000_000_000
 CODECS = (None, "gzip", "lz4", "zstd")
 PARTITIONS = 3
-POLL_TIMEOUT_MS = 30_000  # longer than a join lasts: compat_tests/FINDINGS.md, 7
+POLL_TIMEOUT_MS = 30_000  # longer than a join lasts: compat_tests/FINDINGS.md, 6
 
 
 def produce(bootstrap: str, topic: str, codec: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The blocks of docs/spark.md, run as they are but for the broker's address and the directories.
+"""The blocks of docs/spark-recipes.md, run as they are but for the broker's address and the directories.
 
 And once more with our source in the place of Spark's, as far as there are such places.
 """
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
     from compat_tests.spark.queries import Connector
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark-recipes.md"
+REFERENCE = DOCUMENT.with_name("spark.md")
 BLOCK = re.compile(r"^ *```python\n(.*?)```", re.DOTALL | re.MULTILINE)
 SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
@@ -27,6 +28,10 @@ SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 def http_url(broker: Broker) -> str:
     """Of Apache Kafka nobody: then what is sealed is fetched as well."""
     return broker.http_url if isinstance(broker, Kafkawire) else f"http://127.0.0.1:{free_port()}"
+
+
+def test_no_block_is_elsewhere() -> None:
+    assert not BLOCK.findall(REFERENCE.read_text(encoding="utf-8")), f"it belongs into {DOCUMENT.name}, which is run"
 
 
 def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
