@@ -122,6 +122,7 @@ CHECK = [
     Stage("lint", tool("ruff", "check", "."), 60),
     Stage("types", tool("mypy"), 240),
     Stage("import contracts", tool("lint-imports"), 60),
+    Stage("language", script("tools/language.py", "check"), 60),
     pytest_stage("unit tests", 960, "-n", JOBS, "--dist", "worksteal", "-m", "not fuzz"),
     pytest_stage("planted bugs, as patches", 300, "compat_tests/exam", "-k", "not is_caught"),
 ]
