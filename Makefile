@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate where clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -57,7 +57,7 @@ run-compiled: compiled  ## run the broker from there
 spark-zip:  ## the PySpark connectors for --py-files, into dist
 	@$(PYTHON) tools/spark_zip.py dist
 
-check: install-test  ## format, lint, types, import contracts, generated files, unit tests (minutes)
+check: install-test  ## format, lint, types, import contracts, language, generated files, unit tests (minutes)
 	$(BIN)/python tools/suite.py check
 
 test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
@@ -70,6 +70,9 @@ bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the be
 	set -e; for each in wire_load stock_client start quickstart connections partitions cold_seek loop_lag fairness groups growth key_lookup compaction administration request_cost transactions replication failover contention catch_up tiering spark_decode spark_encode spark spark_segments export; do \
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
+
+where:  ## print the present name of an old one: make where OLD=name
+	@$(BIN)/python -m tools.rename where $(OLD)
 
 generate: install-test  ## write the generated files: messages, docs/{protocol,configs,modules,compatibility}.md, the dashboard
 	$(BIN)/python tools/generate_messages.py
