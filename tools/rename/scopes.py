@@ -29,6 +29,9 @@ def _uses(node: ast.AST, bound: frozenset[str], *, is_placed: bool) -> Iterator[
     if isinstance(node, ast.Name):
         yield Use(node, bound, is_placed)
     is_placed = is_placed and not isinstance(node, ast.JoinedStr)
+    if isinstance(node, ast.ClassDef):
+        yield from _uses_of_class(node, bound, is_placed=is_placed)
+        return
     if not isinstance(node, FUNCTIONS):
         inner = bound | _targets(node) if isinstance(node, COMPREHENSIONS) else bound
         for child in ast.iter_child_nodes(node):
@@ -39,6 +42,16 @@ def _uses(node: ast.AST, bound: frozenset[str], *, is_placed: bool) -> Iterator[
     inside = bound | bound_by(node)
     for child in node.body if isinstance(node.body, list) else [node.body]:
         yield from _uses(child, inside, is_placed=is_placed)
+
+
+def _uses_of_class(node: ast.ClassDef, bound: frozenset[str], *, is_placed: bool) -> Iterator[Use]:
+    """Functions in a class do not see what its body binds."""
+    fields = frozenset(
+        one.id for one in _of_this_scope(node.body) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    )
+    for child in ast.iter_child_nodes(node):
+        is_inside = child in node.body and not isinstance(child, FUNCTIONS)
+        yield from _uses(child, bound | fields if is_inside else bound, is_placed=is_placed)
 
 
 def _outside(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
@@ -83,7 +96,7 @@ def _targets(node: ast.AST) -> frozenset[str]:
 
 
 def bound_at_the_top(tree: ast.Module) -> dict[str, int]:
-    """Names that the module itself or one of its classes assigns or defines, with a line."""
+    """Names that the module itself assigns or defines, with a line."""
     found = {}
     for node in _of_this_scope(tree.body):
         match node:

@@ -105,9 +105,10 @@ class _Renaming:
             local = one.asname or one.name
             if self._project.is_module(f"{package}.{one.name}"):
                 self._modules[local] = f"{package}.{one.name}"
-            if one.asname is None and new_name != one.name:
+            is_same = one.asname is None or one.asname == one.name
+            if is_same and new_name != one.name:
                 self._symbols[local] = new_name
-            told = f"{new_name} as {one.asname}" if one.asname and one.asname != new_name else new_name
+            told = f"{new_name} as {new_name if is_same else one.asname}" if one.asname else new_name
             by_package.setdefault(new_package, []).append(told)
         before = {moved(package, self._batch.modules): [_told(one) for one in node.names]}
         if by_package == before and moved(package, self._batch.modules) == package:
@@ -235,7 +236,7 @@ def _outside_of_strings(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _told(one: ast.alias) -> str:
-    return f"{one.name} as {one.asname}" if one.asname and one.asname != one.name else one.name
+    return f"{one.name} as {one.asname}" if one.asname else one.name
 
 
 def _is_distinct(name: str) -> bool:

@@ -42,6 +42,12 @@ def renamed(text: str, path: str = "p/x.py", batch: Batch = BATCH) -> str:
     [
         ("from p.a import Old\nOld()\n", "from p.b import (New)\nNew()\n"),
         ("from p.a import Old as Older\nOlder()\n", "from p.b import (New as Older)\nOlder()\n"),
+        ("from p.a import make as make\n", "from p.b import (build as build)\n"),
+        ("from p.a import make\nclass A:\n    make: int\n", "from p.b import (build)\nclass A:\n    make: int\n"),
+        (
+            "from p.a import make\nclass A:\n    make = 1\n    def f(s): make()\n",
+            "from p.b import (build)\nclass A:\n    make = 1\n    def f(s): build()\n",
+        ),
         ("from p.b import Old\nOld()\n", "from p.c import (New)\nNew()\n"),  # by way of another module
         ("from p import a\na.Old()\n", "from p import (b)\nb.New()\n"),
         ("from p import a, b\na.make(b.Old)\n", "from p import (b, c)\nb.build(c.New)\n"),
