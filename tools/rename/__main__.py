@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.rename.batches import Batch, moved, read_batches, where
+from tools.rename.batches import Batch, moved, read_batches, where, without_plan
 from tools.rename.documents import rename_document
 from tools.rename.mutants import head_of, mutated, patch_of
 from tools.rename.paths import rename_paths
@@ -45,6 +45,8 @@ def main() -> int:
     if asked.command == "apply" and asked.batch not in chosen:
         parser.error(f"{BATCHES.name} has no batch {asked.batch!r}, but {', '.join(chosen)}")
     Tree(ROOT, Batch("rebase") if asked.command == "rebase" else chosen[asked.batch]).apply()
+    if asked.command == "apply":
+        BATCHES.write_text(without_plan(BATCHES.read_text(encoding="utf-8"), asked.batch), encoding="utf-8")
     return 0
 
 

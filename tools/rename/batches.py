@@ -16,13 +16,14 @@ class Batch:
 
     `modules`: dotted name -> dotted name, of modules and packages. `symbols`: `module.Symbol`, as it was before the
     batch -> new name without its module. `words`: `folder:word` -> word, for names of methods and attributes in the
-    Python files below a folder or in one file.
+    Python files below a folder or in one file. `is_planned`: it has not been applied yet.
     """
 
     name: str
     modules: dict[str, str] = field(default_factory=dict)
     symbols: dict[str, str] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    is_planned: bool = False
 
 
 def read_batches(path: Path) -> list[Batch]:
@@ -34,6 +35,7 @@ def where(batches: list[Batch], old: str) -> list[str]:
     """Each `old name -> present name` for a module, a file, a symbol or a word, or the last part of its name."""
     wanted = old.removesuffix(".py").replace("/", ".").removesuffix(".")
     lines = []
+    batches = [one for one in batches if not one.is_planned]
     for number, batch in enumerate(batches):
         later = batches[number + 1 :]
         lines += [f"{was} -> {_now(name, later)}" for was, name in batch.modules.items() if _is_meant(was, wanted)]
@@ -43,6 +45,11 @@ def where(batches: list[Batch], old: str) -> list[str]:
                 lines.append(f"{was} -> {_now(f'{module}.{name}', later)}")
         lines += [f"{was} -> {name}" for was, name in batch.words.items() if was.rpartition(":")[2] == wanted]
     return lines
+
+
+def without_plan(text: str, name: str) -> str:
+    """The text of tools/renames.toml with a batch that has been applied."""
+    return text.replace(f'name = "{name}"\nis_planned = true\n', f'name = "{name}"\n')
 
 
 def _is_meant(name: str, wanted: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tools.rename.__main__ import Tree
-from tools.rename.batches import Batch, moved, read_batches, where
+from tools.rename.batches import Batch, moved, read_batches, where, without_plan
 from tools.rename.documents import rename_document
 from tools.rename.paths import rename_paths
 from tools.rename.project import Project
@@ -117,7 +117,13 @@ def test_the_present_name_of_an_old_one() -> None:
     assert where([BATCH, later], "p/a.py") == ["p.a -> z"]
     assert where([BATCH, later], "settle") == ["p/x.py:settle -> close"]
     assert where([BATCH, later], "ld") == []
+    assert where([Batch("a", modules={"p.a": "p.b"}, is_planned=True)], "p/a.py") == []
     assert moved("p.q.inner", BATCH.modules) == "p.r.q.inner"
+
+
+def test_a_batch_that_was_applied_is_no_plan() -> None:
+    text = '[[batches]]\nname = "a"\nis_planned = true\n[[batches]]\nname = "b"\nis_planned = true\n'
+    assert without_plan(text, "a") == '[[batches]]\nname = "a"\n[[batches]]\nname = "b"\nis_planned = true\n'
 
 
 @pytest.fixture
