@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate where clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check where clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -63,7 +63,7 @@ check: install-test  ## format, lint, types, import contracts, language, generat
 test: $(VENV)/.spark jars kaskade s3-server compiled  ## everything: check, hostile input, real clients, Kafka's tools, differential, Spark
 	$(BIN)/python tools/suite.py test
 
-long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients newest-spark  ## what is too long for CI; appends to docs/ledger.md
+long: $(VENV)/.spark jars kaskade s3-server minio-server compiled oldest-clients newest-spark  ## what is too long for CI; appends to docs/ledger/runs.jsonl
 	$(BIN)/python tools/suite.py long
 
 bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the benchmarks against Apache Kafka, full size (hours)
@@ -71,16 +71,31 @@ bench: $(VENV)/.spark kafka-jars kafka-tier-jars spark-jars s3-server  ## the be
 	  $(BIN)/python -m benchmarks.$$each; done
 	$(BIN)/python -m benchmarks.pictures
 
+fmt: install-test  ## format all Python files, and put their imports in order
+	$(BIN)/ruff check --quiet --fix --select I .
+	$(BIN)/ruff format .
+
+lint: install-test  ## lint, types, import contracts, and the language of documents and docstrings (a minute)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/language.py check
+
+release-check: install-test  ## build wheel and sdist; check contents, metadata, licence and an installation; print the notes for the tag
+	$(BIN)/pytest -q compat_tests/install/test_wheel.py tools/tests/test_release_notes.py
+	@$(BIN)/python -m tools.release_notes
+
 where:  ## print the present name of an old one: make where OLD=name
 	@$(BIN)/python -m tools.rename where $(OLD)
 
-generate: install-test  ## write the generated files: messages, docs/{protocol,configs,modules,compatibility}.md, the dashboard
+generate: install-test  ## write the generated files: messages, docs/{protocol,configs,modules,compatibility,ledger}.md, the dashboard
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py
 	$(BIN)/python tools/generate_dashboard.py
 	$(BIN)/python tools/generate_modules_doc.py
 	$(BIN)/python tools/generate_compatibility_doc.py
+	$(BIN)/python tools/generate_ledger_doc.py
 
 jars: kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars

@@ -9,6 +9,7 @@ its reason printed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+LEDGER = "docs/ledger/runs.jsonl"
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where it makes directories of tests
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
@@ -479,13 +481,20 @@ def git(*arguments: str) -> str:
 
 def write_ledger(stage: Stage, tally: Tally) -> None:
     """Appends what a long stage did, to be committed: the date, the commit, the settings, the outcome."""
-    changed = git("status", "--short", "--untracked-files=no", "--", ".", ":!docs/ledger.md")
+    changed = git("status", "--short", "--untracked-files=no", "--", ".", ":!docs/ledger.md", f":!{LEDGER}")
     commit = git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
     settings = ", ".join(f"{key}={value}" for key, value in stage.environment.items())
-    settings = "; ".join(part for part in (settings, tally.summary) if part)
-    today = time.strftime("%Y-%m-%d")
-    with (ROOT / "docs" / "ledger.md").open("a", encoding="utf-8") as ledger:
-        ledger.write(f"| {today} | {commit} | {stage.name} | {settings} | {tally.passed} | {tally.failed} |\n")
+    run = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit,
+        "stage": stage.name,
+        "settings": "; ".join(part for part in (settings, tally.summary) if part),
+        "passed": tally.passed,
+        "failed": tally.failed,
+    }
+    with (ROOT / LEDGER).open("a", encoding="utf-8") as ledger:
+        ledger.write(json.dumps(run, ensure_ascii=False) + "\n")
+    subprocess.run([sys.executable, "tools/generate_ledger_doc.py"], cwd=ROOT, check=True)
 
 
 def leave(number: int, _: object) -> None:
