@@ -5,8 +5,8 @@ The same sources make the same bytes, whoever writes it, and when.
 
 from __future__ import annotations
 
+import re
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -19,8 +19,9 @@ NOT_FROM_A_ZIP = f"{PACKAGE}/default_source.py"  # what only installed modules a
 
 
 def version() -> str:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project["version"])
+    """The version of the package, without an import of it: no environment is needed for a zip."""
+    source = (ROOT / "kafkawire" / "__init__.py").read_text(encoding="utf-8")
+    return re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)[0]
 
 
 def sources() -> list[str]:

@@ -30,9 +30,11 @@ PACKAGES = {"kafkawire", "engine", "coordinator", "tiering", "spark_connectors"}
 RENAMED = {"spark_connectors/default_source.py": "pyspark_kafkawire.py"}
 BESIDE_THEM = {
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     "PKG-INFO",
     "README.md",
+    "SECURITY.md",
     "docs",
     "pyproject.toml",
     "requirements",
