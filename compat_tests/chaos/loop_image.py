@@ -1,7 +1,7 @@
-"""An ext4 filesystem on a loop image, which can lose its power, lose its writability, or be full.
+"""An ext4 filesystem on a loop image, which can lose its power, become read-only, or be full.
 
-Needs root. EXT4_IOC_SHUTDOWN without a log flush drops whatever was not synced, as a power cut would; what a disk's own
-cache loses in spite of a flush is beyond it.
+Needs root. EXT4_IOC_SHUTDOWN without a log flush drops all data that were not synced, as a power cut would. It cannot
+imitate a disk that loses its own cache in spite of a flush.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import struct
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -28,7 +29,7 @@ UNMOUNT_TIMEOUT_S = 10
 
 
 def need_loop_mounts() -> None:
-    """Root, and the tools."""
+    """Skip the test without root or the tools."""
     if os.geteuid() != 0:
         pytest.skip("needs root to mount an ext4 image")
     for command in ("mkfs.ext4", "losetup", "mount"):
@@ -40,12 +41,16 @@ def _run(*command: str) -> str:
 
 
 class LoopImage:
-    """Mounted inside `with`; unmounted and its loop device given back afterwards, whatever happened."""
+    """The filesystem, mounted inside `with`. Afterwards it is unmounted and its loop device is released, also after
+    errors."""
 
-    def __init__(self, directory: Path, size_mib: int) -> None:
+    def __init__(self, directory: Path, size_mib: int, *, is_direct: bool = False) -> None:
+        """`is_direct`: the blocks of the image have no second copy in the page cache of the machine, and deleted files
+        leave the image, as far as the filesystem below can do that."""
         need_loop_mounts()
         directory.mkdir(parents=True, exist_ok=True)
         self._image = directory / "image"
+        self._is_direct = is_direct
         self.mount_point = directory / "mounted"
         self.mount_point.mkdir()
         self._device = ""
@@ -54,7 +59,7 @@ class LoopImage:
         _run("mkfs.ext4", "-q", "-F", "-m", "0", str(self._image))
 
     def __enter__(self) -> Self:
-        self._device = _run("losetup", "--find", "--show", str(self._image))
+        self._device = self._attach()
         try:
             self.mount()
         except BaseException:
@@ -68,11 +73,19 @@ class LoopImage:
             _run("umount", "--lazy", str(self.mount_point))
         _run("losetup", "--detach", self._device)
 
+    def _attach(self) -> str:
+        attach = ["losetup", "--find", "--show"]
+        if self._is_direct:
+            with suppress(subprocess.CalledProcessError):
+                return _run(*attach, "--direct-io=on", str(self._image))
+        return _run(*attach, str(self._image))
+
     def mount(self) -> None:
-        _run("mount", "-o", "errors=remount-ro", self._device, str(self.mount_point))
+        options = "errors=remount-ro,discard" if self._is_direct else "errors=remount-ro"
+        _run("mount", "-o", options, self._device, str(self.mount_point))
 
     def unmount(self) -> None:
-        """A process that was killed takes a moment to let go of its files."""
+        """Unmount, and retry: a process that was killed takes a moment to close its files."""
         deadline = time.monotonic() + UNMOUNT_TIMEOUT_S
         while True:
             try:
@@ -85,7 +98,7 @@ class LoopImage:
                 return
 
     def shut_down(self) -> None:
-        """From now on every write and sync fails with EIO, and what was not synced is gone."""
+        """Cut the power: every write and sync fails with EIO from now on, and data that were not synced are lost."""
         descriptor = os.open(self.mount_point, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH)
@@ -93,22 +106,23 @@ class LoopImage:
             os.close(descriptor)
 
     def make_read_only(self) -> None:
-        """As ext4 does by itself when it finds damage: also files that are open stop being writable."""
+        """Make the filesystem read-only, as ext4 does by itself if it finds damage. Open files cannot be written
+        either."""
         (Path("/sys/fs/ext4") / Path(self._device).name / "trigger_fs_error").write_text("planted by a test")
 
     def fill(self, left_bytes: int) -> None:
-        """Takes all the space but this, until `empty`."""
+        """Fill the disk up to so many bytes, until `empty`."""
         space = os.statvfs(self.mount_point)
         with self._ballast.open("wb") as ballast:
             os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
 
     def empty(self) -> None:
-        """The end of that, also if the power is cut right after it."""
+        """Free the space that `fill` takes, durably."""
         self._ballast.unlink()
         self.sync()
 
     def sync(self) -> None:
-        """What was made and deleted so far outlives a power cut."""
+        """Sync the mount point, so that files made and deleted so far survive a power cut."""
         PosixFileSystem().sync_dir(str(self.mount_point))
 
     @property
@@ -116,7 +130,7 @@ class LoopImage:
         return self.mount_point / "ballast"
 
     def cut_power(self, broker: Broker) -> None:
-        """The whole machine, as far as the broker and its files are concerned."""
+        """Cut the power of the whole machine, as far as the broker and its files are concerned."""
         self.shut_down()
         broker.kill()
         self.unmount()
