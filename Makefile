@@ -15,7 +15,7 @@ APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install
 OLDEST_PYTHON := .cache/oldest-python
 NEWEST_SPARK := .cache/newest-spark
 
-.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check where clean
+.PHONY: help install install-test run cluster compiled run-compiled check test long bench system-deps jars kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars kaskade s3-server minio-server oldest-clients spark-zip newest-spark generate fmt lint release-check modules where clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -85,17 +85,20 @@ release-check: install-test  ## build wheel and sdist; check contents, metadata,
 	$(BIN)/pytest -q compat_tests/install/test_wheel.py tools/tests/test_release_notes.py
 	@$(BIN)/python -m tools.release_notes
 
+modules:  ## print each module with its purpose: make modules FOLDER=engine/logs
+	@$(BIN)/python -m tools.modules $(FOLDER)
+
 where:  ## print the present name of an old one: make where OLD=name
 	@$(BIN)/python -m tools.rename where $(OLD)
 
-generate: install-test  ## write the generated files: messages, docs/{protocol,configs,modules,compatibility,ledger}.md, the dashboard
+generate: install-test  ## write the generated files: messages, docs/{protocol,configs,compatibility,ledger,mutants}.md, the dashboard
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_protocol_doc.py
 	$(BIN)/python tools/generate_config_doc.py
 	$(BIN)/python tools/generate_dashboard.py
-	$(BIN)/python tools/generate_modules_doc.py
 	$(BIN)/python tools/generate_compatibility_doc.py
 	$(BIN)/python tools/generate_ledger_doc.py
+	$(BIN)/python tools/generate_mutants_doc.py
 
 jars: kafka-jars kafka-tier-jars spark-jars registry-jars zookeeper-jars
 kafka-jars: $(JARS)/kafka/.done  ## Apache Kafka 4.3.1 and its tools, into .cache/jars

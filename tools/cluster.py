@@ -1,7 +1,7 @@
 """`make cluster`: a ZooKeeper server and three brokers as processes of this machine, in the foreground until Ctrl-C.
 
-What they keep and what they say lies in ./data-cluster, so that the next start goes on with it. Each runs in a session
-of its own: a Ctrl-C reaches this script alone, which stops the brokers one after the other and ZooKeeper behind them.
+Their data and logs are in ./data-cluster, so that the next start goes on with them. Each process runs in a session of
+its own: a Ctrl-C reaches this script alone, which stops the brokers one after the other and then ZooKeeper.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 JARS = Path(".cache/jars/zookeeper")
-KAFKAWIRE = Path(".venv/bin/kafkawire")  # as one types it, in the directory that this was started in
+KAFKAWIRE = Path(".venv/bin/kafkawire")  # relative to the directory of the start, as a user types it
 HOST = "127.0.0.1"
 ZOOKEEPER_PORT = 2181
-BROKERS = {1: (9092, 9644), 2: (9093, 9645), 3: (9094, 9646)}  # where Kafka's protocol is spoken, and HTTP, by id
+BROKERS = {1: (9092, 9644), 2: (9093, 9645), 3: (9094, 9646)}  # ports of Kafka's protocol and of HTTP, by id
 READY = "kafkawire ready: "
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0  # a broker has 30 s to leave in order
@@ -35,11 +35,11 @@ ZOOKEEPER_IN_ORDER = 128 + signal.SIGTERM  # a JVM's exit code
 
 
 class CannotRun(Exception):
-    """The text is the one line for who started it."""
+    """The cluster cannot run; the text is a line for the user."""
 
 
 class Process:
-    """One of the cluster's. `ports` are those of HOST that it listens on; what it says is appended to `log`."""
+    """A process of the cluster. `ports` are those of HOST that it listens on; its output is appended to `log`."""
 
     in_order = 0
 
@@ -53,34 +53,35 @@ class Process:
 
     @property
     def is_started(self) -> bool:
-        """And has not been seen to end."""
+        """Whether it was started and has not been seen to end."""
         return self._process is not None
 
     def start(self) -> None:
-        """Does not wait until it serves."""
+        """Start the process and do not wait until it serves."""
         with self.log.open("ab") as log:
             self._log_begin = log.tell()
             self._process = subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True)
 
     def ready(self) -> str:
-        """Where it serves, in its own words; nothing while it does not."""
+        """The address where it serves, as it prints it; empty while it does not."""
         raise NotImplementedError
 
     def said(self) -> list[str]:
-        """Since it was started."""
+        """The lines of its output since it was started."""
         with self.log.open("rb") as log:
             log.seek(self._log_begin)
             return log.read().decode(errors="replace").splitlines()
 
     def ended(self) -> int | None:
-        """Its exit code, once; None while it runs, and before and afterwards."""
+        """The exit code of a process that has ended, only once; None while it runs, and later."""
         code = None if self._process is None else self._process.poll()
         if code is not None:
             self._process = None
         return code
 
     def stop(self) -> int | None:
-        """Asks it to leave, and waits until it has; None if it does not run, or would not."""
+        """Ask the process to stop, and wait. Returns its exit code; None if it does not run, or did not stop in
+        time."""
         if self._process is None:
             return None
         self._process.terminate()
@@ -89,7 +90,7 @@ class Process:
         return self.ended()
 
     def kill(self) -> None:
-        """Nothing if it does not run."""
+        """Kill the process; do nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -97,7 +98,7 @@ class Process:
 
 
 class ZooKeeper(Process):
-    """One server, with all that it keeps in a directory below `home`."""
+    """A ZooKeeper server, with all its data in a directory below `home`."""
 
     in_order = ZOOKEEPER_IN_ORDER
 
@@ -117,7 +118,7 @@ class ZooKeeper(Process):
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
 
     def ready(self) -> str:
-        """See Process: it answers one of its four-letter words."""
+        """The address of the server, once it answers a four-letter word."""
         answer = b""
         with suppress(OSError), socket.create_connection((HOST, ZOOKEEPER_PORT), 5) as connection:
             connection.sendall(b"srvr")
@@ -127,7 +128,7 @@ class ZooKeeper(Process):
 
 
 class Broker(Process):
-    """One broker, with its log dir below `home`."""
+    """A broker, with its log dir below `home`."""
 
     def __init__(self, home: Path, broker_id: int) -> None:
         kafka, http = ports = BROKERS[broker_id]
@@ -146,12 +147,12 @@ class Broker(Process):
         super().__init__(f"broker {broker_id}", [str(KAFKAWIRE), "serve", *given], ports, log)
 
     def ready(self) -> str:
-        """See Process: it says so."""
+        """The address in the line that says "ready"."""
         return next((line.removeprefix(READY) for line in self.said() if line.startswith(READY)), "")
 
 
 def secret_file(home: Path) -> Path:
-    """By which the brokers know each other: made once, for this user's eyes."""
+    """The file with the secret of the brokers, made once, readable for this user only."""
     file = home / "secret"
     with suppress(FileExistsError):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -161,7 +162,7 @@ def secret_file(home: Path) -> Path:
 
 
 def check_machine() -> None:
-    """Raises CannotRun when there is nothing to run ZooKeeper with."""
+    """Check that ZooKeeper can be run here. Raises CannotRun."""
     if shutil.which("java") is None:
         raise CannotRun("there is no java on the PATH, and ZooKeeper needs one")
     if not (JARS / ".done").exists():
@@ -169,7 +170,7 @@ def check_machine() -> None:
 
 
 def check_ports(processes: Sequence[Process]) -> None:
-    """Raises CannotRun when somebody else has one of them."""
+    """Check that all ports are free. Raises CannotRun."""
     for process in processes:
         for port in process.ports:
             with socket.socket() as probe:
@@ -185,7 +186,7 @@ def tell(text: str) -> None:
 
 
 def start(processes: Sequence[Process]) -> None:
-    """All of them at once; returns when each serves. Raises CannotRun."""
+    """Start all of them at once, and return when each serves. Raises CannotRun."""
     for process in processes:
         process.start()
     for process in processes:
@@ -201,7 +202,7 @@ def start(processes: Sequence[Process]) -> None:
 
 
 def watch(processes: Sequence[Process]) -> None:
-    """Tells who ends by itself, until none is left; the others go on."""
+    """Report each process that ends by itself, until none is left; the others go on."""
     while any(process.is_started for process in processes):
         for process in processes:
             code = process.ended()
@@ -212,7 +213,7 @@ def watch(processes: Sequence[Process]) -> None:
 
 
 def stop(processes: Sequence[Process]) -> None:
-    """One after the other, the last that was started first; a second Ctrl-C ends at once what is left."""
+    """Stop the processes, the last one first; a second Ctrl-C kills the rest at once."""
     try:
         for process in reversed(processes):
             if process.is_started:
@@ -226,7 +227,7 @@ def stop(processes: Sequence[Process]) -> None:
 
 
 def run(home: Path) -> None:
-    """Until nothing runs any more, or a KeyboardInterrupt. Raises CannotRun."""
+    """Run the cluster until no process is left, or a KeyboardInterrupt. Raises CannotRun."""
     check_machine()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     zookeeper, brokers = ZooKeeper(home), [Broker(home, broker_id) for broker_id in BROKERS]
@@ -242,9 +243,9 @@ def run(home: Path) -> None:
 
 
 def main() -> int:
-    """Exits with 0 when it was told to stop."""
+    """Run the cluster. Exits with 0 after a signal to stop."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # what a shell starts in its background ignores the first
+        signal.signal(number, signal.default_int_handler)  # a shell's background jobs ignore SIGINT
     try:
         run(Path("data-cluster"))
     except KeyboardInterrupt:

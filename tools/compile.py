@@ -1,10 +1,10 @@
-"""Compiles what every request passes, with mypyc, in a copy of the packages: the same sources, less of the CPU.
+"""Compiles the modules of the request path with mypyc, in a copy of the packages: the same sources, with less CPU.
 
     python tools/compile.py DIRECTORY
 
-DIRECTORY becomes a copy of the packages in which the modules below are extension modules; whoever has it on PYTHONPATH
-runs it, and who has not runs the sources. Needs a C compiler, setuptools and mypy; takes two minutes. Decision 22 says
-what is gained, and what a module has to keep from for it.
+DIRECTORY becomes a copy of the packages in which the modules below are extension modules; a process with it on
+PYTHONPATH runs these, all others run the sources. Needs a C compiler, setuptools and mypy; takes two minutes. Decision
+22 says how much is gained, and which constructs these modules must not use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
-BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # what their tests need besides
+BESIDE: Final = ("pyproject.toml", "conftest.py", "README.md")  # other files that their tests need
 MODULES: Final = (
     "engine/stats.py",
     *(f"engine/batches/{name}.py" for name in ("batch", "produce_checks")),
@@ -51,7 +51,7 @@ _MYPY: Final = "[mypy]\nignore_missing_imports = True\n"  # types are checked el
 
 
 def copy_to(directory: Path) -> None:
-    """Whatever was there is gone."""
+    """Copy the packages to a directory, and remove its content first."""
     shutil.rmtree(directory, ignore_errors=True)
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

@@ -63,7 +63,7 @@ def row(client: Client, recorded: dict[str, Any]) -> str:
 
 
 def subject(file: str) -> str:
-    """The first sentence of a test file, which says what it is about."""
+    """The first line of a test file's docstring."""
     told = ast.get_docstring(ast.parse((COMPAT_TESTS / file).read_text(encoding="utf-8")))
     assert told, f"{file} does not say what it is about"
     return told.splitlines()[0].rstrip(".")

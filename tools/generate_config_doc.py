@@ -1,4 +1,4 @@
-"""Write docs/configs.md: the keys that this broker obeys, with the tests that show it, and the keys that it does not.
+"""Write docs/configs.md: the keys that this broker obeys, with their tests, and the keys that it does not.
 
 The tests are those marked `enforces("key")`; a key without one is an error.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 TARGET = Path(__file__).parent.parent / "docker" / "grafana-dashboard.json"
 BY = "sum by (instance)"
-# What a group has committed its coordinator tells, where a partition ends its leader: in a cluster they may be two.
+# Committed offsets come from a group's coordinator, ends from a partition's leader: perhaps two different brokers.
 END = "max by (topic, partition) (kafka_topic_partition_current_offset)"
 COMMITTED = "max by (consumergroup, topic, partition) (kafka_consumergroup_current_offset)"
 LAG = f"sum by (consumergroup) (clamp_min(-({COMMITTED} - on (topic, partition) group_left () {END}), 0))"
@@ -162,7 +162,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 
 
 def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """A graph; two stand side by side."""
+    """A panel with a graph; two stand side by side."""
     return {
         "id": number + 1,
         "title": title,
@@ -178,7 +178,7 @@ def panel(number: int, title: str, unit: str, queries: tuple[tuple[str, str], ..
 
 
 def dashboard() -> str:
-    """As Grafana imports it; it asks which Prometheus to read."""
+    """The dashboard as Grafana imports it; it asks which Prometheus to read."""
     document = {
         "title": "kafkawire",
         "uid": "kafkawire",

@@ -3,8 +3,8 @@
     python tools/generate_messages.py [DIRECTORY]
 
 kio has one class per message and version; here the versions are merged into one class with the fields of all, and a
-table of rows that says in which versions, and how, each field is on the wire. Names are Kafka's. Where kio has a
-duration or a point in time we have the wire's integer, and its name ends in `_ms`.
+table of rows that says in which versions, and how, each field is on the wire. Names are Kafka's. If kio has a duration
+or a point in time, the generated class has the wire's integer, and its name ends in `_ms`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOT_OURS = {52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82}
 # Versions kio knows but Apache Kafka 4.3.1 does not call stable.
 STABLE_UNTIL = {"init_producer_id": 5}
 
-# What only brokers of ours tell each other; everybody else skips tags that they do not know.
+# Tags of fields that only kafkawire brokers send to each other; all others skip unknown tags.
 OURS_FROM_TAG = 10_000
 
 INTEGERS = {"int8", "int16", "int32", "int64", "uint16", "uint32"}
@@ -47,7 +47,7 @@ WIRE_KINDS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One field in one version, or, merged, in a range of versions."""
+    """A field in one version, or, merged, in a range of versions."""
 
     name: str
     kind: str
@@ -114,8 +114,8 @@ def kio_class(path: str) -> type[Any]:
 
 
 def read_field(item: dataclasses.Field[Any], hint: Any) -> Row:
-    """One dataclass field as a row. The outer type tells nullability; a uuid's `| None` is the zero uuid, a point in
-    time's is -1."""
+    """A dataclass field as a row. The outer type tells nullability; `| None` of a uuid is the zero uuid, and of a point
+    in time -1."""
     nullable = False
     if isinstance(hint, types.UnionType) and type(None) in hint.__args__:
         (hint,) = (argument for argument in hint.__args__ if argument is not type(None))
@@ -349,7 +349,7 @@ def write_module(api: str, key: int) -> str:
 
 
 def apis() -> dict[str, int]:
-    """Module name → API key, of the APIs that are ours."""
+    """Module name → API key, of the served APIs."""
     found = {name: key for key, name in api_key_map.items() if key not in NOT_OURS and key >= 0}
     return dict(sorted(found.items(), key=lambda item: item[1]))
 

@@ -1,30 +1,25 @@
-"""Writes docs/modules.md: who imports whom, as a picture, and what each module is for, in its docstring's words."""
+"""Each module with the first sentence of its docstring, by folder; with `--picture` the imports between folders too.
+
+`python -m tools.modules [FOLDER]` prints Markdown. An arrow of the picture leads from the importing folder to the
+imported one, with the number of such imports; those for type checkers alone are left out.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
+import sys
 from collections import Counter
 from pathlib import Path
 
 import grimp
 
 ROOT = Path(__file__).parent.parent
-TARGET = ROOT / "docs" / "modules.md"
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
-HEAD = """# Modules
-
-<!-- Written by tools/generate_modules_doc.py from the code as it is: `make generate`. -->
-
-The rooms of the house, and what stands in each. How a record passes through them is told in
-[ARCHITECTURE](ARCHITECTURE.md); which of them may know which is enforced by the import contracts in pyproject.toml.
-
-An arrow leads from who imports to what is imported, with the number of such imports; those for type checkers alone are
-left out. A package by itself is what stands directly in its folder: in `kafkawire` that includes the composition root.
-"""
 
 
 def modules() -> list[str]:
-    """All but tests and what is generated, by dotted name."""
+    """All modules but tests and generated ones, by dotted name."""
     found = []
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
@@ -47,12 +42,12 @@ def summary(module: str) -> str:
 
 
 def room(module: str) -> str:
-    """The folder a module stands in; a package stands in itself."""
+    """The folder of a module; a package is its own folder."""
     return module if path_of(module).name == "__init__.py" else module.rpartition(".")[0]
 
 
 def arrows() -> Counter[tuple[str, str]]:
-    """How many imports lead from one room to another."""
+    """The number of imports from one folder to another."""
     graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
     known = set(modules())
     found: Counter[tuple[str, str]] = Counter()
@@ -78,21 +73,30 @@ def picture() -> list[str]:
     return [*lines, "```"]
 
 
-def render() -> str:
-    lines = [HEAD, *picture()]
+def tables(folder: str = "") -> list[str]:
+    """A table for each folder below `folder`."""
+    lines: list[str] = []
     current = ""
     for module in sorted(modules(), key=lambda one: (PACKAGES.index(one.split(".")[0]), room(one), one)):
-        if room(module) != current:
-            current = room(module)
-            folder = current.replace(".", "/")
-            lines += ["", f"## {folder}/", "", "| module | what it is for |", "|---|---|"]
+        here = room(module).replace(".", "/")
+        if not f"{here}/".startswith(folder):
+            continue
+        if here != current:
+            current = here
+            lines += ["", f"## {here}/", "", "| module | purpose |", "|---|---|"]
         lines.append(f"| `{path_of(module).name}` | {summary(module)} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
-def main() -> None:
-    TARGET.write_text(render())
+def main() -> int:
+    """Print the tables, and the picture if it is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tools.modules", description="Print each module with its purpose.")
+    parser.add_argument("folder", nargs="?", default="", help="Only modules below this folder, such as engine/logs.")
+    parser.add_argument("--picture", action="store_true", help="Print the imports between folders as a Mermaid graph.")
+    asked = parser.parse_args()
+    print("\n".join([*(picture() if asked.picture else []), *tables(asked.folder)]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

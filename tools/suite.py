@@ -1,10 +1,10 @@
 """Runs the test suite in stages, cheap to dear, and stops at the first red one.
 
-`suite.py check` is the quick part, `test` is everything CI runs, `long` is what CI has no time for. Stages that wait
-more than they compute run side by side, and each is heard when it ends; the others run alone. Each has a time-out,
-after which nothing that it started is left, and prints its seconds; the last line is `N passed, N failed, N skipped`.
-With CI=true a test that was skipped because a tool is missing counts as failed: on a user's machine it is a skip with
-its reason printed.
+`suite.py check` is the quick part, `test` is everything CI runs, `long` is too long for CI. Stages that wait more than
+they compute run side by side, and each is printed when it ends; the others run alone. Each has a time-out, after which
+all its processes are killed, and prints its seconds; the last line is `N passed, N failed, N skipped`. With CI=true a
+test that was skipped because a tool is missing counts as failed: on a user's machine it is a skip with its reason
+printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEDGER = "docs/ledger/runs.jsonl"
 SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a line for the ledger
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where it makes directories of tests
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
-JOBS = str(os.cpu_count() or 1)  # of what computes alone
+JOBS = str(os.cpu_count() or 1)  # of stages that run alone
 LANES = 3  # as many stages run side by side: two of them often wait
 LOOK_EVERY_S = 0.1  # whether one of them is over
 LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
@@ -54,7 +54,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Stage:
-    """One command; a pytest stage is counted test by test, any other as one."""
+    """A command of the suite. A pytest stage is counted test by test, any other as one."""
 
     name: str
     command: list[str]
@@ -77,35 +77,35 @@ def pytest_stage(name: str, timeout_s: int, *arguments: str, **environment: str)
 
 
 def beside(name: str, timeout_s: int, *arguments: str, **environment: str) -> Stage:
-    """As `pytest_stage`, for one that may have company."""
+    """A stage as of `pytest_stage` that may run beside others."""
     return replace(pytest_stage(name, timeout_s, *arguments, **environment), has_company=True)
 
 
 def simulation(seeds: str, *arguments: str) -> list[str]:
-    """The whole broker with crashes, on all cores; stops at the first seed that fails."""
+    """Simulation of the whole broker with crashes, on all cores; it stops at the first seed that fails."""
     command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seeds", seeds]
     return [*command, "--jobs", JOBS, *arguments]
 
 
 def cluster_simulation(seeds: str, *arguments: str) -> list[str]:
-    """Three whole brokers that replicate; stops at the first seed that fails."""
+    """Simulation of three whole brokers that replicate; it stops at the first seed that fails."""
     command = [sys.executable, "-m", "kafkawire.tests.cluster_simulation", "--seeds", seeds]
     return [*command, "--jobs", JOBS, *arguments]
 
 
 def brokers_simulation(seeds: str, *arguments: str) -> list[str]:
-    """The control planes of three brokers, on one store that fails."""
+    """Simulation of the control planes of three brokers, on one store that fails."""
     return [sys.executable, "-m", "coordinator.tests.brokers_simulation", "--seeds", seeds, "--jobs", JOBS, *arguments]
 
 
 def crash_images(workloads: str, *arguments: str) -> list[str]:
-    """What a disk may hold after a crash, reopened."""
+    """Reopening of crash images: possible contents of a disk after a crash."""
     command = [sys.executable, "-m", "engine.tests.crash_states", "--workloads", workloads]
     return [*command, "--jobs", JOBS, *arguments]
 
 
 def bit_flips(count: int, *arguments: str) -> list[str]:
-    """Data directories with one bit wrong, opened."""
+    """Data directories with one wrong bit, opened."""
     command = [sys.executable, "-m", "engine.tests.bit_flips", "--flips", str(count)]
     return [*command, "--jobs", JOBS, *arguments]
 
@@ -343,7 +343,7 @@ LONG: list[Stage] = [
         "compat_tests/spark/test_sink.py",
         KAFKAWIRE_PYSPARK="newest",
     ),
-    # What the black-box tests expect of us must hold for Apache Kafka too.
+    # The expectations of the black-box tests must hold for Apache Kafka too.
     pytest_stage("clients against Apache Kafka", 2400, *ALL_CLIENTS, KAFKAWIRE_COMPAT_TARGET="kafka"),
     pytest_stage("spark against Apache Kafka", 2400, "compat_tests/spark", KAFKAWIRE_COMPAT_TARGET="kafka"),
     pytest_stage("all clients of three brokers", 3600, *ALL_CLIENTS, **OF_THREE),
@@ -353,16 +353,16 @@ SUITES = {"check": CHECK, "test": TEST, "long": LONG}
 
 
 def outcome(case: ET.Element) -> str:
-    """`passed`, `failed` or `skipped`: what pytest's JUnit report says of a test."""
+    """The result of a test in pytest's JUnit report: `passed`, `failed` or `skipped`."""
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
     return "skipped" if case.find("skipped") is not None else "passed"
 
 
 def count(report: Path, in_ci: bool) -> Tally:
-    """Reads pytest's JUnit report; in CI a skip for a missing tool is a failure, named on its own line.
+    """Read pytest's JUnit report. In CI a skip for a missing tool is a failure, named on its own line.
 
-    A test that was tried again is there more than once: the last one counts.
+    A test that was rerun is in the report more than once: the last result counts.
     """
     tally = Tally()
     cases = {(case.get("classname"), case.get("name")): case for case in ET.parse(report).iter("testcase")}
@@ -383,7 +383,7 @@ def count(report: Path, in_ci: bool) -> Tally:
 
 
 class Run:
-    """A stage that runs, in a session of its own, so that all it started can be ended when it has to be."""
+    """A running stage, in a session of its own, so that all its processes can be ended."""
 
     def __init__(self, stage: Stage, scratch: Path) -> None:
         self.stage = stage
@@ -395,23 +395,24 @@ class Run:
         self._started_s = time.monotonic()
         print(f"=== {stage.name}", flush=True)
         command = [*stage.command, f"--junitxml={self._report}"] if stage.pytest else stage.command
-        # Directories of tests lie there too: pytest tidies up at its end, and takes what another is about to take.
+        # Each run has its own directory for tests: pytest removes old ones at its end, also those of other runs.
         environment = {**os.environ, **stage.environment, TEMPORARY: str(scratch), SUMMARY: str(self._summary)}
         with self._said.open("wb") as said:
-            output = said if stage.has_company else None  # what runs alone is heard at once
+            output = said if stage.has_company else None  # the output of a stage that runs alone is shown at once
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
     def is_over(self) -> bool:
-        """Whether it has ended; after its time-out it is made to."""
+        """Whether it has ended. A stage is ended after its time-out."""
         if self._process.poll() is None and time.monotonic() - self._started_s > self.stage.timeout_s:
             self._is_late = True
             self.end()
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """An interrupt first: pytest says which test it was in, and its fixtures stop what they started."""
+        """End the stage, with an interrupt first: pytest says which test it was in, and its fixtures stop their
+        processes."""
         if self._process.poll() is not None:
             return
         try:
@@ -424,7 +425,7 @@ class Run:
             self._process.wait()
 
     def tally(self, in_ci: bool) -> Tally:
-        """Of one that is over: prints what it said and how long it took; a time-out is a failure. Its files go."""
+        """Print the output of a stage that is over, and its seconds. A time-out is a failure. Removes its files."""
         print(self._said.read_text(encoding="utf-8", errors="replace"), end="")
         if self._is_late:
             print(f"{self.stage.name}: not done after {self.stage.timeout_s} s")
@@ -443,17 +444,17 @@ class Run:
 
 
 def has_room(stage: Stage, running: list[Run]) -> bool:
-    """Whether it may start beside those."""
+    """Whether a stage may start beside the running ones."""
     everyone = [stage, *(run.stage for run in running)]
     return len(everyone) == 1 or (len(everyone) <= LANES and all(one.has_company for one in everyone))
 
 
 def untold(_stage: Stage, _tally: Tally) -> None:
-    """The ledger hears of what is long, not of the rest."""
+    """Do not record the result: only long stages are in the ledger."""
 
 
 def run_all(stages: list[Stage], in_ci: bool, on_end: Callable[[Stage, Tally], None] = untold) -> Tally:
-    """In their order; after one that is red no other is started, and those beside it come to their end."""
+    """Run stages in their order; after one that is red no other is started, and those beside it come to their end."""
     total = Tally()
     waiting = deque(stages)
     running: list[Run] = []
@@ -480,7 +481,8 @@ def git(*arguments: str) -> str:
 
 
 def write_ledger(stage: Stage, tally: Tally) -> None:
-    """Appends what a long stage did, to be committed: the date, the commit, the settings, the outcome."""
+    """Append the result of a long stage to the ledger, to be committed: the date, the commit, the settings, the
+    outcome."""
     changed = git("status", "--short", "--untracked-files=no", "--", ".", ":!docs/ledger.md", f":!{LEDGER}")
     commit = git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
     settings = ", ".join(f"{key}={value}" for key, value in stage.environment.items())
@@ -498,7 +500,7 @@ def write_ledger(stage: Stage, tally: Tally) -> None:
 
 
 def leave(number: int, _: object) -> None:
-    """As an exception, which ends what runs."""
+    """Raise SystemExit, so that the running stages are ended."""
     raise SystemExit(128 + number)
 
 
@@ -507,7 +509,7 @@ def main() -> int:
     suite = sys.argv[1]
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in its background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     in_ci = os.environ.get("CI") == "true"
     total = run_all(SUITES[suite], in_ci, write_ledger if suite == "long" else untold)
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")

@@ -79,7 +79,7 @@ class Tree:
         print(f"{self._batch.name}: {len(gone)} files moved, {len(changed)} changed, {len(mutants)} patches made anew")
 
     def _take_away(self, path: str, *, is_new: bool) -> None:
-        """From its old place, unless another file is there now (`is_new`). What is no Python file is moved here."""
+        """Remove a Python file from its old place, unless another is there now (`is_new`); move any other file."""
         new = self._root / self._new_path(path)
         if not path.endswith(".py"):
             new.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ class Tree:
         }
 
     def _write_patch(self, path: str, files: dict[str, str]) -> None:
-        """Behind the sources: ruff has to find the modules that they import."""
+        """Write a patch anew. The sources are written before: ruff has to find the modules that they import."""
         before = {one: self._read(one) for one in files}
         changed = {one for one in files if before[one] != self._sources.get(one)}
         changes = {
@@ -162,7 +162,7 @@ class Tree:
                 subprocess.run([*RUFF, *command, *paths], cwd=self._root, check=True)
 
     def _tidied(self, path: str, text: str) -> str:
-        """As `_tidy` does it, for a text that is no file."""
+        """The tidied text of a source that is no file."""
         name = ["--quiet", "--stdin-filename", path, "-"]
         for command in (["check", "--fix", "--exit-zero", "--select", "I", *name], ["format", *name]):
             done = subprocess.run(

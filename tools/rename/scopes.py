@@ -1,4 +1,4 @@
-"""What a name means in a place of a Python file: that of the module, or one that a function binds itself."""
+"""Scopes of a Python file: whether a name means the one of the module, or one that a function binds itself."""
 
 from __future__ import annotations
 

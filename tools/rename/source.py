@@ -1,4 +1,4 @@
-"""One Python file with the renames of a batch: imports, names, attributes of modules, docstrings and comments."""
+"""Renames in a Python file: imports, names, attributes of modules, docstrings and comments."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Renaming:
         return found
 
     def _own_symbols(self) -> dict[str, str]:
-        """Those that this module defines at its top."""
+        """The renamed symbols that this module defines at its top."""
         prefix = f"{self._module}."
         symbols = self._batch.symbols.items()
         return {
@@ -221,7 +221,7 @@ class _Renaming:
         return self._lines[line - 1] + column
 
     def _char_place(self, place: tuple[int, int]) -> int:
-        """As `_place`, for a column in characters."""
+        """The place of a line and a column in characters, in bytes."""
         row, column = place[0] - 1, place[1]
         line = self._text_lines[row] if row < len(self._text_lines) else ""
         return self._lines[min(row, len(self._lines) - 1)] + len(line[:column].encode())

@@ -1,4 +1,4 @@
-"""What starts a cluster here: what it needs, what it tells, and in what order it ends."""
+"""Tests of `make cluster`: its requirements, its output, and the order of its end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Speaker(Process):
-    """Runs a line of Python, and is ready when it says so."""
+    """A process that runs a line of Python, and is ready when it prints so."""
 
-    in_order = -15  # of who does not listen to a SIGTERM
+    in_order = -15  # of a program that does not handle SIGTERM
 
     def __init__(self, directory: Path, name: str, line: str) -> None:
         super().__init__(name, [sys.executable, "-c", line], (), directory / f"{name}.log")

@@ -1,4 +1,4 @@
-"""docs/compatibility.md is made of what was run, in the versions of the table, which are those that are installed."""
+"""docs/compatibility.md is made of recorded runs, in the versions of the table, which are those that are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the API table says, and leaves no API out."""
+"""docs/protocol.md agrees with the API table, and leaves no API out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_api_we_have_messages_for_is_either_served_or_promised() -> None:
 
 
 def test_gaps_come_with_what_is_not_there_yet() -> None:
-    """A part of the project that has no APIs of its own left to bring is done, but for these."""
+    """A part of the project without APIs left to build is done, except for the named gaps."""
     coming = {name.partition(" (")[0] for name in COMING} | {
         "transactions",
         "tiering",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import kafkawire
-from tools.release_notes import ROOT, notes
+from tools.release_notes import notes
+from tools.spark_zip import ROOT
 
 CHANGELOG = (
     "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-01-02\n\n- One [thing](docs/a.md).\n\n## [0.1.0]\n\n- First.\n"

@@ -67,7 +67,7 @@ def wrong_with_items(part: str) -> Iterator[str]:
 
 
 def wrong_with_item(item: str, marked: list[str]) -> Iterator[str]:
-    """Of an item that names files, and behind a file the names that the file defines."""
+    """The errors of an item that names files, and behind a file the names that the file defines."""
     if not marked or "/" not in marked[0]:
         yield f"no file in: {item}"
         return
@@ -83,7 +83,7 @@ def wrong_with_item(item: str, marked: list[str]) -> Iterator[str]:
 
 @cache
 def defined_in(path: Path) -> set[str]:
-    """Functions, classes and constants of a module, and what its classes define, as `Class.name`."""
+    """Functions, classes and constants of a module, and members of its classes, as `Class.name`."""
     return set(_names(ast.parse(path.read_text(encoding="utf-8")).body, ""))
 
 

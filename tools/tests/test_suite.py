@@ -1,4 +1,4 @@
-"""The suite runner counts what it must: a skip for a missing tool is a failure in CI and only there."""
+"""Tests of the suite runner: a skip for a missing tool is a failure in CI and only there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_one_that_was_tried_again_counts_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Iterator[IO[str]]:
-    """Its end is read when nobody is left who may write to it."""
+    """The reading end of a pipe. It ends when no process is left that may write to it."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -62,7 +62,7 @@ def shell(name: str, script: str, *, timeout_s: int = 60, has_company: bool = Tr
 
 
 def hanging(pipe: Path, timeout_s: int, then: str = ":", *, has_company: bool = False) -> suite.Stage:
-    """It waits for a program that it started."""
+    """A stage that waits for a program that it started."""
     script = f"(echo started; {then}; exec sleep 60) > {pipe} & wait"
     return shell("hangs", script, timeout_s=timeout_s, has_company=has_company)
 
@@ -79,7 +79,7 @@ def test_a_stage_that_hangs_fails_and_leaves_nothing(
 
 @pytest.fixture
 def _interruptible() -> Iterator[None]:
-    """As the suite makes itself: whoever was started by a shell in its background is not."""
+    """Handle SIGINT, as the suite does: processes that a shell started in its background ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -89,7 +89,7 @@ def _interruptible() -> Iterator[None]:
 @pytest.mark.parametrize("has_company", [False, True])
 def test_an_interrupt_of_the_runner_alone_ends_what_runs(tmp_path: Path, pipe: IO[str], has_company: bool) -> None:
     quiet = hanging(tmp_path / "pipe", 60, has_company=has_company)
-    interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while a stage is being started: nobody could end it
+    interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while a stage is being started: then nothing could end it
     loud = hanging(tmp_path / "pipe", 60, then=interrupt, has_company=has_company)
     with pytest.raises(KeyboardInterrupt):
         suite.run_all([quiet, loud] if has_company else [loud], in_ci=False)
