@@ -27,15 +27,17 @@ FIRST_PROTOCOL, SECOND_PROTOCOL = 0, 2  # of transactions, as Kafka's transactio
 
 
 class Isolation(IntEnum):
-    """What a reader may see; the values are those of Kafka's `isolation_level`."""
+    """The isolation level of a reader, with the values of Kafka's `isolation_level`."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class Origin(Enum):
-    """Who made a batch (Kafka's AppendOrigin). What a coordinator writes has a key in every record, and may be a
-    control batch; the sequences of producers it writes for mean nothing. What replicas have comes in another way."""
+    """Sender of an append (Kafka's AppendOrigin). Replication does not pass here.
+
+    The batches of a coordinator may be control batches, and each of their records has a key. The sequences of the
+    producers that a coordinator writes for are not checked."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
@@ -53,7 +55,7 @@ class OffsetSpec(IntEnum):
 
 
 class ReadableFile(Protocol):
-    """An open segment file. Whoever holds it may read, even after the segment was deleted.
+    """An open segment file. It can be read even after the segment was deleted.
 
     `fileno` is None in memory; `read_at` returns fewer bytes only at the end of the file.
     """
@@ -75,15 +77,17 @@ class FileRange:
 
 
 class Outcome(IntEnum):
-    """How a transaction ended, as the type of its control record."""
+    """The end of a transaction, with the values of the control record's type."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction; `coordinator_epoch` is that of who said so. `protocol`: of the transaction;
-    in the second one (KIP-890) none of its records has the marker's epoch. A log does not tell it."""
+    """The end of a producer's transaction. `coordinator_epoch`: of the transaction coordinator that writes it.
+
+    `protocol`: of the transaction. In SECOND_PROTOCOL (KIP-890) no record of the transaction has the epoch of the
+    marker. The log does not store the protocol."""
 
     producer_id: int
     producer_epoch: int
@@ -93,11 +97,10 @@ class Marker(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """From the first batch of a producer's transaction to the marker that aborts it, which is at `last_offset`: what a
-    read_committed reader must skip.
+    """An aborted transaction: the range of a producer's offsets that a read_committed reader must skip.
 
-    `last_stable_offset`: how far the log was stable behind it. No transaction that ended later begins below that.
-    """
+    `first_offset`: of its first batch; `last_offset`: of its abort marker. `last_stable_offset`: the LSO after that
+    marker. No transaction that ended later begins below it."""
 
     producer_id: int
     first_offset: int
@@ -106,8 +109,8 @@ class AbortedTransaction(NamedTuple):
 
 
 class ReadResult(NamedTuple):
-    """One partition's part of a fetch. As Kafka does, `records` is cut by bytes: the last batch may be incomplete, the
-    first never is."""
+    """Result of a read of one partition. `records` ends at a number of bytes, as in Kafka: the last batch may be
+    incomplete, the first batch never is."""
 
     records: list[FileRange]
     size_bytes: int
@@ -116,12 +119,12 @@ class ReadResult(NamedTuple):
     log_start_offset: int
     aborted: list[AbortedTransaction] | None = None  # that may touch these records; None: for READ_UNCOMMITTED
     begins_segment: bool = False  # whether the first of these records is the first of a segment
-    compacted: Compacted = NOT_COMPACTED  # for a replica, which could not know it by these records
-    diverging: "EpochEnd | None" = None  # where the reader's log and this one part, if what it read last is not here
+    compacted: Compacted = NOT_COMPACTED  # for a follower: the records alone do not show it
+    diverging: "EpochEnd | None" = None  # where the reader's log diverges, if this log lacks the reader's last record
 
 
 class OffsetAtTimestamp(NamedTuple):
-    """Answer to a search; all three are -1 when no record qualifies."""
+    """Result of a search by timestamp; all three are -1 if no record qualifies."""
 
     offset: int
     timestamp_ms: int
@@ -129,7 +132,7 @@ class OffsetAtTimestamp(NamedTuple):
 
 
 class RecordFilter(NamedTuple):
-    """Which records: those with this key, if one is given, and a timestamp in [from_ms, to_ms)."""
+    """Filter of a search: records with this key (None: any key) and a timestamp in [from_ms, to_ms)."""
 
     key: bytes | None = None
     from_ms: int = NO_TIMESTAMP_MS
@@ -140,7 +143,7 @@ class RecordFilter(NamedTuple):
 
 
 class FoundRecord(NamedTuple):
-    """A record as it was produced, and where it lies; header keys may repeat."""
+    """A record as it was produced, and its offset; header keys may repeat."""
 
     offset: int
     timestamp_ms: int
@@ -151,27 +154,28 @@ class FoundRecord(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes to tell; a header takes something even if it is empty."""
+        """Approximate size of the record in a response; an empty header counts, too."""
         headers = sum(HEADER_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
 
 class FoundRecords(NamedTuple):
-    """What one step of a search found, ascending, and the offset to go on from: the last stable one when it is over."""
+    """Result of one step of a search: records in ascending order, and the offset of the next step. The search is over
+    when `next_offset` is the last stable offset."""
 
     records: list[FoundRecord]
     next_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """The greatest leader epoch up to the one asked for, and where its records end; both -1 when it is not known."""
+    """The greatest leader epoch up to the requested one, and the end of its records; both -1 if it is not known."""
 
     leader_epoch: int
     end_offset: int
 
 
 class ActiveProducer(NamedTuple):
-    """An idempotent producer that a partition knows, by what came from it last; each -1 if there is none."""
+    """An idempotent producer that a partition knows, and its last append; a field is -1 if there is no value."""
 
     producer_id: int
     epoch: int
@@ -183,8 +187,10 @@ class ActiveProducer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """One log dir: the space of its filesystem, and the size of the segments of each partition; offline, neither.
-    `lags`: how many records a follower lacks of what its leader said that all in sync have; of those that lack any."""
+    """State of a log dir: space of its filesystem, and bytes of segments of each partition. Offline: neither.
+
+    `lags`: number of records below the leader's high watermark that a follower lacks; without followers that lack none.
+    """
 
     path: str
     is_online: bool
@@ -195,15 +201,17 @@ class LogDirDescription:
 
 
 class Permission(Settleable, Protocol):
-    """Whether a batch may be appended; once it is settled `refusal` says why it may not."""
+    """Result of a transaction verification. After it is settled, `refusal` is the error, or None: append the batch."""
 
     @property
     def refusal(self) -> EngineError | None: ...
 
 
 class Joining(Protocol):
-    """How a partition becomes a part of a batch's transaction: by `protocol` 0 its coordinator says whether it is, by 2
-    it makes it so. It is asked about the first batch of one. Not `is_enforced`: whoever asks is believed."""
+    """Verification that the transaction of a batch includes the partition, asked before its first batch there.
+
+    With FIRST_PROTOCOL the transaction coordinator only answers whether it does. With SECOND_PROTOCOL the coordinator
+    adds the partition. Without `is_enforced`, batches of FIRST_PROTOCOL are not verified."""
 
     @property
     def protocol(self) -> int: ...
@@ -213,7 +221,7 @@ class Joining(Protocol):
 
 
 class PartitionLog(Protocol):
-    """One partition, led by this broker."""
+    """A partition that this broker leads."""
 
     @property
     def partition(self) -> TopicPartition: ...
@@ -223,36 +231,37 @@ class PartitionLog(Protocol):
     def log_start_offset(self) -> int: ...
     @property
     def high_watermark(self) -> int:
-        """End of what consumers may read; on a single broker the durable end, as the flush policy defines it."""
+        """The offset up to which consumers may read; on a single broker the durable end (see FlushPolicy)."""
 
     @property
     def last_stable_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
     @property
-    def has_cold(self) -> bool: ...  # a remote tier alone has some of it
+    def has_cold(self) -> bool: ...  # some of its segments are only in the remote tier
     @property
     def batch_size_max_bytes(self) -> int:
-        """Larger ones are refused."""
+        """Greatest size of a batch (max.message.bytes); larger ones are refused."""
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether appends with acks=-1 are taken, as far as min.insync.replicas goes."""
+        """Whether the ISR has min.insync.replicas, so that appends with acks=-1 are accepted."""
 
     @property
     def is_current(self) -> bool:
-        """Whether a read may be answered that may be older than what a successor has acknowledged (RULES K24)."""
+        """Whether reads that may be stale are answered: a newer leader may have acknowledged more (RULES K24)."""
 
     def confirm(self, told: Callable[[bool], None]) -> None:
-        """Call `told` with True once it is known that this broker led the partition when this was called: what was
-        looked up before is what all acknowledged writes have led to. With False if that is not known in time."""
+        """Call `told(True)` when it is confirmed that this broker led the partition at the time of this call.
+
+        Then a read made before this call has seen all acknowledged writes. `told(False)`: no confirmation in time."""
 
     @property
     def has_key_index(self) -> bool:
-        """Whether `find_records` finds keys without reading everything."""
+        """Whether `find_records` finds a key without reading the whole log."""
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is ours; -1 means the caller does not say."""
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless it is this leader's epoch; -1: not checked."""
 
     def append(
         self,
@@ -263,8 +272,10 @@ class PartitionLog(Protocol):
         origin: Origin = Origin.CLIENT,
         joining: Joining | None = None,
     ) -> PendingAppend:
-        """Check what needs no state (raises at once) and queue the batch; appends keep the order of the calls.
-        With `joining` a batch of a transaction may have to wait, and is InvalidTxnState if that has ended meanwhile.
+        """Do the checks that need no state (errors raise at once) and queue the batch, in the order of the calls.
+
+        With `joining`, a batch of a transaction may wait for the verification. If the transaction ends meanwhile, the
+        append fails with InvalidTxnState.
 
         `records` must be writable and hold exactly one v2 batch. It belongs to the engine until `wait` returns or
         raises: base offset and leader epoch are patched in place and the bytes are written from it. acks=1 and 0
@@ -275,8 +286,8 @@ class PartitionLog(Protocol):
     def end_transaction(self, marker: Marker) -> PendingAppend:
         """Append a marker, for a coordinator; it is durable, and on all replicas in sync, when `wait` returns.
 
-        Raises as `append` does, then or now: InvalidProducerEpoch for an older epoch of the producer,
-        TransactionCoordinatorFenced for one of the coordinator."""
+        This or `wait` raises as `append` does, and InvalidProducerEpoch for an older epoch of the producer,
+        TransactionCoordinatorFenced for an older epoch of the coordinator."""
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
         """Records from the batch that holds `offset`, never beyond the high watermark (LSO for READ_COMMITTED).
@@ -288,42 +299,45 @@ class PartitionLog(Protocol):
         """
 
     async def load(self, offset: int, max_size_bytes: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> object:
-        """Bring what `read` needs here, checked; from a tier for as long as the result lives. Raises as `read` does."""
+        """Load and check the bytes and indexes that `read` needs. Bytes of the remote tier stay loaded for as long as
+        the result lives. Raises as `read` does."""
 
     def offset_of(self, spec: int, isolation: Isolation) -> OffsetAtTimestamp:
-        """That of an OffsetSpec, of any but MAX_TIMESTAMP: that one has to be looked for."""
+        """The offset of an OffsetSpec, except MAX_TIMESTAMP, which needs `offset_for_timestamp`."""
 
     async def offset_for_timestamp(self, timestamp_ms: int, isolation: Isolation) -> OffsetAtTimestamp:
         """First record with a timestamp >= `timestamp_ms`, exact to the record; negative values are OffsetSpec.
         Records above the high watermark (LSO for READ_COMMITTED) are not found. Runs on a worker."""
 
     def read_behind(self, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        """For a reader that read up to `offset` in `last_epoch`: None, or no records and where its log parts from ours.
+        """Check a reader that has read up to `offset`, the last record in `last_epoch`, for log divergence (KIP-595).
 
-        Raises OffsetOutOfRange where nothing is known of that epoch.
-        """
+        None: no divergence. Otherwise a result without records, with `diverging`. Raises OffsetOutOfRange if this log
+        knows nothing of that epoch."""
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEnd:
-        """Where the records of that epoch end (KIP-101)."""
+        """The end offset of the records of that epoch, or of the greatest one below it (KIP-101)."""
 
     async def delete_records(self, before_offset: int) -> int:
-        """Serve nothing below that offset from now on, durably; -1 is the high watermark. Returns the log start.
+        """Move the log start to that offset, durably; -1: to the high watermark. Returns the log start offset.
+
         Segments wholly below it are removed. Raises OffsetOutOfRange above the high watermark."""
 
     async def find_records(self, wanted: RecordFilter, offset: int, count_max: int) -> FoundRecords:
-        """One step of a search, from `offset` or the log start on: at most so many records, of a few MiB read.
+        """Do one step of a search, from `offset` or the log start on: at most `count_max` records, reading a few MiB.
 
-        Committed ones only. Exact, whatever is indexed: what a scan would find, in the order of offsets. Found by key
-        quickly only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError."""
+        Only committed records, in the order of offsets. The result is that of a scan, with any index. A search by key
+        is fast only with the topic's `index.keys`. Raises CorruptMessage, NotLeaderOrFollower, StorageError."""
 
 
 class ReadyWaiter(Protocol):
-    """One long poll, or one fetch session, over any number of partitions. Close it when done.
+    """Waiter of a long poll or a fetch session, over any number of partitions. Close it when done.
 
-    A watched partition is reported once per drain, however often it changed: its high watermark moved, its log went
-    offline, it was deleted or changed leadership. The report says "look again", not what happened. A change costs what
-    the waiters of that partition do that have drained since the one before, a drain what has changed.
-    Watch first and read then, or do both without an await between: nothing is missed.
+    A change of a watched partition: its high watermark moved, its log went offline, it was deleted or changed
+    leadership. `take_changed` reports a changed partition once, however often it changed, and does not tell the kind of
+    change. The cost of a change is proportional to the waiters that have taken the change before; the cost of
+    `take_changed` to the number of changed partitions.
+    Watch first and read then, or do both without an await between: then no change is missed.
     """
 
     def watch(self, log: PartitionLog) -> None: ...
@@ -332,7 +346,7 @@ class ReadyWaiter(Protocol):
         """The watched partitions that changed since the last call, in the order of their first change."""
 
     async def wait(self) -> None:
-        """Return when at least one change is waiting to be taken. One task at a time; the deadline is the caller's."""
+        """Return when `take_changed` has at least one change. One task at a time; the deadline is the caller's."""
 
     def close(self) -> None: ...
 
@@ -341,36 +355,39 @@ class PartitionStore(Protocol):
     """All partitions of this broker, over one log dir or several."""
 
     def get(self, partition: TopicPartition) -> PartitionLog:
-        """One that is led here. Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir offline)."""
+        """A partition that this broker leads. Raises UnknownPartition, NotLeaderOrFollower or StorageError (log dir
+        offline)."""
 
     def replica_end(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int, int]:
-        """Of a replica that follows in that epoch: the epoch of its last record, the end of its log, and the high
-        watermark that it knows. Raises as `get` does."""
+        """The end of a replica that follows in `leader_epoch`: leader epoch of its last record, log end offset, and the
+        high watermark that it knows. Raises as `get` does."""
 
     def new_waiter(self) -> ReadyWaiter: ...
     def find_producer(self, partition: TopicPartition, producer_id: int) -> ActiveProducer | None:
-        """What the partition knows of it, by what was appended. Raises UnknownPartition, StorageError."""
+        """The state of the producer in the partition, None if it has none. Raises UnknownPartition, StorageError."""
 
     def active_producers(self, partition: TopicPartition) -> Sequence[ActiveProducer]:
-        """The producers it remembers the sequences of. Raises as `get` does."""
+        """The producers whose sequences the partition remembers. Raises as `get` does."""
 
     async def describe_log_dirs(self) -> Sequence[LogDirDescription]:
-        """All of them, in the order they were configured."""
+        """The state of all log dirs, in the order of `log.dirs`."""
 
     async def open_partitions(self, wanted: Sequence[Role]) -> Sequence[PartitionLog | EngineError]:
-        """Open or create these, each named once, and lead or follow; in this order, with the error of each that fails.
+        """Open or create the partitions of these roles, each named once, and lead or follow them.
 
-        One that is open already takes over the new role, epoch and configuration.
+        An open partition takes over the new role, epoch and configuration. Returns the partitions in the order of
+        `wanted`, with the error in the place of each that fails.
         """
 
     async def delete_partitions(self, partitions: Sequence[TopicPartition]) -> Sequence[EngineError | None]:
-        """Remove these from disk; reads in flight keep their descriptors. UnknownPartition: there was none."""
+        """Remove these from disk; reads in flight keep their descriptors. Returns None or the error for each,
+        UnknownPartition if it is not on this broker."""
 
     @property
     def has_room(self) -> bool: ...
     async def wait_for_room(self) -> None:
-        """Return when the append queues take more, at once if they have room. Call it before accepting the next Produce
-        request; an append to a queue that is full raises Overloaded."""
+        """Return when the append queues have room, at once if they have it now. Call it before accepting the next
+        Produce request; an append to a full queue raises Overloaded."""
 
     async def close(self) -> None:
-        """Refuse further appends, finish what is queued, sync, write the clean-shutdown marker."""
+        """Refuse further appends, finish the queued ones, sync, and write the clean-shutdown marker."""

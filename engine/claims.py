@@ -1,4 +1,4 @@
-"""Things of which each is had by one at a time."""
+"""Exclusive claims: a key has at most one owner at a time."""
 
 from collections.abc import Collection
 from typing import Generic, TypeVar
@@ -9,7 +9,10 @@ T = TypeVar("T")
 
 
 class Claims(Generic[T]):
-    """What is had now. Who wants several has them all at once, or waits without any: nobody waits in a circle."""
+    """The keys that are claimed now.
+
+    A task claims several keys all at once, or waits on `released` without any, so that no deadlock is possible.
+    """
 
     def __init__(self) -> None:
         self._had: set[T] = set()
@@ -22,10 +25,10 @@ class Claims(Generic[T]):
         return self._had.isdisjoint(wanted)
 
     def take(self, wanted: Collection[T]) -> None:
-        """They are free."""
+        """Claim these keys, which must be free."""
         self._had.update(wanted)
 
     def release(self, taken: Collection[T]) -> None:
-        """Whoever is parked looks again."""
+        """Give these keys up, and wake all tasks that wait on `released`."""
         self._had.difference_update(taken)
         self.released.unpark_all()

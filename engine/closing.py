@@ -1,7 +1,8 @@
-"""An orderly stop of the log dirs, each by itself: a disk that hangs keeps no other from its clean-shutdown marker.
+"""An orderly stop of the log dirs, each by itself: a disk that hangs does not keep the others from their clean-shutdown
+markers.
 
-The process does not wait for such a disk without a bound: it exits when its time to stop is over, and the log dir is
-left as after a crash.
+The process does not wait for such a disk forever. It exits when its time to stop is over, and leaves that log dir as
+after a crash.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,10 @@ LATE_AFTER_S = 2.0
 
 
 class Closing:
-    """Stops and closes log dirs. `is_served`: their services run. `on_problem` is told which of them is late."""
+    """Stops and closes log dirs.
+
+    `is_served`: their background tasks run. `on_problem`: called with a message for each log dir that is late.
+    """
 
     def __init__(
         self,
@@ -33,7 +37,7 @@ class Closing:
         self._open: set[str] = set()
 
     async def close(self, log_dirs: Sequence[LogDir]) -> None:
-        """Return when all are closed. The cleaner is being cancelled, and nothing is asked of the store any more."""
+        """Close all log dirs. The caller has cancelled the cleaner, and sends no more requests to the store."""
         self._open = {log_dir.disk.path for log_dir in log_dirs}
         for log_dir in log_dirs:
             log_dir.is_closing = True
@@ -51,7 +55,7 @@ class Closing:
         for resident in log_dir.partitions.values():
             resident.close(self._refusal)
         if self._is_served:
-            await log_dir.served.wait()  # a keeper that is shielded would write behind the clean marker
+            await log_dir.served.wait()  # a shielded background task would write after the clean-shutdown marker
         await self._cleaner.left(log_dir)
         await log_dir.shut_down()
         log_dir.disk.close()

@@ -1,17 +1,19 @@
-"""What compaction leaves unsaid, and a leader tells its replicas (RULES K18, K19)."""
+"""Traces of compaction that the records of a log do not show: a leader tells them to its followers (RULES K18, K19)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 UNTOLD = -1
-SPANS = 32  # into which the time that a stamp is old is divided
+SPANS = 32  # parts of delete.retention.ms; delete horizons within one part share a stamp
 STAMPS_MAX = 2 * SPANS
 
 
 class Dropped(NamedTuple):
-    """What is gone of a log that had decided about records before it: below `tombstones_to` there may be tombstones,
-    below `markers_to` markers that are gone. Whatever is, went because of records below `replaced_to`, as the leader of
-    epoch `replaced_in` has said."""
+    """Offsets up to which compaction may have removed records that decide about earlier records.
+
+    Tombstones below `tombstones_to` and markers below `markers_to` may be missing. All records that made compaction
+    remove others are below `replaced_to`, as the leader of epoch `replaced_in` has told.
+    """
 
     tombstones_to: int = 0
     markers_to: int = 0
@@ -19,32 +21,39 @@ class Dropped(NamedTuple):
     replaced_in: int = 0
 
     def below(self, end_offset: int) -> "Dropped":
-        """As far as a log tells of it that ends there; what it lacks may have been replaced by what lies behind."""
+        """The offsets for a log that ends at `end_offset`. `replaced_to` stays: records behind that end may have
+        replaced records that the log lacks."""
         return self._replace(
             tombstones_to=min(self.tombstones_to, end_offset), markers_to=min(self.markers_to, end_offset)
         )
 
     def led_from(self, end_offset: int, leader_epoch: int) -> "Dropped":
-        """As far as a leader's log tells of it whose epoch begins there. If what took the place of something lies
-        behind, a part of a copy was elected uncleanly, and who ends here may have what that lacks."""
+        """The offsets for a leader whose log ends at `end_offset` when its epoch begins.
+
+        If `replaced_to` is behind that end, an unclean election has elected an incomplete copy. It lacks records that
+        only a replica that ends there or before may still have, so that such a replica re-replicates from scratch.
+        """
         known = self.below(end_offset)
         if known.replaced_to <= end_offset:
             return known
-        behind = end_offset + 1  # so that who leads next tells it, too
+        behind = end_offset + 1  # so that the next leader tells it, too
         return known._replace(tombstones_to=behind, replaced_to=behind, replaced_in=leader_epoch)
 
     def beside(self, other: "Dropped") -> "Dropped":
-        """Of a log in which either may be gone."""
+        """The greater of each offset, for a log that may lack the records of both."""
         return Dropped(*map(max, self, other))
 
     def covers(self, other: "Dropped") -> bool:
-        """Whether no more may be gone if that is."""
+        """Whether no offset of `other` is greater than its offset here."""
         return self.beside(other) == self
 
 
 class Compacted(NamedTuple):
-    """Of a part of a log. `epoch_starts`: which leader epochs began where, in the order of both, as the batches that
-    are left may not tell; `dropped` is of all of the log. `swaps`, `gone_by`: see Swaps."""
+    """Traces of compaction for a range of a log, as a leader sends them to a follower.
+
+    `epoch_starts`: (leader epoch, first offset) in ascending order; the remaining batches may not show them. `dropped`
+    is for the whole log. `swaps` (UNTOLD: the leader does not tell), `gone_by`: see Swaps.
+    """
 
     epoch_starts: Sequence[tuple[int, int]] = ()
     dropped: Dropped = Dropped()
@@ -52,7 +61,7 @@ class Compacted(NamedTuple):
     gone_by: int = 0
 
     def dropped_below(self, offset: int, leader_epoch: int) -> Dropped:
-        """What a log lacks that ends there and has come from that leader."""
+        """The `dropped` of a log that ends at `offset` and was copied from the leader of that epoch."""
         return self.dropped.below(offset)._replace(replaced_in=leader_epoch)
 
 
@@ -60,12 +69,14 @@ NOT_COMPACTED = Compacted()
 
 
 class Swaps:
-    """Of a log since it was opened: how often the cleaner has put segments in the place of others, and by which of
-    these times, at the latest, all was gone that a tombstone or marker had decided about which is gone by now as well.
+    """Swaps of a log since it was opened: they tell whether a copy may lack a tombstone or marker that it needs.
 
-    Who has copied all it has since then has nothing undecided. A tombstone or marker gets its delete horizon when
-    nothing is left that it decides about (`Rules`), so the horizon tells when that was: a span at most is taken for
-    one, by the last of its times and its first horizon. Clocks may go back, and the time to keep may change.
+    `count`: swaps so far. `gone_by`: a swap after which the log had no record left that any removed tombstone or marker
+    decides about. A follower that has copied all its records since that swap needs none of these.
+
+    A tombstone or marker gets its delete horizon when no record is left that it decides about (`Rules`). So the horizon
+    shows at which swap that was. Horizons within one span share a stamp, with the span's last count and first horizon.
+    Clocks may go back, and delete.retention.ms may change.
     """
 
     __slots__ = ("_stamps", "count", "gone_by", "is_under_way")
@@ -76,7 +87,8 @@ class Swaps:
         self._stamps: list[tuple[int, int]] = []  # (count, horizon_ms)
 
     def note(self, stamped_ms: int | None, dropped_ms: int | None, delete_retention_ms: int) -> None:
-        """Once more: the horizon `stamped_ms` was given, and such have gone that had one up to `dropped_ms`."""
+        """Count a swap. `stamped_ms`: the delete horizon that it assigned, None: none. `dropped_ms`: the greatest
+        delete horizon of the tombstones and markers that it removed, None: none."""
         self.count += 1
         if dropped_ms is not None:
             stamped = (count for count, horizon_ms in self._stamps if horizon_ms <= dropped_ms)

@@ -1,7 +1,4 @@
-"""What an operator is told of log dirs and producers: how large the partitions are, how full a disk is, who writes.
-
-Looks only, and keeps nothing.
-"""
+"""Descriptions of log dirs, producers and partitions for operators and metrics. All functions only read."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +16,7 @@ from engine.stats import LogDirStatistics, PartitionStatistics
 
 
 async def describe_log_dir(log_dir: LogDir) -> LogDirDescription:
-    """One that is offline, or goes offline now, has no more to it than its path."""
+    """Return the space and partition sizes of a log dir; only its path if it is offline, or goes offline now."""
     disk = log_dir.disk
     if disk.offline_reason is None:
         with suppress(StorageError):
@@ -59,7 +56,7 @@ def partition_statistics(one: Partition) -> PartitionStatistics:
 
 
 def problems_of(log: Log) -> Iterator[str]:
-    """What an operator should know of a log that was opened."""
+    """Problems of an opened log, as messages for the operator."""
     yield from log.problems
     if log.damaged_from is not None:
         yield f"{log.directory} is damaged from offset {log.damaged_from} on: it takes no appends"

@@ -1,7 +1,7 @@
-"""What the engine can refuse, in its own words.
+"""Errors of the engine.
 
-The façade maps each class to a Kafka error code in one table; the engine knows no codes. A class stands for one
-answer: two situations a client must tell apart never share a class.
+One table of the server maps each class to a Kafka error code; the engine knows no codes. Two situations that a client
+must tell apart never share a class.
 """
 
 from collections.abc import Sequence
@@ -9,39 +9,39 @@ from typing import NamedTuple
 
 
 class EngineError(Exception):
-    """Base of everything the engine raises on purpose."""
+    """Base of all errors that the engine raises on purpose."""
 
 
 class NotLoaded(Exception):
-    """No answer: what is asked for is not in memory, or not checked yet. Await `load` and read again."""
+    """The bytes or indexes of a read are not in memory, or not checked yet. Await `load` and read again."""
 
 
 class ColdNotLoaded(NotLoaded):
-    """The same, of what only a remote tier has: `load` may take long, and may not work for a while."""
+    """NotLoaded for bytes that only the remote tier has: `load` may take long, and may fail for a while."""
 
 
 # A batch that is not accepted. Nothing of it was appended.
 class CorruptMessage(EngineError):
-    """CRC or lengths of a batch lie; or stored bytes at this offset are damaged and are never served."""
+    """CRC or lengths of a batch are wrong; or stored bytes at this offset are damaged and are never served."""
 
 
 class UnreadableMessage(CorruptMessage):
-    """The disk cannot read where the batch lies."""
+    """The disk cannot read the bytes of the batch."""
 
 
 class InvalidRecord(EngineError):
-    """Well-formed bytes that mean something not allowed: old magic, wrong count, control batch from a client."""
+    """A well-formed batch that is not allowed: old magic, wrong record count, control batch from a client."""
 
 
 class RecordError(NamedTuple):
-    """A record, by its place in the batch, and what is wrong with it."""
+    """The error of one record. `number`: its place in the batch, from 0."""
 
     number: int
     message: str
 
 
 class RecordsRefused(EngineError):
-    """Records that mean something not allowed in this topic: without a key in a compacted one."""
+    """Records that this topic does not allow, such as records without a key in a compacted topic."""
 
     def __init__(self, message: str, errors: Sequence[RecordError]) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class InvalidProducerEpoch(EngineError):
 
 
 class TransactionCoordinatorFenced(EngineError):
-    """The end of a transaction, said by a coordinator after a newer one had spoken."""
+    """A marker from an older epoch of the transaction coordinator than a marker before it."""
 
 
 class MessageTooLarge(EngineError):
@@ -77,7 +77,7 @@ class RecordListTooLarge(EngineError):
 
 
 class UnsupportedCompressionType(EngineError):
-    """A known codec this request version may not use."""
+    """A known codec that this version of the request may not use."""
 
 
 class NotEnoughReplicas(EngineError):
@@ -85,20 +85,20 @@ class NotEnoughReplicas(EngineError):
 
 
 class NotEnoughReplicasAfterAppend(EngineError):
-    """As NotEnoughReplicas, but the batch is in the leader's log."""
+    """acks=all while the in-sync replicas are too few, but the batch is in the leader's log."""
 
 
 class Overloaded(EngineError):
     """The append queue is full. Nothing was appended; the client may retry."""
 
 
-# A request to the wrong place or about a range that is not there.
+# A request to the wrong broker, or for a range that does not exist.
 class OffsetOutOfRange(EngineError):
     """Offset below the log start, or above the log end."""
 
 
 class UnknownPartition(EngineError):
-    """This broker holds no such partition."""
+    """The broker has no such partition."""
 
 
 class NotLeaderOrFollower(EngineError):
@@ -114,26 +114,26 @@ class UnknownLeaderEpoch(EngineError):
 
 
 class OffsetNotAvailable(EngineError):
-    """A leader that has just begun does not know yet how far its predecessor's high watermark was (KIP-207)."""
+    """A new leader whose high watermark may still be below that of its predecessor (KIP-207)."""
 
 
 class StaleBrokerEpoch(EngineError):
-    """The caller is a broker in a life that is over, or in one that is not known here yet."""
+    """The caller's broker epoch is an old one, or one that this broker does not know yet."""
 
 
 class StorageError(EngineError):
-    """The log cannot take part: its log dir is offline, or its files are damaged and it takes no appends; or a remote
-    tier has lost what only it had."""
+    """The log cannot be used: its log dir is offline, its files are damaged so that it takes no appends, or the remote
+    tier has lost a segment that only the tier had."""
 
 
 class LogsContradict(StorageError):
-    """A follower's log and its leader's cannot both be right: the follower's stays closed in that leader epoch."""
+    """The logs of follower and leader cannot both be right: the follower's log stays closed in that leader epoch."""
 
 
 class TierUnreachable(StorageError):
-    """What only a remote tier has cannot be had from there now. Nothing is lost: try again, later."""
+    """The remote tier cannot be reached for a segment that only it has. Nothing is lost: try again later."""
 
 
 # Start-up.
 class StoreRefused(EngineError):
-    """A log dir must not be used by this broker; the message is the one clear line for the operator."""
+    """A log dir that this broker must not use; the message is one clear line for the operator."""

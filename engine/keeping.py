@@ -1,9 +1,9 @@
-"""Fills partitions from other logs: batches keep the offsets they have. What that means is in
-docs/formats/append-at-offset.md.
+"""Append at offset: fills a partition from another log, and the batches keep their offsets
+(docs/formats/append-at-offset.md).
 
-In this order: everything is checked that needs no state, a log that was never used begins at the first offset, gaps
-are expected durably, and then batches are queued as any others are. Whatever ends it, a part of them is there, in
-order, and the same may be asked for again.
+The order of the steps: do all checks that need no state; reset an unused log to the first offset; note durably up to
+where gaps are expected; queue the batches as any others. After a failure at any step, the first batches may be there,
+in order, and the same request may be repeated.
 """
 
 from collections.abc import Sequence
@@ -21,24 +21,26 @@ from engine.store import SegmentStore
 
 
 class LogEdges(NamedTuple):
-    """Where a log begins and ends, as it is when batches are there."""
+    """Log start and log end after an append at offset."""
 
     log_start_offset: int
     log_end_offset: int
 
 
 class KeptBatches:
-    """Of a store."""
+    """Append at offset for the partitions of a store."""
 
     def __init__(self, store: SegmentStore) -> None:
         self._store = store
 
     async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> LogEdges:
-        """Batches one behind the other, acked as with acks=all. What is wholly below the log end is there already;
-        `end_offset`: where that is, if the caller knows, else OffsetOutOfRange.
+        """Append consecutive batches with their offsets, acknowledged as with acks=all.
 
-        `records` must be writable, and are the engine's. Raises as `PartitionLog.append` does: of the first batch that
-        was refused, when those before it are there; and OffsetOutOfRange where one does not continue the log.
+        A batch wholly below the log end counts as already appended. `end_offset`: the log end that the caller expects;
+        OffsetOutOfRange if it is another one. `records` must be writable, and belong to the engine until this returns.
+
+        Raises as `PartitionLog.append` does, for the first batch that is refused, after the batches before it are
+        appended; and OffsetOutOfRange for a batch that does not continue the log.
         """
         log = self._store.get(partition)
         leader = log.leading()
@@ -52,7 +54,7 @@ class KeptBatches:
         for one in admitted:
             try:
                 pending.append(log.queue(one))
-            except EngineError as error:  # those that are queued are the engine's, and go on
+            except EngineError as error:  # queued batches belong to the engine, and are still appended
                 refusal = error
                 break
         for append in pending:
@@ -62,7 +64,7 @@ class KeptBatches:
         return LogEdges(log.log_start_offset, log.log_end_offset)
 
     async def _make_way(self, log: Partition, admitted: Sequence[Kept]) -> None:
-        """For what is not there yet: where an unused log begins, and up to where there are gaps."""
+        """Prepare the log for the batches that it lacks: reset an unused log, and note durably the expected gaps."""
         first = admitted[0].header.base_offset
         if is_unused(log.log) and first > log.log_end_offset:
             await self._store.reset_partition(log.partition, first, expects_unused=True)
@@ -81,7 +83,7 @@ class KeptBatches:
 
 
 def _check_ascend(headers: Sequence[BatchHeader]) -> None:
-    """Else one could pass for being there already that is not. Raises InvalidRecord."""
+    """Raise InvalidRecord unless the offsets ascend: otherwise a missing batch could count as already appended."""
     for one, following in pairwise(headers):
         if following.base_offset < one.next_offset:
             raise InvalidRecord(f"a batch from offset {following.base_offset} on behind one up to {one.next_offset}")

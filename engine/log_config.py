@@ -1,4 +1,4 @@
-"""A topic's configuration as far as its logs are concerned: Kafka's topic keys as values. Part of the public face."""
+"""Topic configuration that concerns the logs: values of Kafka's topic keys. Part of the public interface."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -12,7 +12,7 @@ class TimestampType(Enum):
 
 
 class CompressionType(Enum):
-    """Kafka's compression.type: how the batches of a topic are stored; PRODUCER = as they come."""
+    """Kafka's compression.type: the codec of stored batches; PRODUCER = as the producer sent them."""
 
     UNCOMPRESSED = "uncompressed"
     ZSTD = "zstd"
@@ -23,7 +23,7 @@ class CompressionType(Enum):
 
 
 class FlushPolicy(Enum):
-    """What *durable* means for a topic (RULES L1): SYNC = fdatasynced, ASYNC = in the page cache."""
+    """Durability of a topic's acknowledged appends (RULES L1): SYNC = fdatasynced, ASYNC = in the page cache."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -31,12 +31,12 @@ class FlushPolicy(Enum):
 
 AS_RECORDS = -2
 
-ReplicaNames = frozenset[tuple[int, int]]  # partitions, and brokers that have a replica of them
+ReplicaNames = frozenset[tuple[int, int]]  # (partition, broker id) of replicas
 EVERY_REPLICA = (-1, -1)
 
 
 class CleanupPolicy(Enum):
-    """What may become of old records; a topic may have both."""
+    """Kafka's cleanup.policy; a topic may have both."""
 
     DELETE = "delete"
     COMPACT = "compact"
@@ -44,7 +44,7 @@ class CleanupPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """A topic's configuration as far as the log is concerned; defaults are Kafka's."""
+    """Configuration of a log: topic keys with Kafka's defaults."""
 
     max_message_size_bytes: int = 1_048_588
     segment_size_bytes: int = 1_073_741_824
@@ -56,7 +56,7 @@ class LogConfig:
     lz4_level: int = 9
     zstd_level: int = 3
     min_insync_replicas: int = 1
-    may_elect_unclean: bool = False  # the control plane goes by it
+    may_elect_unclean: bool = False  # used by the control plane
     segment_age_ms: int = 604_800_000
     segment_jitter_ms: int = 0
     segment_index_size_bytes: int = 10_485_760
@@ -73,17 +73,17 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = 2**63 - 1
     min_cleanable_dirty_ratio: float = 0.5
-    requires_keys: bool = False  # of every record: those of a compacted topic that clients write
+    requires_keys: bool = False  # every record needs a key: compacted topics that clients write
     remote_storage: bool = False  # finished segments are copied to the remote tier
-    remote_copy_disabled: bool = False  # what is there is read, and nothing copied
-    remote_delete_on_disable: bool = False  # what is there goes when the topic leaves the tier
-    local_retention_ms: int = AS_RECORDS  # of files that the tier has, too; AS_RECORDS: as long
+    remote_copy_disabled: bool = False  # the tier is read, and no segment is copied
+    remote_delete_on_disable: bool = False  # objects in the tier are deleted when the topic leaves it
+    local_retention_ms: int = AS_RECORDS  # of files of segments that the tier has; AS_RECORDS: as retention_ms
     local_retention_size_bytes: int = AS_RECORDS
-    leader_throttled_replicas: ReplicaNames = frozenset()  # whoever sends and fetches between brokers goes by these
+    leader_throttled_replicas: ReplicaNames = frozenset()  # used by the replication between brokers
     follower_throttled_replicas: ReplicaNames = frozenset()
 
     def local(self) -> "LogConfig":
-        """What holds for files that the remote tier has, too."""
+        """The configuration with the local retention, for files of segments that the remote tier has."""
         ms, size_bytes = self.local_retention_ms, self.local_retention_size_bytes
         return replace(
             self,

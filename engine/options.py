@@ -1,4 +1,4 @@
-"""What a store is given: what the configuration says about storage, and the world around it."""
+"""Options and dependencies of a store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from engine.upkeep.sealing import SealingOptions
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What the broker's configuration says about storage. `log_dirs` are absolute paths."""
+    """Storage options from the broker's configuration. `log_dirs` are absolute paths."""
 
     log_dirs: tuple[str, ...]
     cluster_id: str
@@ -24,10 +24,10 @@ class StoreOptions:
     producer_id_expiration_check_interval_ms: int = 600_000
     reader_lanes: int = 1  # of each log dir
     journal_slot_size_bytes: int = 32 * 1024 * 1024
-    open_files_max: int = 4096  # segments, not counting those with bytes that are not durable in them
+    open_files_max: int = 4096  # segments, not counting those with bytes that are not synced yet
     loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense
     dense_indexes_max: int = 128  # of any segments, at most 384 KiB each
-    queue_max_bytes: int = 64 * 1024 * 1024  # of all log dirs, an equal part for each
+    queue_max_bytes: int = 64 * 1024 * 1024  # of all append queues, in equal parts for the log dirs
     stray_retention_ms: int = 604_800_000  # of running time
     retention: RetentionOptions = field(default_factory=RetentionOptions)
     sealing: SealingOptions = field(default_factory=SealingOptions)
@@ -36,10 +36,10 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreWorld:
-    """What the store needs of the world outside.
+    """Dependencies of the store.
 
-    `on_fatal` is told once, when the last log dir is lost; `on_offline` of each that fails; `on_problem` whatever an
-    operator should look at.
+    `on_fatal`: called once, with the reason, when the last log dir goes offline. `on_offline`: called when a log dir or
+    a partition goes offline. `on_problem`: called with each message for the operator.
     """
 
     filesystem: FileSystem

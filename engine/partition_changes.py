@@ -1,4 +1,4 @@
-"""Partitions of a store are opened, take roles and are deleted: in each log dir separately.
+"""Opening, role changes and deletion of the partitions of a store, in each log dir separately.
 
 A change of many partitions is split by log dir before any partition is claimed, so a disk that hangs holds no claim on
 a partition of another disk. The log dir of a new partition is chosen first, and stays chosen until the partition is
@@ -29,7 +29,7 @@ from engine.partitions.suspension import take_role
 from engine.reopening import let_go_of_closed
 from engine.roles import Role, TopicPartition
 
-BATCH_MAX = 256  # partitions opened or deleted before somebody else has a turn
+BATCH_MAX = 256  # partitions opened or deleted under one claim, so that other changes get in between
 
 Newest = Callable[[Role], Role | None]
 
@@ -39,7 +39,7 @@ def as_wanted(role: Role) -> Role | None:
 
 
 class PartitionChanges:
-    """Of the `partitions` of one store over `log_dirs`. `claims`: of partitions that are being changed."""
+    """Changes of the `partitions` of one store over `log_dirs`. `claims`: of the partitions that are being changed."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class PartitionChanges:
     # Where a partition lies
 
     def home(self, partition: TopicPartition, leader_epoch: int) -> LogDir:
-        """Its log dir; chosen, and remembered, for a new partition: the same for all of one name. Raises
-        StorageError."""
+        """The log dir of the partition. For a new one it is chosen, and remembered: the same for all partitions of one
+        directory name. Raises StorageError."""
         if (known := self.known_home(partition)) is not None:
             return known
         name = directory_name(partition)
@@ -73,14 +73,14 @@ class PartitionChanges:
         return chosen
 
     def known_home(self, partition: TopicPartition) -> LogDir | None:
-        """The log dir of a partition that was opened, or for which one was chosen."""
+        """The log dir of an opened partition, or the chosen one of a new partition; None: neither."""
         if (found := self._partitions.get(partition)) is not None:
             return found.log_dir
         name = directory_name(partition)
         return next((one for one, names in self._coming.items() if partition in names.get(name, ())), None)
 
     def serving_home(self, partition: TopicPartition) -> LogDir | None:
-        """The same, unless the log is closed for good."""
+        """The log dir as in `known_home`, but None if the log is closed for good."""
         found = self._partitions.get(partition)
         return None if found is not None and found.is_closed else self.known_home(partition)
 
@@ -89,7 +89,7 @@ class PartitionChanges:
         return partition in self._partitions
 
     def forget_home(self, partition: TopicPartition) -> None:
-        """It is made by now, or is not going to be."""
+        """Forget the chosen log dir: the partition was created, or will not be."""
         name = directory_name(partition)
         for names in self._coming.values():
             if name in names:
@@ -102,8 +102,11 @@ class PartitionChanges:
     async def open(
         self, wanted: Sequence[Role], again: Collection[TopicPartition] = (), newest: Newest = as_wanted
     ) -> list[Partition | EngineError]:
-        """In these roles. `again`: those that are opened anew if they were closed; `newest`: the role as it is to be
-        taken, asked in the step in which it is taken; None: another role of the partition is wanted by then."""
+        """Open these partitions in their roles; the errors are returned in their places.
+
+        `again`: partitions that are opened again if they are closed. `newest`: called at the moment when a role is
+        taken, returns the role to take, or None if another role of the partition has replaced it by then.
+        """
         failed: dict[TopicPartition, EngineError] = {}
         by_log_dir: defaultdict[LogDir, list[Role]] = defaultdict(list)
         for one in wanted:
@@ -136,7 +139,7 @@ class PartitionChanges:
     async def _open_in(
         self, log_dir: LogDir, wanted: Sequence[Role], again: Collection[TopicPartition], newest: Newest
     ) -> dict[TopicPartition, EngineError]:
-        """Those that are not open, and why."""
+        """Open partitions in one log dir; returns the error of each that failed."""
         if self.is_closed:
             return {one.partition: shutting_down() for one in wanted}
         closed = [one.partition for one in wanted if one.partition in again]
@@ -158,7 +161,8 @@ class PartitionChanges:
     async def _assume(
         self, log_dir: LogDir, wanted: Sequence[Role], newest: Newest
     ) -> dict[TopicPartition, EngineError]:
-        """Those that are open already; what is on its way to the disk carries the epoch in which it was staged."""
+        """Let the partitions that are already open take their new roles, between two commit batches: a batch carries
+        the leader epoch in which it was staged. Returns the error of each that failed."""
         failed: dict[TopicPartition, EngineError] = {}
         here = [(found, one) for one in wanted if (found := self._partitions.get(one.partition)) is not None]
         async with log_dir.commit_log.committer.between_rounds() if here else nullcontext():
@@ -173,7 +177,7 @@ class PartitionChanges:
     async def _make(
         self, log_dir: LogDir, wanted: Sequence[Known], newest: Newest
     ) -> dict[TopicPartition, EngineError]:
-        """Those that cannot be opened, and why."""
+        """Open or create the logs of partitions that are not open; returns the error of each that failed."""
         failed: dict[TopicPartition, EngineError] = {}
         try:
             logs = await open_logs(log_dir, wanted)
@@ -197,7 +201,7 @@ class PartitionChanges:
         opened.opening = opening_of(log, last_known)
         try:
             if (role := newest(wanted)) is not None:
-                opened.assume(role)  # refused, it is not served at all
+                opened.assume(role)  # if it is refused, the partition is not served at all
             await log_dir.adopt(opened, last_known)
         except EngineError:
             self._caches.forget(log.segments)
@@ -209,8 +213,10 @@ class PartitionChanges:
     # Waiting for a newer role
 
     def suspend(self, partition: TopicPartition, wanted: tuple[bool, int] | None) -> None:
-        """Serve nothing of it until `open` gives it its newest role, unless it has the wanted one: whether it is led,
-        and the epoch. None: it is to be suspended in any role."""
+        """Suspend the partition until `open` gives it its newest role, unless it has the wanted role already.
+
+        `wanted`: (whether this broker leads it, leader epoch); None: suspend it in any role.
+        """
         found = self._partitions.get(partition)
         if found is not None and (wanted is None or (found.is_led, found.leader_epoch) != wanted):
             found.suspend()

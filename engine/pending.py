@@ -1,4 +1,4 @@
-"""An append on its way, as its caller sees it: what it came to, and how long it holds memory and is waited for."""
+"""A pending append, as its caller sees it: its result, the release of its memory, and the wait for replicas."""
 
 from collections.abc import Callable
 from math import inf
@@ -8,7 +8,7 @@ from engine.errors import EngineError
 
 
 class AppendResult(NamedTuple):
-    """Where a batch went. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
+    """Offsets of an appended batch. `log_append_time_ms` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -17,7 +17,10 @@ class AppendResult(NamedTuple):
 
 
 class Settleable(Protocol):
-    """On its way, or settled, once. What is not settled calls back when it is; that neither waits nor raises."""
+    """A future: a result that is pending until it is settled, once.
+
+    `call_when_settled` may be used only before it is settled; the callback must neither wait nor raise.
+    """
 
     @property
     def is_settled(self) -> bool: ...
@@ -25,41 +28,45 @@ class Settleable(Protocol):
 
 
 class PendingAppend(Settleable, Protocol):
-    """An append on its way. Settled: `wait` returns or raises at once."""
+    """A future of an append. After it is settled, `wait` returns or raises at once."""
 
     @property
     def outcome(self) -> AppendResult | EngineError:
-        """Of a settled append."""
+        """Result or error of a settled append."""
 
     @property
     def is_released(self) -> bool:
-        """Whether the engine has let go of the records' memory: when they are written, before other replicas are waited
-        for, and at the latest when it is settled."""
+        """Whether the engine has released the memory of the records: after they are written, before it waits for other
+        replicas, and at the latest when the append is settled."""
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when the records of one that is not released are; it must not raise. One
-        callback an append."""
+        """Call `callback` once, when the records are released; only for an append that is not released yet.
+
+        One callback for each append; it must not raise.
+        """
 
     def stop_waiting(self) -> None:
-        """The request has timed out, or its connection is closed: no reply depends on other replicas any more. The
-        batch stays in the log and in its producer's state, so that a retry is a duplicate."""
+        """End the wait for other replicas, after the request has timed out or its connection is closed.
+
+        The batch stays in the log and in its producer's state, so that a retry is a duplicate.
+        """
 
     async def wait(self) -> AppendResult:
-        """Wait until the acks asked for are given. Raises `engine.errors`.
+        """Wait for the requested acks, and return the result. Raises the classes of `engine.errors`.
 
         The deadline is the caller's (a cancel scope); giving up does not take the batch back. One task at a time.
         """
 
 
 class WaitingAppends(NamedTuple):
-    """Appends that wait for other replicas, the bytes of their batches in the log, and since when the oldest waits, on
-    trio's clock."""
+    """Number of the appends that wait for other replicas, bytes of their batches in the log, and the time on trio's
+    clock since which the oldest one waits (inf: none)."""
 
     appends: int = 0
     size_bytes: int = 0
     since_s: float = inf
 
     def beside(self, other: "WaitingAppends") -> "WaitingAppends":
-        """Both together."""
+        """The sum of both, with the earlier time."""
         appends, size_bytes = self.appends + other.appends, self.size_bytes + other.size_bytes
         return WaitingAppends(appends, size_bytes, min(self.since_s, other.since_s))

@@ -1,4 +1,4 @@
-"""Log dirs at a start: their parts, and taking possession of what is there (lock, identity, checkpoint, journal)."""
+"""Start of log dirs: build their parts, and take possession of their content (lock, identity, checkpoint, journal)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ def new_log_dir(
     attendance: Attendance,
     shared: Shared,
 ) -> LogDir:
-    """The log dir of that number in `options`, not possessed yet."""
+    """Build the log dir of that number in `options`, without taking possession of it."""
     path, lanes = options.log_dirs[number], DiskLanes.of(number, options.reader_lanes)
     disk = Disk(path, world.filesystem, world.pool, lanes, on_offline)
     index = IndexKeeper(
@@ -40,7 +40,7 @@ def new_log_dir(
 
 
 def start_keepers(nursery: trio.Nursery, log_dir: LogDir, options: StoreOptions, now_ms: Callable[[], int]) -> None:
-    """All that goes on in a log dir by itself."""
+    """Start the background tasks of a log dir: retention, sealing, scrub."""
     retention, sealer = RetentionKeeper(log_dir, options.retention, now_ms), Sealer(log_dir, options.sealing)
     log_dir.want_seal = sealer.want
     keepers = retention.watch_space, retention.serve, sealer.serve, sealer.scrub
@@ -55,14 +55,15 @@ async def possess(
     slot_size_bytes: int,
     on_problem: Callable[[str], None],
 ) -> Exception | None:
-    """Have it ready to be served; the error of a disk that is bad, and offline from now on. `new_id`: see `prepare`.
+    """Take possession of a log dir, so that its partitions can be opened. `new_id`: see `prepare`.
 
-    Raises StoreRefused for a log dir that is not this broker's.
+    Returns the error if its disk fails; the log dir is offline then. Raises StoreRefused if the log dir belongs to
+    another broker.
     """
     try:
         prepared = await log_dir.disk.run(partial(_prepare, filesystem, log_dir.disk.path, identity, new_id))
     except (StorageError, Unreadable) as error:
-        log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: it is not ours
+        log_dir.disk.fail(OSError(str(error)))  # also when the disk is full: then it could not be locked
         return error
     log_dir.possess(prepared, slot_size_bytes)
     for problem in prepared.journal.problems:

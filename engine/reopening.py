@@ -1,8 +1,8 @@
-"""Letting go of partitions that were closed while their log dir is online, so that their logs can be opened again.
+"""Release of partitions that were closed while their log dir is online, so that their logs can be opened again.
 
-The next opening reads the files as after a crash. So all that was appended is in them first, durably, and a checkpoint
-says so. A truncation that was announced and not carried out to its end is carried out before that checkpoint, which
-ends its barrier (RULES J2).
+The next opening reads the files as after a crash. So all appended batches are first made durable in them, and a
+checkpoint notes that. An announced truncation that is not complete is completed before that checkpoint, because the
+checkpoint ends its barrier (RULES J2).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from engine.partitions.partition import Partition
 async def let_go_of_closed(
     partitions: dict[TopicPartition, Partition], again: Collection[TopicPartition]
 ) -> dict[TopicPartition, EngineError]:
-    """Remove those that are closed from `partitions`; the error for each that has to stay closed."""
+    """Remove the closed ones of `again` from `partitions`; return the error of each that has to stay closed."""
     failed: dict[TopicPartition, EngineError] = {}
     by_log_dir: dict[LogDir, list[Partition]] = {}
     for one in again:
@@ -36,7 +36,7 @@ async def let_go_of_closed(
 
 
 async def _let_go_of(log_dir: LogDir, closed: Sequence[Partition]) -> None:
-    """Nothing is appended to these any more. Raises StorageError."""
+    """Make the logs of closed partitions durable, and release them. Raises StorageError."""
     log_dir.disk.check_online()
     commit_log = log_dir.commit_log
     partitions = [one.partition for one in closed]
@@ -55,8 +55,10 @@ async def _let_go_of(log_dir: LogDir, closed: Sequence[Partition]) -> None:
 def take_open(
     partitions: dict[TopicPartition, Partition], wanted: Iterable[TopicPartition]
 ) -> dict[LogDir, list[Partition]]:
-    """Close those that are open, and remove them from `partitions`: the metadata does not name them. Those that are
-    closed stay there: an announced truncation of theirs may have to be carried out first."""
+    """Close the open ones of `wanted`, which the metadata do not name, and remove them from `partitions`.
+
+    Returns them by log dir. Closed ones stay in `partitions`: an announced truncation may have to be completed first.
+    """
     taken: dict[LogDir, list[Partition]] = {}
     for one in wanted:
         found = partitions.get(one)

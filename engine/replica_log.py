@@ -1,4 +1,4 @@
-"""What a partition is to the brokers that follow it."""
+"""Interface of a partition for the brokers that follow it."""
 
 from typing import NamedTuple, Protocol
 
@@ -10,18 +10,20 @@ from engine.waiting_reads import AsOf as AsOf
 
 
 class Heard(NamedTuple):
-    """What a follower's Fetch comes to: where its log parts from the leader's, or how much further both are."""
+    """Result of noting a follower's Fetch: where its log diverges from the leader's, or which offsets have moved."""
 
     diverging: EpochEnd | None = None
-    has_moved: bool = False  # the high watermark
-    has_deleted: bool = False  # its log begins later than it was known to
-    is_outside: bool = False  # of the ISR
+    has_moved: bool = False  # the high watermark has moved
+    has_deleted: bool = False  # the follower's log start has moved
+    is_outside: bool = False  # the follower is not in the ISR
 
 
 class Standing:
-    """When a follower last asked for what it asks for as before, and so did not say again (KIP-227); see `fetched_by`
-    for `as_of`. What holds for all of a session is noted once. `hurried_to`: a Fetch as of a moment up to this order
-    waits for no records, as a read waits to be confirmed."""
+    """Last Fetch of a follower's fetch session (KIP-227), for all partitions that the request did not repeat.
+
+    `at_ms`, `as_of`: see `fetched_by`. `hurried_to`: a Fetch whose `as_of.order` is at most this does not wait for
+    records, because a read waits to be confirmed.
+    """
 
     __slots__ = ("as_of", "at_ms", "hurried_to")
 
@@ -31,12 +33,12 @@ class Standing:
         self.hurried_to = NEVER.order
 
     def asked(self, at_ms: int, as_of: AsOf) -> None:
-        """It has, all of it."""
+        """Note a Fetch of the session, which repeats the requests for all its partitions."""
         self.at_ms, self.as_of = at_ms, as_of
 
 
 class ReplicaLog(PartitionLog, Protocol):
-    """One partition as its other replicas see it, which follow this broker."""
+    """A partition that this broker leads, as its followers see it."""
 
     config: LogConfig
 
@@ -52,30 +54,37 @@ class ReplicaLog(PartitionLog, Protocol):
         as_of: AsOf,
         standing: Standing | None = None,
     ) -> Heard:
-        """A follower in that life has all below `offset`, durably, the last of it from `last_epoch`; -1: none. What it
-        has begins at `log_start_offset`. It has made its Fetch after `as_of`, see
-        `engine.replication.confirmations`. From now on, until `left_by`, it asks for the same whenever `standing` says
-        so.
+        """Note the Fetch of a follower with that broker epoch: it has all records below `offset` durably.
+
+        `last_epoch`: leader epoch of its last record; -1: none. `log_start_offset`: of its log. `as_of`: a moment
+        before the follower made the Fetch, see `engine.replication.confirmations`. Until `left_by`, each Fetch that
+        `standing` notes counts as the same request.
 
         Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch, OffsetOutOfRange, and as `read` does."""
 
     @property
     def low_watermark(self) -> int:
-        """Below it no replica has anything whose broker serves, this one among them; -1: one has not said so. Raises
+        """The smallest log start of the replicas whose brokers serve, this one included; -1: not known of all. Raises
         as `read` does."""
 
     def left_by(self, replica: int, standing: Standing | None = None) -> None:
-        """It asks for that no longer, or for something else; in the session of `standing`, if that is told, while
-        another session may ask for it by now. Of what is not led here nothing is known."""
+        """Note that a follower no longer repeats its request for this partition.
+
+        `standing`: only in that session; another session may request the partition by now. Does nothing if this broker
+        does not lead the partition.
+        """
 
     def check_heard(self, replica: int) -> None:
-        """Of a Fetch that has waited. Raises UnknownLeaderEpoch if what it said counts no more, by which it ends (see
-        `left_by`), and as `read` does."""
+        """Check a follower's Fetch after it has waited. Raises UnknownLeaderEpoch if its positions no longer count,
+        which ends the Fetch (see `left_by`), and as `read` does."""
 
     def read_for_replica(self, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:
-        """As `read`, up to the end of what is written: both may sync at a time (RULES K16). Of one segment. Where there
-        may be gaps it tells which epochs began there, or at `offset` had begun before, and where what decides about
-        others may be missing behind it, up to where (RULES K19)."""
+        """Read as `read` does, within one segment, up to the written end: leader and follower may sync at the same time
+        (RULES K16).
+
+        Where the log may have gaps, `compacted` tells the leader epochs of that range, and up to which offsets
+        tombstones and markers may be missing (RULES K19).
+        """
 
     async def load_for_replica(self, offset: int, max_size_bytes: int) -> object:
-        """What `read_for_replica` needs. Raises as it does."""
+        """Load the bytes and indexes that `read_for_replica` needs. Raises as it does."""

@@ -1,4 +1,4 @@
-"""Which partition, and what this broker is to it. Others see it through `engine.api`."""
+"""Identity of a partition, and the role of this broker in it. Other packages import these through `engine.api`."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from engine.waiting_reads import Confirming as Confirming
 
 
 class TopicPartition(NamedTuple):
-    """Identity of a partition; a tuple because it is the key of the hottest dict."""
+    """Identity of a partition; a tuple because it is the key of the most used dict."""
 
     topic_id: bytes
     topic: str
@@ -16,11 +16,11 @@ class TopicPartition(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What the metadata says, at a version that no write which is based on an older one gets past.
+    """The committed ISR and more of a partition, as the metadata show them at `version`.
 
-    `in_sync`: the ISR, of which the leader is; `eligible`: the ELR (KIP-966); `broker_epochs`: of all brokers, in the
-    lives they registered last; `serving`: those that may join an ISR; `marked`: who has said that it may lack what
-    counted, as of `state_version`, which is another one with whatever is written of the partition.
+    A write of the ISR that is based on an older version fails. `in_sync`: the ISR, the leader included; `eligible`: the
+    ELR (KIP-966); `broker_epochs`: of the last registrations of all brokers; `serving`: brokers that may join an ISR;
+    `marked`: suspect replicas, as of `state_version`, which changes with each write of the partition's state.
     """
 
     version: int
@@ -35,13 +35,16 @@ class Committed(NamedTuple):
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything may be acknowledged to producers that ask for all."""
+        """Whether the ISR has min.insync.replicas, so that appends with acks=all may be acknowledged."""
         return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
 
 
 class Others(NamedTuple):
-    """The replicas of a partition that this broker leads, itself among them. Who has not had all there was for
-    `lag_max_ms` is no longer wanted in sync. `confirming`: None if reads of the leader need not be confirmed."""
+    """The replicas of a partition that this broker leads, itself included.
+
+    `lag_max_ms`: replica.lag.time.max.ms; a follower that has lagged for longer leaves the ISR. `confirming`: None if
+    reads of the leader need not be confirmed.
+    """
 
     broker_id: int
     committed: Committed
@@ -50,7 +53,10 @@ class Others(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """Of a partition, in an epoch acquired durably (RULES L3); `others`: None if this is the only replica."""
+    """The leader role of a partition, in a leader epoch acquired durably (RULES L3).
+
+    `others`: None if this is the only replica.
+    """
 
     partition: TopicPartition
     config: LogConfig
@@ -59,13 +65,15 @@ class Leadership(NamedTuple):
 
     @property
     def has_others(self) -> bool:
-        """In sync or not."""
+        """Whether the partition has other replicas, in sync or not."""
         return self.others is not None
 
 
 class Following(NamedTuple):
-    """Of a partition that another broker leads in that epoch, or nobody does. `unclean_since`: the epoch of its last
-    unclean election, or -1."""
+    """The follower role of a partition that another broker, or no broker, leads in that epoch.
+
+    `unclean_since`: leader epoch of the partition's last unclean election, or -1.
+    """
 
     partition: TopicPartition
     config: LogConfig

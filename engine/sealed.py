@@ -1,7 +1,8 @@
-"""The engine's face to who reads sealed segments elsewhere, without asking for records: what there is, and where.
-Part of the public face, beside `engine.api`.
+"""Interface for readers of sealed segments that read files or objects themselves: which segments exist, and where.
+Part of the public interface, beside `engine.api`.
 
-What is told is metadata, and may be old when it is read: docs/formats/sealed-segments.md says what a reader has to do.
+The values are metadata, and may be outdated when they are used. docs/formats/sealed-segments.md tells what a reader has
+to check.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-APART_BYTES = 8 * 1024 * 1024  # positions of a segment, and the first from its start
+APART_BYTES = 8 * 1024 * 1024  # distance of the positions of a segment, and of the first one from its start
 
 
 class Contents(NamedTuple):
-    """What the footer of a segment says; `aborted`: producer id, first and last offset of each transaction that was
-    aborted and touches it. `min_timestamp_ms`: -1 unless a broker's clock has set the times of all."""
+    """Content of a segment's footer.
+
+    `aborted`: (producer id, first offset, last offset) of each aborted transaction that touches the segment.
+    `min_timestamp_ms`: -1 unless a broker's clock has set all timestamps.
+    """
 
     records: int
     digest: bytes
@@ -23,8 +27,10 @@ class Contents(NamedTuple):
 
 
 class SealedSegment(NamedTuple):
-    """`positions`: (base offset, position) of some batches. Where a remote tier alone has it there is neither a path,
-    nor are its contents known here."""
+    """A sealed segment. `positions`: (base offset, position) of some batches.
+
+    `path`, `contents`: None if only the remote tier has the segment.
+    """
 
     base_offset: int
     end_offset: int
@@ -36,12 +42,12 @@ class SealedSegment(NamedTuple):
 
 
 class SealedLog(Protocol):
-    """One partition, led by this broker."""
+    """The sealed segments of a partition that this broker leads."""
 
     @property
     def sealed_end(self) -> int:
-        """Up to where all of the log is in sealed segments, is stable, and has been seen by all replicas in sync."""
+        """The offset up to which the log is in sealed segments, below the LSO and below the high watermark."""
 
     async def sealed_segments(self, from_offset: int, to_offset: int, count_max: int) -> Sequence[SealedSegment]:
-        """Those with offsets in [from_offset, to_offset), ascending, and not more than that. Raises StorageError,
-        CorruptMessage, NotLeaderOrFollower, UnknownPartition."""
+        """The first `count_max` segments with offsets in [from_offset, to_offset), in ascending order. Raises
+        StorageError, CorruptMessage, NotLeaderOrFollower, UnknownPartition."""

@@ -1,4 +1,4 @@
-"""What the engine counts, as plain numbers that its hot paths can afford; whoever shows them reads."""
+"""Counters of the engine: plain numbers, cheap enough for its hot paths. The metrics read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Reason(Enum):
-    """Why a segment goes."""
+    """Reason for the removal of a segment by retention."""
 
     LOG_START = "log_start"  # its records were deleted before
     SIZE = "size"  # retention.bytes
@@ -21,9 +21,9 @@ class Reason(Enum):
 
 @dataclass(slots=True)
 class PassStats:
-    """Of one pass of the cleaner over a log. `buffer_ratio`: how full its keys have made the room for them."""
+    """Counters of one pass of the cleaner over a log. `buffer_ratio`: used part of the room for keys."""
 
-    read_bytes: int = 0  # of segments made anew
+    read_bytes: int = 0  # of the segments that were rewritten
     written_bytes: int = 0
     buffer_ratio: float = 0.0
     duration_s: float = 0.0
@@ -31,18 +31,18 @@ class PassStats:
 
 @dataclass(slots=True)
 class CleanerStats:
-    """Of compaction, since the start; passes that came to nothing are left out."""
+    """Counters of compaction since the start; passes without a result are left out."""
 
     passes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
     last: PassStats = field(default_factory=PassStats)
-    dirtiest_ratio: float = 0.0  # of the logs it might compact, whether they are due or not
-    looked_at_s: float | None = None  # by trio's clock, for something to do
-    given_up: Counter[str] = field(default_factory=Counter)  # logs that are not compacted any more, by log dir
+    dirtiest_ratio: float = 0.0  # greatest dirty ratio of the compacted logs, whether they are due or not
+    looked_at_s: float | None = None  # time of the last search for due logs, by trio's clock
+    given_up: Counter[str] = field(default_factory=Counter)  # number of logs that are no longer compacted, by log dir
 
     def note(self, done: PassStats) -> None:
-        """A pass came to its end."""
+        """Count a complete pass."""
         self.passes += 1
         self.read_bytes += done.read_bytes
         self.written_bytes += done.written_bytes
@@ -51,17 +51,17 @@ class CleanerStats:
 
 @dataclass(slots=True)
 class StoreStats:
-    """Over all log dirs, since the start."""
+    """Counters of all log dirs together, since the start."""
 
     cleaner: CleanerStats = field(default_factory=CleanerStats)
     removed_segments: Counter[Reason] = field(default_factory=Counter)
     removed_bytes: Counter[Reason] = field(default_factory=Counter)
     sealed_segments: int = 0
-    scrubbed_bytes: int = 0  # read to be sealed, or again
-    damage_found: int = 0  # by that
+    scrubbed_bytes: int = 0  # read before sealing, and by the scrub
+    damage_found: int = 0  # by these reads
 
     def note_removed(self, reason: Reason, size_bytes: int) -> None:
-        """A segment went."""
+        """Count a removed segment."""
         self.removed_segments[reason] += 1
         self.removed_bytes[reason] += size_bytes
 
@@ -72,7 +72,7 @@ BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 
 @dataclass(slots=True)
 class Durations:
-    """How long something took, since the start. `in_bucket[i]` counts those up to BUCKETS_S[i], not cumulated."""
+    """Histogram of durations since the start. `in_bucket[i]` counts durations up to BUCKETS_S[i], not cumulated."""
 
     sum_s: float = 0.0
     in_bucket: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
@@ -88,16 +88,21 @@ class Durations:
 
 @dataclass(slots=True)
 class CommitStatistics:
-    """Of the rounds of a log dir: from taking the appends to answering them, and of that for making them durable."""
+    """Durations of the commit batches of a log dir. `rounds`: from taking the appends to answering them; `syncs`: the
+    part of it that makes them durable."""
 
     rounds: Durations = field(default_factory=Durations)
     syncs: Durations = field(default_factory=Durations)
 
 
 class LogDirStatistics(NamedTuple):
-    """What a log dir holds and does. `unflushed_size_bytes` are in segment files and not synced there: those of topics
-    that sync lie in the journal meanwhile, those of others may be lost by a power cut. `names`: of the directories of
-    partitions there, opened or not. `behind_s`: for how long its partitions wait for their roles; None: they do not."""
+    """Statistics of a log dir.
+
+    `unflushed_size_bytes`: bytes in segment files that are not synced there. With `flush.policy=sync` the journal has
+    them, too; with `async` a power cut may lose them. `names`: directory names of the partitions there, opened or not.
+    `behind_s`: seconds for which the log dir has been behind, because its partitions wait for their roles; None: it is
+    not behind.
+    """
 
     path: str
     offline_reason: str | None
@@ -112,9 +117,10 @@ class LogDirStatistics(NamedTuple):
 
 
 class PartitionStatistics(NamedTuple):
-    """How much of a partition there is.
+    """Offsets and size of a partition.
 
-    `oldest_transaction_ms`: when the producer whose transaction is open for longest has last written, -1 if none is.
+    `oldest_transaction_ms`: time of the last write of the producer whose transaction is open for longest; -1: none is
+    open.
     """
 
     topic: str

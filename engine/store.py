@@ -1,7 +1,7 @@
 """All partitions of a broker over its log dirs: opening, placing, deleting, starting and stopping.
 
-It routes and orchestrates; what a partition does is in `partition`, what a log dir has on disk in `layout`. A
-directory on disk that no metadata name is a stray: `engine.log_dirs.strays`.
+The store only delegates: `engine.partitions.partition` has the behaviour of a partition, `engine.log_dirs.layout` the
+content of a log dir. A directory of a partition that the metadata do not name is a stray: `engine.log_dirs.strays`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ from engine.upkeep.producer_expiry import expire_producers
 from engine.upkeep.sealed_listing import SealedListing
 from engine.upkeep.tierable import Tierable
 
-CHANGES_MAX_S = 1.0  # so long a stop waits for openings and deletions that are under way
+CHANGES_MAX_S = 1.0  # greatest wait of a stop for openings and deletions that are under way
 
 
 class SegmentStore:
@@ -95,7 +95,7 @@ class SegmentStore:
                 log_dir.served.set()
 
     async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
-        """What goes on behind everybody's back, until cancelled; what must not end half-way is done then."""
+        """Run the background tasks until cancelled; tasks that must not end half-way finish their step first."""
         async with trio.open_nursery() as nursery:
             for log_dir in self._dirs:
                 start_keepers(nursery, log_dir, self._options, self._world.now_ms)
@@ -128,7 +128,7 @@ class SegmentStore:
 
     @property
     def log_dirs(self) -> Sequence[LogDir]:
-        """All of them, online or not."""
+        """All log dirs, online or not."""
         return self._dirs
 
     def get(self, partition: TopicPartition) -> Partition:
@@ -139,7 +139,7 @@ class SegmentStore:
         return found
 
     def replica(self, partition: TopicPartition, *, follows_in: int | None = None) -> Partition:
-        """Led here or not, or one that follows in that epoch. Raises as `get` does."""
+        """An open partition, led here or not. `follows_in`: only if it follows in that epoch. Raises as `get` does."""
         if (found := self._partitions.get(partition)) is None:
             raise unknown(partition)
         found.check_open()
@@ -151,12 +151,13 @@ class SegmentStore:
         return replica_end(self.replica(partition, follows_in=leader_epoch).log_state)
 
     def had(self, partition: TopicPartition) -> bool:
-        """Whether this broker had records of it, by the checkpoint of a log dir, or has a stray of it."""
+        """Whether this broker had records of the partition, by the checkpoint of a log dir, or has a stray of it."""
         key = key_of(partition)
         return self.strays.had(key) or any(one.commit_log.had(key) for one in self._dirs)
 
     def accept_loss(self, partition: TopicPartition) -> None:
-        """An unclean election gave up what this broker had of it: a partition without a directory begins anew."""
+        """Forget that this broker had records of the partition, which an unclean election gave up: without a directory,
+        it begins with an empty log."""
         self.strays.give_up(key_of(partition))
         if not any(directory_name(partition) in one.names for one in self._dirs):
             for one in self._dirs:
@@ -179,19 +180,19 @@ class SegmentStore:
         return list(map(descriptions.log_dir_statistics, self._dirs))
 
     def partition_statistics(self) -> Iterator[PartitionStatistics]:
-        """Of every partition that is open now, as they are when they are asked for."""
+        """Statistics of every partition that is open now, each computed when the iterator reaches it."""
         return map(descriptions.partition_statistics, list(self._partitions.values()))
 
     def tierable(self, *, is_led: bool = True) -> Iterator[TierableLog]:
-        """Those that are led here, or those that follow, as a remote tier sees them."""
+        """The partitions that are led here, or those that follow, as the remote tier sees them."""
         return map(Tierable, [one for one in self._partitions.values() if (one.is_led if is_led else one.fetching)])
 
     def sealed(self, partition: TopicPartition) -> SealedLog:
-        """What may be read of it elsewhere. Raises as `get` does."""
+        """The sealed segments of a partition. Raises as `get` does."""
         return SealedListing(self.get(partition))
 
     async def open_partition(self, partition: TopicPartition, config: LogConfig, leader_epoch: int) -> Partition:
-        """One of `open_partitions`; raises its error."""
+        """Open one partition, see `open_partitions`; raises its error."""
         [opened] = await self.open_partitions([Leadership(partition, config, leader_epoch)])
         if isinstance(opened, EngineError):
             raise opened
@@ -204,7 +205,7 @@ class SegmentStore:
         return await self.changes.open(wanted, again, newest)
 
     async def delete_partition(self, partition: TopicPartition) -> None:
-        """One of `delete_partitions`; raises its error."""
+        """Delete one partition, see `delete_partitions`; raises its error."""
         [error] = await self.delete_partitions([partition])
         if error is not None:
             raise error
@@ -213,7 +214,7 @@ class SegmentStore:
         return await self.changes.delete(partitions)
 
     async def truncate_partition(self, partition: TopicPartition, offset: int, *, below_sealed: bool = False) -> int:
-        """One of `truncate_partitions`, with the new end; raises its error."""
+        """Truncate one partition, see `truncate_partitions`; returns the new log end, raises its error."""
         [error] = await self.truncate_partitions({partition: offset}, below_sealed=below_sealed)
         if error is not None:
             raise error
@@ -222,10 +223,10 @@ class SegmentStore:
     async def truncate_partitions(
         self, offsets: Mapping[TopicPartition, int], *, below_sealed: bool = False, follows_in: int | None = None
     ) -> list[EngineError | None]:
-        """Forget for good the batches that hold these offsets and all behind them; an error for each that was refused.
+        """Truncate each partition before the batch that holds its offset. **This discards data.**
 
-        What readers were given before may be gone while they read it. Appends are refused meanwhile. What is sealed is
-        cut only with `below_sealed`. `follows_in`: as of `replica`.
+        Returns None or the error for each. Ranges that readers got before may vanish while they read. Appends are
+        refused meanwhile. Sealed segments are truncated only with `below_sealed`. `follows_in`: see `replica`.
         """
         async with self._claims.of(offsets):
             errors: dict[TopicPartition, EngineError | None] = {}
@@ -245,13 +246,16 @@ class SegmentStore:
     async def reset_partition(
         self, partition: TopicPartition, offset: int, *, expects_unused: bool = False, follows_in: int | None = None
     ) -> None:
-        """Forget all of it for good: its log goes on at `offset`. With `expects_unused`, if that is nothing."""
+        """Discard the whole log, which goes on at `offset`. **This discards data.**
+
+        `expects_unused`: only if the log was never used.
+        """
         async with self._claims.of([partition]):
             found = self.replica(partition, follows_in=follows_in)
             await reset(found.log_dir, found, offset, expects_unused=expects_unused)
 
     async def write_beside(self, path: str, name: str, content: bytes) -> None:
-        """Replace a small file in the log dir of that path. Raises StorageError."""
+        """Write or replace a small file in the log dir of that path. Raises StorageError."""
         [disk] = [one.disk for one in self._dirs if one.disk.path == path]
         await disk.run(partial(replace_small, disk.filesystem, path, name, content))
 
@@ -263,11 +267,12 @@ class SegmentStore:
         await self._room.wait()
 
     def hold_rounds(self) -> None:
-        """Wake nobody for what is appended from now on: the caller calls `write_rounds`, soon, without awaiting."""
+        """Do not start commit batches for the next appends: the caller calls `write_rounds` soon, without awaiting."""
         self._attendance.is_held = True
 
     def write_rounds(self) -> None:
-        """Have what was appended written: what waits for nothing, at once, and settled. Otherwise it is begun."""
+        """Write the queued appends. A commit batch that has to wait for nothing is complete, and its appends are
+        settled, when this returns; others are started."""
         self._attendance.is_held = False
         for log_dir in self._dirs:
             log_dir.commit_log.committer.write_now()

@@ -1,7 +1,7 @@
-"""The engine's face to a remote tier: segments that it may copy, and where segments are read that have no file here
-any more. Part of the public face, beside `engine.api`.
+"""The engine's interface to a remote tier: segments that it may copy, and reads of segments without a local file.
+Part of the public interface, beside `engine.api`.
 
-A source of its own, beside the disk: what goes wrong with it is not the disk's fault, and takes no log dir offline.
+Failures of the tier are no failures of the disk, and take no log dir offline.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,9 @@ INDEX_ROW = Struct(">qqq")  # where a batch begins: offset, position, greatest t
 
 
 class SegmentFacts(NamedTuple):
-    """What there is to know of a sealed segment without its bytes. Two with one digest hold the same batches.
+    """Facts about a sealed segment without its bytes. Two segments with the same digest hold the same batches.
 
-    `size_bytes` is that of its file; timestamps are -1 when no record has one, `leader_epoch` is that of its last
-    batch.
+    `size_bytes`: of its file. Timestamps are -1 if no record has one. `leader_epoch`: of its last batch.
     """
 
     base_offset: int
@@ -51,10 +50,10 @@ class SegmentFacts(NamedTuple):
 
 
 class CopiedSegment(NamedTuple):
-    """A sealed segment as a tier takes it: every batch was checked, and it is what was sealed.
+    """A sealed segment for the upload: every batch was checked, and the segment equals its footer.
 
-    `checksum` is the CRC-32C of the file. The rest is what a log dir knows of it beside the file, in the formats it has
-    there (docs/formats/tier.md); `index_rows` are INDEX_ROWs.
+    `checksum`: CRC-32C of the file. The other fields have the formats that they have in a log dir
+    (docs/formats/tier.md); `index_rows` are INDEX_ROWs.
     """
 
     facts: SegmentFacts
@@ -68,8 +67,7 @@ class CopiedSegment(NamedTuple):
 
 
 class CopyLag(NamedTuple):
-    """What waits to be copied, from offset `first` up to `end`, which are equal when nothing does; `size_bytes` is of
-    files."""
+    """Segments that wait to be copied, from offset `first` up to `end` (equal: none); `size_bytes`: of their files."""
 
     segments: int = 0
     size_bytes: int = 0
@@ -78,13 +76,13 @@ class CopyLag(NamedTuple):
 
 
 class TierableLog(Protocol):
-    """One partition, led by this broker or followed, as a tier sees it."""
+    """A partition that this broker leads or follows, as the remote tier sees it."""
 
     @property
     def partition(self) -> TopicPartition: ...
     @property
     def is_open(self) -> bool:
-        """Whether this is the partition that is served; another object may be."""
+        """Whether the partition is still served by this object; it may have been opened again as another one."""
 
     @property
     def config(self) -> LogConfig: ...
@@ -96,87 +94,97 @@ class TierableLog(Protocol):
     def local_start_offset(self) -> int: ...
     @property
     def tiered_to(self) -> int | None:
-        """Below it the tier has all; None: the log is in no tier."""
+        """The offset up to which the tier has the log; None: the log is in no tier."""
 
     @property
     def is_tier_confirmed(self) -> bool:
-        """Whether the tier has said so since the log was opened: only then its files may go."""
+        """Whether the tier has confirmed `tiered_to` since the log was opened: only then local files may be removed."""
 
     @property
     def knows_cold(self) -> bool:
-        """Whether it is known what lies between the log start and the local start."""
+        """Whether the segments between the log start and the local start are known."""
 
     def to_copy(self) -> Sequence[tuple[int, int]]:
-        """(Base, end) of the segments that may be copied, the oldest first: sealed, and below the last stable offset,
-        from `tiered_to` on."""
+        """(Base, end) offsets of the segments that may be copied, the oldest first: sealed, below the last stable
+        offset, from `tiered_to` on."""
 
     def copy_lag(self) -> CopyLag:
-        """How much that is."""
+        """The number and size of the segments of `to_copy`."""
 
     async def copy(self, base_offset: int) -> CopiedSegment:
-        """Check it and tell all of it. Raises CorruptMessage, and StorageError: also when it is not there any more."""
+        """Check a segment and return its file and metadata. Raises CorruptMessage, and StorageError, also if the
+        segment no longer exists."""
 
     async def facts_of(self, base_offset: int) -> SegmentFacts:
-        """Without reading it. Raises as `copy` does."""
+        """Return the facts of a segment without reading it. Raises as `copy` does."""
 
     def note_tiered(self, offset: int) -> None:
-        """The tier has all below `offset`, or will: then that is where the log begins. Raises OffsetOutOfRange,
-        StorageError: it is not open any more."""
+        """Note that the tier has all below `offset`. Raises OffsetOutOfRange, and StorageError if the log is not
+        open."""
 
     async def drop_local(self, offset: int) -> None:
-        """Have no files below `offset`. Raises OffsetOutOfRange, CorruptMessage, StorageError."""
+        """Remove the local files of segments below `offset`. Raises OffsetOutOfRange, CorruptMessage, StorageError."""
 
     async def give_up_cold(self) -> None:
-        """The log begins where its files do: what only the tier has is no part of it any more. Raises StorageError."""
+        """Move the log start to the local start, so that segments that only the tier has leave the log. Raises
+        StorageError."""
 
     def note_untiered(self) -> None:
-        """The tier has nothing of it any more, nor is it to."""
+        """Note that the log is in no tier any more."""
 
     def know_cold(self, segments: Mapping[int, SegmentFacts]) -> bool:
-        """Learn by base offset what is between the log start and the local start, if that fits; whether it does."""
+        """Note the segments between the log start and the local start, by base offset. False: they do not fit."""
 
 
 class ColdFile(File, Protocol):
-    """A segment in a remote tier, with the positions its file had. What is here of it, by its own account, is given at
-    once, by `read_cached` and to a socket, whatever happens to the tier."""
+    """A segment in a remote tier, with the positions of its file.
+
+    The parts of it that are in the local cache can be read at once, by `read_cached` and by a socket, even if the tier
+    cannot be reached.
+    """
 
     def has_waited(self) -> bool:
-        """Whether this job had to wait for some of what is read already: the rest may come with another one."""
+        """Whether this job has already waited for the tier; it may then leave the rest to another job."""
 
     def here_until(self, position: int) -> int:
-        """Up to where what follows `position` is here now, as far as a reader who goes on should look at once."""
+        """The end of the cached bytes from `position` on, as far as a sequential reader should check them at once."""
 
     def hold(self, position: int, end: int) -> object:
-        """What lies between, which this job has read: it stays here for as long as the result lives."""
+        """Keep the bytes between, which this job has read, in the cache for as long as the result lives."""
 
     def note_checked(self, position: int, end: int) -> None:
-        """What lies between is held, and is right: it counts as here for as long as what was read is."""
+        """Note that the bytes between, which are held, are checked: they count as cached for as long as they stay."""
 
     def parts(self, position: int, size_bytes: int) -> list[FileRange]:
-        """Where these bytes are, which are here: for as long as one of the ranges lives. NotLoaded: not any more."""
+        """File ranges of these cached bytes, which stay for as long as one of the ranges lives. Raises NotLoaded if
+        they are no longer cached."""
 
 
 class SegmentTier(Protocol):
-    """A remote tier as whoever reads a log sees it."""
+    """A remote tier, as readers of a log see it."""
 
     def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
-        """A segment, to be read only; within a job of `run`, as `read_at` of it. FileNotFoundError: there is no such
-        segment (any more)."""
+        """Open a segment for reading. Call this, and `read_at` of the file, only within a job of `run`. Raises
+        FileNotFoundError if the tier has no such segment (any more)."""
 
     def aborted(self, partition: TopicPartition, base_offset: int) -> bytes:
-        """The aborted index of a segment, as in its file (docs/formats/aborted-index.md); within a job, as above."""
+        """The aborted index of a segment, as in its file (docs/formats/aborted-index.md). Only within a job of
+        `run`."""
 
     def index_rows(self, partition: TopicPartition, base_offset: int) -> bytes:
-        """INDEX_ROWs of a segment; within a job, as above."""
+        """INDEX_ROWs of a segment. Only within a job of `run`."""
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do work on such files where it may wait; it may be begun more than once, and must change nothing. Raises
-        TierUnreachable, StorageError when the tier lacks what it had, and what the job raises otherwise, but no OSError
-        other than FileNotFoundError. Cancelled, what is on its way still comes."""
+        """Run a job that reads files of the tier, where it may wait. It may be started more than once, and must change
+        nothing.
+
+        Raises TierUnreachable, StorageError if the tier has lost an object, and the errors of the job, but no OSError
+        other than FileNotFoundError. If this is cancelled, downloads under way still complete.
+        """
 
 
 class NoTier:
-    """Nothing is in it."""
+    """A tier without any segment, for brokers without a remote tier."""
 
     def open(self, partition: TopicPartition, base_offset: int) -> ColdFile:
         raise FileNotFoundError

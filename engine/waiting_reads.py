@@ -1,6 +1,6 @@
-"""Reads of all partitions of one broker that wait until it is known which broker leads, and the clock of their order.
+"""Reads that wait to be confirmed (RULES K24), of all partitions of one broker, and the clock that orders them.
 
-Events of one process are ordered by a counter. Times go on while the machine sleeps (CLOCK_BOOTTIME).
+A counter orders the events of one process. Times are from CLOCK_BOOTTIME, which goes on while the machine sleeps.
 """
 
 from collections.abc import Callable
@@ -57,29 +57,29 @@ class WaitingReads:
         return sum(map(len, self._leaderships))
 
     def add(self, leadership: LeadershipReads) -> None:
-        """One of its reads begins to wait."""
+        """Note that a read of this leadership begins to wait."""
         self._leaderships[leadership] = None
         self.on_wait()
 
     def remove(self, leadership: LeadershipReads) -> None:
-        """Its reads are told."""
+        """Remove a leadership that has no waiting reads any more."""
         self._leaderships.pop(leadership, None)
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether a read waits that followers alone cannot confirm."""
+        """Whether a read waits that the followers alone cannot confirm."""
         return any(len(one) and one.needs_metadata for one in self._leaderships)
 
     def check(self) -> None:
-        """Tell the reads that followers have confirmed."""
+        """Answer the reads that followers have confirmed."""
         self._each(lambda one: one.check())
 
     def confirm(self, as_of: AsOf) -> None:
-        """Tell the reads that came before this moment: the metadata have shown it for all leaderships, as they are."""
+        """Answer the reads that came before this moment: the metadata have confirmed all these leaderships."""
         self._each(lambda one: one.confirm(as_of))
 
     def expire(self, before_ms: int) -> None:
-        """Give up the reads that came before."""
+        """Refuse the reads that came before this time, in ms of the clock."""
         self._each(lambda one: one.expire(before_ms))
 
     def _each(self, call: Callable[[LeadershipReads], None]) -> None:
@@ -90,9 +90,10 @@ class WaitingReads:
 
 
 class Confirming(NamedTuple):
-    """By what a leader tells whether it still is one (RULES K24).
+    """Dependencies of a leader that confirms its reads (RULES K24).
 
-    `has_session`: whether the metadata counts on this broker, as far as it knows; `waiting`: of all its leaderships.
+    `has_session`: whether this broker has a metadata session, as far as it knows. `waiting`: the waiting reads of all
+    its leaderships.
     """
 
     has_session: Callable[[], bool]

@@ -1,1 +1,1 @@
-"""Record batches: their bytes, codecs, keys, and what one has to stand before it is appended."""
+"""Record batches: their bytes, codecs, keys, and the checks before they are appended."""

@@ -1,8 +1,8 @@
 """Kafka's RecordBatch, format v2: the header as a value, patching, building, walking.
 
-Pure. Stored batches are opaque bytes: everything here reads the 61-byte header, and only what must look inside (a
-search by timestamp, tests, tools) walks records, through `engine.batches.codecs`. Layout: docs/formats/segment.md;
-behaviour: Kafka's DefaultRecordBatch.
+Pure. Stored batches are opaque bytes: most code reads only the 61-byte header. Only code that needs records (a search
+by timestamp, tests, tools) walks them, through `engine.batches.codecs`. Layout: docs/formats/segment.md; behaviour:
+Kafka's DefaultRecordBatch.
 """
 
 import struct
@@ -17,7 +17,7 @@ from engine.errors import CorruptMessage
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE_BYTES = HEADER.size
-LENGTH_PREFIX_SIZE_BYTES = 12  # base offset and length: what batch_length does not count
+LENGTH_PREFIX_SIZE_BYTES = 12  # base offset and length, which batch_length does not count
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_SEQUENCE = -1
@@ -50,7 +50,7 @@ class Codec(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, in file order. `batch_length` counts what follows it."""
+    """The fixed part of a batch, in file order. `batch_length`: number of the bytes behind that field."""
 
     base_offset: int
     batch_length: int
@@ -67,7 +67,7 @@ class BatchHeader(NamedTuple):
     record_count: int
 
     def placed(self, base_offset: int, leader_epoch: int) -> "BatchHeader":
-        """As `stamp` leaves it. (`_replace` costs four times as much.)"""
+        """The header after `stamp`. (`_replace` costs four times as much.)"""
         return header_of((base_offset, self[1], leader_epoch, *self[3:]))
 
     @property
@@ -96,12 +96,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_sequence(self) -> bool:
-        """Whether it says how far its producer is: no marker does, nor what a coordinator writes for a producer."""
+        """Whether the batch has a sequence of its producer: not for a marker."""
         return self.producer_id >= 0 <= self.base_sequence and not self.is_control
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when on its tombstones may go (KIP-534), if that is known; it stands in for the base timestamp."""
+        """Delete horizon of its tombstones (KIP-534), None if there is none; it replaces the base timestamp."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -109,17 +109,17 @@ header_of: Callable[[Sequence[int]], BatchHeader] = partial(tuple.__new__, Batch
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`; the caller made sure that 61 bytes are there. Nothing is believed yet."""
+    """Parse the header at `position`, which must have 61 bytes. The values are not checked."""
     return header_of(HEADER.unpack_from(buffer, position))
 
 
 def has_right_crc(batch: memoryview, header: BatchHeader) -> bool:
-    """Whether the bytes of exactly one batch are those its producer sent."""
+    """Whether the CRC of exactly one batch is right."""
     return bool(crc32c(batch[ATTRIBUTES_POSITION:]) == header.crc)
 
 
 def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Write in place what the broker decides; neither field is under the CRC."""
+    """Write base offset and leader epoch in place; the CRC does not cover them."""
     _INT64.pack_into(batch, 0, base_offset)
     _LENGTH.pack_into(batch, LENGTH_PREFIX_SIZE_BYTES, leader_epoch)
 
@@ -135,7 +135,7 @@ def stamp_log_append_time(batch: memoryview, header: BatchHeader, now_ms: int) -
 
 
 def clear_log_append_time(batch: memoryview, header: BatchHeader) -> BatchHeader:
-    """A client claims that the broker set the time: not so, says DefaultRecordBatch.setMaxTimestamp, and so do we."""
+    """Clear the LogAppendTime bit that a client has set, as DefaultRecordBatch.setMaxTimestamp does."""
     attributes = header.attributes & ~LOG_APPEND_TIME_BIT
     _INT16.pack_into(batch, ATTRIBUTES_POSITION, attributes)
     crc = crc32c(batch[ATTRIBUTES_POSITION:])
@@ -151,7 +151,7 @@ class RecordHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record. `offset_delta` is relative to the batch."""
+    """A record. `offset_delta`: relative to the batch's base offset."""
 
     key: bytes | None = None
     value: bytes | None = None
@@ -168,7 +168,7 @@ def build_batch(
     attributes: int = 0,
     producer: tuple[int, int, int] = (NO_PRODUCER_ID, -1, -1),
 ) -> bytearray:
-    """A valid uncompressed batch of `records`, offset deltas counted up; `producer` is (id, epoch, sequence)."""
+    """Build a valid uncompressed batch with consecutive offset deltas. `producer`: (id, epoch, first sequence)."""
     base_timestamp_ms = records[0].timestamp_ms
     body = b"".join(
         [
@@ -198,7 +198,7 @@ def seal_batch(
     producer: tuple[int, int, int],
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """Put a header with the right CRC before the (possibly compressed) records section; some may be missing there."""
+    """Put a header with the right CRC before a records section, which may be compressed and may have gaps."""
     batch = bytearray(HEADER_SIZE_BYTES)
     batch += body
     length = len(batch) - LENGTH_PREFIX_SIZE_BYTES
@@ -210,7 +210,7 @@ def seal_batch(
 
 
 def _encode_record(record: Record, offset_delta: int, timestamp_delta_ms: int) -> bytes:
-    """With its length before it."""
+    """Encode a record, with its length in front."""
     key, value, _, headers, _ = record
     times = varint(timestamp_delta_ms), varint(offset_delta)
     parts = [b"\0", *times, _sized(key), _sized(value), varint(len(headers))]  # attributes first: unused
@@ -225,7 +225,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _long_varint(value: int) -> bytes:
-    """Zigzag, then seven bits a byte, as in protocol buffers."""
+    """Encode zigzag, with seven bits in each byte, as in protocol buffers."""
     out = bytearray()
     rest = (value << 1) if value >= 0 else (-value << 1) - 1
     while rest > 0x7F:
@@ -236,7 +236,7 @@ def _long_varint(value: int) -> bytes:
 
 
 class _Varints(dict[int, bytes]):
-    """Lengths and deltas are small, mostly: those are looked up."""
+    """Cache of small varints, which most lengths and deltas are."""
 
     def __missing__(self, value: int) -> bytes:
         return _long_varint(value)
@@ -247,7 +247,7 @@ _NULL_LENGTH = varint(-1)
 
 
 def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Record]:
-    """The records of an uncompressed records section, one at a time; CorruptMessage when the bytes do not add up."""
+    """The records of an uncompressed records section, one at a time. Raises CorruptMessage if sizes are wrong."""
     position = 0
     try:
         for _ in range(header.record_count):
@@ -264,7 +264,7 @@ def walk_records(header: BatchHeader, body: bytes | memoryview) -> Iterator[Reco
 
 
 def decode_record(header: BatchHeader, body: bytes, start: int, end: int) -> Record:
-    """The one that lies there, with its length, in an uncompressed records section."""
+    """Decode the record, with its length in front, at [start, end) of an uncompressed records section."""
     _, position = get_varint(body, start)
     return _decode_record(header, body[position:end])
 
@@ -299,7 +299,8 @@ def _get_bytes(body: bytes | memoryview, position: int) -> tuple[bytes | None, i
 
 
 def get_varint(body: bytes | memoryview, position: int) -> tuple[int, int]:
-    """And where the next field begins. IndexError at the end of the bytes, CorruptMessage when it is too long."""
+    """Decode a varint; returns it, and the position behind it. Raises IndexError if the bytes end before,
+    CorruptMessage if it is too long."""
     raw = shift = 0
     while True:
         byte = body[position]

@@ -1,8 +1,8 @@
-"""A batch's records compressed, and decompressed, bounded: a small batch must not become a large allocation.
+"""Compression and decompression of records sections; the output is bounded, so that no small batch takes much memory.
 
-The one door to compression libraries. What compresses, but for clients, is compaction and topics with a codec of their
-own. Formats: gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's snappy-java, as
-Kafka's Java clients write it, or as one raw block.
+Only this module uses the compression libraries. Compaction, and topics with a codec of their own, compress in the
+broker. Formats: gzip, LZ4 frames of independent blocks, zstd frames, and snappy in the framing of xerial's snappy-java,
+as Kafka's Java clients write it, or as one raw block.
 """
 
 import struct
@@ -16,7 +16,7 @@ from engine.batches.batch import Codec
 from engine.errors import CorruptMessage
 
 DECOMPRESSED_MAX_BYTES = 64 * 1024 * 1024
-ZSTD_WINDOW_MAX_LOG = 23  # 8 MiB: what a decoder must support; larger windows are a memory trap
+ZSTD_WINDOW_MAX_LOG = 23  # 8 MiB: each decoder supports it; larger windows take much memory
 DEFAULT_LEVELS = {Codec.GZIP: -1, Codec.SNAPPY: 0, Codec.LZ4: 9, Codec.ZSTD: 3}  # Kafka's CompressionType
 _GZIP_WBITS = 31
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -31,11 +31,11 @@ _ZSTD_ONE_BYTE_REPEATED = 1  # type of a block
 
 
 class _TooLarge(Exception):
-    """The output would pass the cap."""
+    """Exception for an output above the limit."""
 
 
 def decompress(codec_id: int, data: bytes | memoryview, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes | memoryview:
-    """The records section; CorruptMessage when it is not what the codec says or grows beyond `max_bytes`."""
+    """Decompress a records section. Raises CorruptMessage if it is invalid, or larger than `max_bytes`."""
     if codec_id == Codec.NONE:
         return data
     try:
@@ -53,7 +53,7 @@ def _gunzip(data: bytes, max_bytes: int) -> bytes:
         raise _TooLarge
     if not decoder.eof:
         raise EOFError("truncated")
-    if decoder.unused_data.startswith(_GZIP_MAGIC):  # Java's would read on; no client writes that, and none may be lost
+    if decoder.unused_data.startswith(_GZIP_MAGIC):  # no client writes a second member; Java's decoder would read it
         raise ValueError("more than one member")
     return output
 
@@ -79,7 +79,7 @@ def _unzstd(data: bytes, max_bytes: int) -> bytes:
 
 
 def _check_zstd_is_whole(data: bytes) -> None:
-    """Of cut frames the reader gives what they have and says nothing: look where their last blocks end (RFC 8878)."""
+    """Raise EOFError if a frame is truncated, by the ends of the last blocks (RFC 8878): the reader gives no error."""
     position = 0
     while position < len(data):
         header = data[position : position + _ZSTD_HEADER_MAX_BYTES]
@@ -116,14 +116,14 @@ def _unsnappy(data: bytes, max_bytes: int) -> bytes:
 
 
 def _unsnappy_block(data: bytes, max_bytes: int) -> bytes:
-    """A raw block names its output size in front, so it is known before anything is allocated."""
+    """Decompress a raw block. It begins with its output size, so that is checked before the allocation."""
     if cramjam.snappy.decompress_raw_len(data) > max_bytes:
         raise _TooLarge
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
 def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """As Kafka's Java clients and brokers do; a level means what it means there, and None the default."""
+    """Compress as Kafka's Java clients and brokers do. `level`: as there; None: the default."""
     if codec == Codec.NONE:
         return data
     return _COMPRESSORS[codec](data, DEFAULT_LEVELS[codec] if level is None else level)
@@ -143,7 +143,8 @@ def _snappy(data: bytes, _level: int) -> bytes:
 
 
 def _lz4(data: bytes, level: int) -> bytes:
-    """Java clients refuse frames of linked blocks. Their default level is the fast compressor, any other the high."""
+    """Compress without linked blocks, which Java clients refuse. Their default level is the fast compressor, each other
+    one the high compressor."""
     high = max(level, lz4.frame.COMPRESSIONLEVEL_MINHC)
     return bytes(
         lz4.frame.compress(
@@ -157,7 +158,7 @@ def _lz4(data: bytes, level: int) -> bytes:
 
 
 def _zstd(data: bytes, level: int) -> bytes:
-    """High levels would take windows that we, and others, do not decompress."""
+    """Compress with a window that decoders support; high levels alone would take a larger one."""
     of_level = zstandard.ZstdCompressionParameters.from_level
     window_log = min(of_level(level, source_size=len(data)).window_log, ZSTD_WINDOW_MAX_LOG)
     parameters = of_level(level, source_size=len(data), window_log=window_log)

@@ -1,6 +1,6 @@
-"""What a batch has to stand that keeps its offsets: what a produced one has to, and that it is nobody's.
+"""Checks of a batch for an append at offset: those of a produced batch, and that it is a plain batch.
 
-Pure. Compaction may have left gaps in it, or no records at all; docs/formats/append-at-offset.md has the rules.
+Pure. The batch may have gaps, or no record at all, after compaction; docs/formats/append-at-offset.md has the rules.
 """
 
 from engine.batches.batch import (
@@ -27,12 +27,12 @@ from engine.batches.produce_checks import (
 from engine.errors import CorruptMessage, InvalidRecord
 
 OFFSET_MAX = 2**63 - 1
-TOGETHER_MAX = 2000  # batches: some 10 ms of the loop's
+TOGETHER_MAX = 2000  # batches of one request: they take the loop some 10 ms
 _KNOWN_BITS = CODEC_MASK | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 
 def split(records: memoryview) -> list[memoryview]:
-    """Batches that lie one behind the other, one at least. Of the last nothing is known but where it begins."""
+    """Split consecutive batches, at least one. The last one may be incomplete. Raises InvalidRecord."""
     found: list[memoryview] = []
     position = 0
     while len(records) - position >= HEADER_SIZE_BYTES:
@@ -47,7 +47,7 @@ def split(records: memoryview) -> list[memoryview]:
 
 
 def check_kept(records: memoryview, limits: ProduceLimits, now_ms: int) -> BatchHeader:
-    """The header of a batch that nothing is wrong with; raises `engine.errors`, as for one that is produced."""
+    """Check a batch and return its header. Raises the errors of a produced batch."""
     header = single_batch(records)
     if header.codec_id > Codec.ZSTD:
         raise InvalidRecord(f"unknown compression codec {header.codec_id}")
@@ -58,7 +58,7 @@ def check_kept(records: memoryview, limits: ProduceLimits, now_ms: int) -> Batch
         raise CorruptMessage("CRC of the batch does not match")
     _check_counts(header)
     if header.record_count:
-        # With a delete horizon the base timestamp is that, and none of a record (KIP-534).
+        # With a delete horizon, the base timestamp is the horizon, and not that of a record (KIP-534).
         first_ms = header.max_timestamp_ms if header.delete_horizon_ms is not None else header.base_timestamp_ms
         check_times((first_ms, header.max_timestamp_ms), limits, now_ms)
     return header

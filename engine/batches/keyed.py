@@ -1,19 +1,19 @@
-"""Records as far as what has to do with keys looks at them, and batches made anew from some of them. Pure."""
+"""Records without their values, for code that needs only keys, and batches built again from some of them. Pure."""
 
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, get_varint, seal_batch
 from engine.batches.codecs import decompress
 from engine.errors import CorruptMessage
 
-# A record as far as compaction looks at it: offset delta, key, whether it has a value, and where it lies in the records
-# section. No class: making one for each record of a log would cost more than reading it.
+# A record for compaction: offset delta, key, whether it has a value, and its start and end in the records section. This
+# is no class: creating an object for each record would cost more than reading the log.
 Keyed = tuple[int, bytes | None, bool, int, int]
 
 
 def keys_of(body: bytes, count: int) -> list[Keyed]:
-    """The records of an uncompressed records section; CorruptMessage when they do not add up.
+    """Keys of the records of an uncompressed records section. Raises CorruptMessage if sizes are wrong.
 
-    It looks at no value and no header, and calls nothing while numbers have two bytes at most: most of the time that
-    compaction takes is spent here.
+    It skips values and headers, and calls no function while numbers have at most two bytes: compaction spends most of
+    its time here.
     """
     found: list[Keyed] = []
     position = wrong = 0
@@ -48,13 +48,13 @@ def keys_of(body: bytes, count: int) -> list[Keyed]:
             position = end
     except IndexError:
         raise CorruptMessage("a record ends within a field") from None
-    if wrong & 1 or position != len(body):  # zigzag: what is odd is below zero
+    if wrong & 1 or position != len(body):  # zigzag: odd numbers are negative
         raise CorruptMessage("a record has a size or an offset that cannot be")
     return found
 
 
 def records_of_batch(batch: memoryview, header: BatchHeader) -> tuple[bytes, list[Keyed]]:
-    """Its records section, uncompressed, and what is in it. CorruptMessage."""
+    """The uncompressed records section of a batch, and its keys. Raises CorruptMessage."""
     body = bytes(decompress(header.codec_id, batch[HEADER_SIZE_BYTES:]))
     return body, keys_of(body, header.record_count)
 
@@ -62,7 +62,7 @@ def records_of_batch(batch: memoryview, header: BatchHeader) -> tuple[bytes, lis
 def resealed(
     header: BatchHeader, section: bytes, count: int, attributes: int, timestamps_ms: tuple[int, int]
 ) -> bytearray:
-    """With offsets, epoch and producer as in `header`: what is derived from a log stays as it is."""
+    """Build a batch from a records section, with the offsets, leader epoch and producer of `header`."""
     return seal_batch(
         section,
         record_count=count,

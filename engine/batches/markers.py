@@ -26,7 +26,7 @@ _VERSION = 0
 
 
 def build_marker(marker: Marker, now_ms: int) -> bytearray:
-    """Its batch, still without a place in a log."""
+    """Build the batch of a marker, without an offset."""
     record = Record(_KEY.pack(_VERSION, marker.outcome), _VALUE.pack(_VERSION, marker.coordinator_epoch), now_ms)
     return build_batch(
         [record],
@@ -36,8 +36,8 @@ def build_marker(marker: Marker, now_ms: int) -> bytearray:
 
 
 def parse_marker(header: BatchHeader, batch: bytes | bytearray | memoryview) -> Marker | None:
-    """What a control batch says; None: it ends no transaction (any more), for compaction has left nothing of what it
-    ended, or it is of another kind (Kafka's own logs have such).
+    """Parse a control batch. None: it is no marker, since compaction has removed its record, or it is of another type
+    (Kafka's own logs have such).
 
     Newer versions only append fields. Raises CorruptMessage.
     """

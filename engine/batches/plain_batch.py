@@ -1,4 +1,4 @@
-"""Batches of keys and values of one time, without headers: what the broker itself writes, many of them small."""
+"""Batches of keys and values with one timestamp, without headers, as the broker itself writes them: many are small."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def build_plain_batch(
     records: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int, producer: tuple[int, int] | None = None
 ) -> bytearray:
-    """The very bytes that `engine.batches.batch.build_batch` makes of them, at half the cost.
+    """Build the same bytes as `engine.batches.batch.build_batch`, at half the cost.
 
-    With a producer's id and epoch it is of its transaction; the sequence is 0, as Kafka's coordinators write it.
+    `producer`: (id, epoch) of a transaction's producer; the sequence is 0, as Kafka's coordinators write it.
     """
     encoded: list[bytes] = []
     for offset_delta, (key, value) in enumerate(records):
-        head = b"\0\0" + varint(offset_delta) + varint(len(key))  # first attributes and time, of which there are none
+        head = b"\0\0" + varint(offset_delta) + varint(len(key))  # first attributes and timestamp delta, both 0
         if value is None:
             record = b"".join((head, key, varint(-1), b"\0"))
         else:

@@ -1,4 +1,4 @@
-"""What a produced batch has to stand before it is queued: its header and its CRC; nothing of the records is decoded.
+"""Checks of a produced batch before it is queued: its header and its CRC. The records are not decoded.
 
 Pure. After Kafka's LogValidator and ProduceRequest.validateRecords.
 """
@@ -44,7 +44,7 @@ _SIZE_MIN_BYTES = LENGTH_PREFIX_SIZE_BYTES + 14  # Records.LOG_OVERHEAD + Legacy
 
 @dataclass(frozen=True, slots=True)
 class ProduceLimits:
-    """What a topic allows of a produced batch."""
+    """Limits of a topic for produced batches."""
 
     max_message_size_bytes: int
     segment_size_bytes: int
@@ -56,7 +56,7 @@ class ProduceLimits:
 def check_produced(
     records: memoryview, limits: ProduceLimits, now_ms: int, *, allow_zstd: bool, origin: Origin = Origin.CLIENT
 ) -> BatchHeader:
-    """The stateless checks of what is to be appended (RULES W4), in Kafka's order; raises `engine.errors`."""
+    """Do the stateless checks of a batch (RULES W4), in Kafka's order; returns its header, raises `engine.errors`."""
     header = _beyond_doubt(records, limits, now_ms, _ANY_CODEC if allow_zstd else _NO_ZSTD)
     if header is not None:
         return header
@@ -64,7 +64,7 @@ def check_produced(
 
 
 def _beyond_doubt(records: memoryview, limits: ProduceLimits, now_ms: int, codec_id_max: int) -> BatchHeader | None:
-    """The header of a batch that stands all checks, in one look; None for one that has to take them one by one."""
+    """The header of a usual batch that passes all checks at once; None: do the checks one by one."""
     size_bytes = len(records)
     if size_bytes < HEADER_SIZE_BYTES or size_bytes > limits.max_message_size_bytes:
         return None
@@ -100,7 +100,7 @@ def _checked(
         raise UnsupportedCompressionType("zstd needs Produce version 7 or later")
     if header.base_offset != 0:
         raise InvalidRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
-    if is_client:  # what a coordinator has decided has to be written
+    if is_client:  # decisions of a coordinator have to be written in any case
         check_message_size(records, limits)
     if not has_right_crc(records, header):
         raise CorruptMessage("CRC of the batch does not match")
@@ -112,9 +112,10 @@ def _checked(
 
 
 def single_batch(records: memoryview) -> BatchHeader:
-    """Exactly one complete batch of magic 2, as Produce requires since version 3.
+    """Check that there is exactly one complete batch of magic 2, as Produce requires since version 3; returns its
+    header.
 
-    Checked in the order of ByteBufferLogInputStream, so that a broken batch gets the error Kafka gives it.
+    The order is that of ByteBufferLogInputStream, so that a broken batch gets the same error as in Kafka.
     """
     available = len(records)
     if available < LENGTH_PREFIX_SIZE_BYTES:
@@ -160,19 +161,19 @@ def _check_meaning(header: BatchHeader, *, is_client: bool) -> None:
 
 
 def check_message_size(records: memoryview, limits: ProduceLimits) -> None:
-    """Raises MessageTooLarge."""
+    """Raise MessageTooLarge if the batch is larger than max.message.bytes."""
     if len(records) > limits.max_message_size_bytes:
         raise MessageTooLarge(f"batch of {len(records)} bytes, at most {limits.max_message_size_bytes} allowed")
 
 
 def check_segment_size(records: memoryview, limits: ProduceLimits) -> None:
-    """Raises RecordListTooLarge."""
+    """Raise RecordListTooLarge if the batch is larger than a segment."""
     if len(records) > limits.segment_size_bytes:
         raise RecordListTooLarge(f"batch of {len(records)} bytes in segments of {limits.segment_size_bytes}")
 
 
 def check_times(timestamps_ms: Sequence[int], limits: ProduceLimits, now_ms: int) -> None:
-    """Raises InvalidTimestamp."""
+    """Raise InvalidTimestamp if a timestamp is outside of the topic's limits; no check with LogAppendTime."""
     if limits.is_log_append_time:
         return
     earliest_ms = now_ms - limits.timestamp_before_max_ms

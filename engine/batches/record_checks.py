@@ -1,9 +1,9 @@
-"""What needs the records of a produced batch, not its header alone: their keys, and another codec. Pure.
+"""Record validation and recompression of a produced batch, which need its records and not only its header. Pure.
 
-As LogValidator has it: each record of a compacted topic has a key (validateKey, processRecordErrors), and what came in
-another codec than its topic's is compressed anew (buildRecordsAndAssignOffsets). Records themselves are not touched.
-Output is bounded: of what a batch unpacks to by the codec, of what it becomes by the sizes that its topic allows, of
-errors by their number.
+As in Kafka's LogValidator, each record of a compacted topic needs a key (validateKey, processRecordErrors), and a batch
+in another codec than its topic's is recompressed (buildRecordsAndAssignOffsets). The records themselves do not change.
+The output is bounded: the decompressed size by the codec, the new batch by the topic's limits, and the number of
+errors.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,11 +31,11 @@ from engine.errors import (
 )
 from engine.log_config import CompressionType, LogConfig
 
-ERRORS_MAX = 1000  # told of one batch
-ERRORS_SHOWN = 3  # in its message
-LOOKED_AT_ONCE_MAX = 32  # records: some 20 us, less than a hand-over to a worker costs
+ERRORS_MAX = 1000  # of one batch
+ERRORS_SHOWN = 3  # in the error message
+LOOKED_AT_ONCE_MAX = 32  # records: some 20 us, less than the cost of a trip to a worker
 
-# Raises what the batch is refused with, or returns what is stored in its place: None is the batch itself.
+# Raises the error of a refused batch, or returns the batch to store instead; None: store the batch as it is.
 Examination = Callable[[], memoryview | None]
 
 _CODECS = {
@@ -49,20 +49,20 @@ _CODECS = {
 
 
 class RecordRules(NamedTuple):
-    """What a topic asks of records. `codec`: of every batch that is stored, None for that of its producer."""
+    """Rules of a topic for records. `codec`: of every stored batch; None: as the producer sent it."""
 
     name: str
     requires_keys: bool
-    reads_keys: bool  # they are to be had from every batch: a record that lies would end the index there
+    reads_keys: bool  # the key index needs the keys of every batch: a wrong record would end the index there
     codec: Codec | None
     level: int | None
     message_size_max_bytes: int
     segment_size_bytes: int
-    has_gaps: bool = False  # batches may: compaction has been there
+    has_gaps: bool = False  # batches may have gaps, after compaction
 
     @classmethod
     def of(cls, partition: TopicPartition, config: LogConfig) -> "RecordRules | None":
-        """None where nobody has to look at records."""
+        """The rules of a topic; None: its records need no validation and no recompression."""
         codec = _CODECS[config.compression_type]
         if codec is None and not config.requires_keys and not config.index_keys:
             return None
@@ -74,11 +74,11 @@ class RecordRules(NamedTuple):
 
     @property
     def of_kept(self) -> "RecordRules":
-        """Of batches that keep their offsets, which are stored as they are or not at all."""
+        """The rules for appends at offset, which store batches unchanged or refuse them."""
         return self._replace(codec=None, has_gaps=True)
 
     def examination(self, batch: memoryview, header: BatchHeader, origin: Origin = Origin.CLIENT) -> Examination | None:
-        """What a worker is to do, if anything. Few records are looked at right now (raises)."""
+        """The job for a worker; None: no job is needed. A few records are validated at once, which may raise."""
         if header.is_control:
             return None
         has_other_codec = self.codec is not None and header.codec_id != self.codec
@@ -99,7 +99,8 @@ class RecordRules(NamedTuple):
         return self._compressed_anew(body, header, self.codec)
 
     def _compressed_anew(self, body: bytes, header: BatchHeader, codec: Codec) -> memoryview:
-        """What a batch of the codec may not be, this one may not either (UnifiedLog.append looks at sizes again)."""
+        """Recompress the batch, and check its new size, as UnifiedLog.append does. Raises InvalidRecord,
+        MessageTooLarge, RecordListTooLarge."""
         if header.record_count * RECORD_SIZE_MIN_BYTES > len(body):
             raise InvalidRecord(f"{header.record_count} records in {len(body)} bytes")
         packed = compress(codec, body, self.level)

@@ -1,1 +1,1 @@
-"""How appends become durable: queue, rounds, journal, recovery points."""
+"""Durability of appends: append queue, commit batches, journal, recovery points."""

@@ -1,4 +1,4 @@
-"""What rounds are made of: appends on their way, a partition's share of a round, and how much may be queued."""
+"""The parts of commit batches: pending appends, a partition's share of a commit batch, and the limit of the queue."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ _result_of: Callable[[tuple[int, int, int, int]], AppendResult] = partial(tuple.
 
 
 class Append:
-    """One batch from the queue to its result; `engine.api.PendingAppend` for the caller."""
+    """A batch on its way from the queue to its result; implements `engine.api.PendingAppend`."""
 
     __slots__ = (
         "_callback",
@@ -48,38 +48,39 @@ class Append:
         hurries: bool = False,
     ) -> None:
         self.owner = owner
-        self.role = role  # in which its owner took it
-        self.wants_all = wants_all  # replicas to have it, not the leader alone
-        self.hurries = hurries  # it waits for no sync, as far as is known
+        self.role = role  # the role in which the owner took it
+        self.wants_all = wants_all  # acks=all
+        self.hurries = hurries  # it needs no sync, as far as is known when it is queued
         self.records: memoryview | None = records  # until no job reads them any more
         self.header = header
         self.size_bytes = len(records)
-        self.examination: Examination | None = None  # of its records: it has to stand that first
+        self.examination: Examination | None = None  # validation or recompression of its records, before the write
         self.is_settled = False
         self._outcome: AppendResult | EngineError | None = None
         self._callback: Callable[[], None] | None = None
         self._on_released: Callable[[], None] | None = None
 
     def release(self) -> None:
-        """Let go of the records: they are in the log, or never get there, and no job reads them from here any more."""
+        """Release the memory of the records: they are in the log or will never be, and no job reads them any more."""
         self.records = None
         callback, self._on_released = self._on_released, None
         if callback is not None:
             callback()
 
     def settle(self, outcome: AppendResult | EngineError) -> None:
-        """No effect when the result is out already: an async topic's is, when the sync of others in its round fails."""
+        """Set the result or error, once; no effect if it is settled. So a failed sync does not change the result of an
+        async topic's append in the same commit batch."""
         if self.is_settled:
             return
         self.is_settled = True
         self._outcome = outcome
         self.release()
-        callback, self._callback = self._callback, None  # let go of it: it knows this append
+        callback, self._callback = self._callback, None  # drop it: it has a reference to this append
         if callback is not None:
             callback()
 
     def result(self, log_start_offset: int) -> AppendResult:
-        """What to settle it with, once it is in the log."""
+        """The result to settle it with, after it is in the log."""
         header = self.header
         base_offset = header.base_offset
         log_append_time_ms = header.max_timestamp_ms if header.is_log_append_time else NO_TIMESTAMP_MS
@@ -100,7 +101,7 @@ class Append:
         self._on_released = callback
 
     def stop_waiting(self) -> None:
-        """Once it is durable here it is settled, whatever other replicas have."""
+        """Stop waiting for other replicas: the append is settled when it is durable here."""
         if self.wants_all and not self.is_settled:
             self.wants_all = False
             self.owner.stopped_waiting()
@@ -127,7 +128,7 @@ def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:
 
 
 class Undo(NamedTuple):
-    """What was known of a producer before the batch at `base_offset`."""
+    """The state of a producer before the batch at `base_offset`, to undo the batch."""
 
     base_offset: int
     producer_id: int
@@ -135,9 +136,12 @@ class Undo(NamedTuple):
 
 
 class PartitionRound:
-    """One partition's share of a round. `must_sync`: it counts only when it is durable. `rolls`: a segment begins.
-    `end` is where the log ends behind it, once it is written. `begun`: the producers of transactions that begin in it,
-    by their first offsets; `ended`: those that end in it."""
+    """A partition's share of a commit batch.
+
+    `must_sync`: it counts only after a sync. `rolls`: a new segment begins in it. `end`: the log end behind it, after
+    it is written. `begun`: producer ids of transactions that begin in it, by first offset; `ended`: transactions that
+    end in it.
+    """
 
     __slots__ = (
         "appends",
@@ -174,7 +178,7 @@ class PartitionRound:
         self.rejected = False  # the disk was full before anything of it was written
 
     def stage(self, chunks: list[Chunk], producers: ProducerTable) -> None:
-        """Where its batches go; `producers` are those behind it."""
+        """Set the chunks of segments that its batches go to. `producers`: the producer state behind it."""
         self.chunks = chunks
         self.rolls = chunks[-1].rolls
         closing = self.log.active.base_offset
@@ -185,7 +189,7 @@ class PartitionRound:
                 closing = chunk.base_offset
 
     def _snapshot(self, closing: int, offset: int, producers: ProducerTable) -> Snapshot:
-        """As it was before the batches from `offset` on; the segment that ends there begins at `closing`."""
+        """The producer state before the batches from `offset` on, where the segment that begins at `closing` ends."""
         before = ProducerTable(producers)
         for base_offset, producer_id, one in reversed(self.undo):
             if base_offset >= offset:
@@ -211,11 +215,11 @@ class PartitionRound:
 
     @property
     def aborted(self) -> list[AbortedTransaction]:
-        """Of those that end in it."""
+        """The aborted transactions among those that end in it."""
         return [one.aborted() for one in self.ended if one.outcome is Outcome.ABORT]
 
     def places(self) -> Iterator[LogPosition]:
-        """Where its batches are; how late the log was before is not told."""
+        """The positions of its batches, without the greatest timestamp before each."""
         for chunk in self.chunks:
             position = chunk.position
             for header in chunk.headers:
@@ -223,7 +227,8 @@ class PartitionRound:
                 position += header.size_bytes
 
     def batch_ends(self, newest_ms: int) -> Iterator[LogPosition]:
-        """Ascending; the last is the end of the log. `newest_ms` is the greatest timestamp before it."""
+        """The ends of its batches, in ascending order; the last is the log end. `newest_ms`: the greatest timestamp
+        before it."""
         for chunk in self.chunks:
             position = chunk.position
             for header in chunk.headers:
@@ -233,27 +238,27 @@ class PartitionRound:
 
     @property
     def base_offset(self) -> int:
-        """Where the log ends without it."""
+        """The log end without it."""
         first = self.chunks[0]
         return first.headers[0].base_offset if first.headers else first.base_offset
 
 
 class Owner(Protocol):
-    """What a lane needs of a partition. All calls come from the loop; one round at a time."""
+    """Interface of a partition for the group committer. All calls come from the loop."""
 
     partition: TopicPartition
 
     def stage(self, appends: list[Append]) -> PartitionRound | None:
-        """Check and stamp against the state of now; refuse single appends, or, returning None, all of them."""
+        """Check and stamp the appends against the present state. Single appends may be refused; None: all are."""
 
     def ended(self, marker: Marker) -> None:
-        """It goes to the log; called from `stage`."""
+        """Note that a marker goes to the log; called from `stage`."""
 
     def stopped_waiting(self) -> None:
-        """One of its appends waits for other replicas no longer."""
+        """Note that an append no longer waits for other replicas."""
 
     def confirm(self, told: Callable[[bool], None]) -> None:
-        """See `engine.api.PartitionLog.confirm`."""
+        """Confirm a read, see `engine.api.PartitionLog.confirm`."""
 
     def written(self, part: PartitionRound) -> None: ...
     def durable(self, part: PartitionRound) -> None: ...
@@ -261,9 +266,10 @@ class Owner(Protocol):
 
 
 class QueueBudget:
-    """Bytes the appends to one log dir may hold, queued or in flight; and as many that wait until they may be queued.
+    """Limit of the bytes of appends to one log dir, queued or in flight; and the same limit again for appends that wait
+    for a transaction verification.
 
-    Those do not take from the others: what they wait for has to be written itself.
+    The two are counted apart: the coordinator's own appends, which end that wait, need room in the queue.
     """
 
     __slots__ = ("_full_since_s", "_lot", "_max_bytes", "used_bytes", "waiting_bytes")
@@ -271,24 +277,24 @@ class QueueBudget:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._lot = trio.lowlevel.ParkingLot()
-        self._full_since_s: float | None = None  # and nothing was written since
+        self._full_since_s: float | None = None  # without room since then, and nothing was written since
         self.used_bytes = 0
         self.waiting_bytes = 0
 
     def take(self, size_bytes: int) -> None:
-        """Raises Overloaded, unless nothing is queued: the largest batch must always find a way."""
+        """Take room for an append, else raise Overloaded. With an empty queue a batch of any size has room."""
         if self.used_bytes and self.used_bytes + size_bytes > self._max_bytes:
             raise Overloaded(f"{self.used_bytes} bytes are waiting to be written")
         self._add(size_bytes)
 
     def take_waiting(self, size_bytes: int) -> None:
-        """For one that is not queued yet; raises as `take`."""
+        """Take room for an append that waits for its verification; raises as `take` does."""
         if self.waiting_bytes and self.waiting_bytes + size_bytes > self._max_bytes:
             raise Overloaded(f"{self.waiting_bytes} bytes are waiting for their transactions")
         self.waiting_bytes += size_bytes
 
     def queue_waiting(self, size_bytes: int) -> None:
-        """It is queued now, whatever is before it: it was taken long ago."""
+        """Queue a waiting append, even if the queue is full: it was accepted before."""
         self.waiting_bytes -= size_bytes
         self._add(size_bytes)
 
@@ -312,22 +318,26 @@ class QueueBudget:
 
     @property
     def has_room(self) -> bool:
-        """Below half of the limit."""
+        """Whether at most half of the limit is used."""
         return self.used_bytes * 2 <= self._max_bytes
 
     @property
     def hangs(self) -> bool:
-        """It has had no room for so long that nobody should wait for its disk who may write to another."""
+        """Whether there was no room, and nothing was written, for HANGS_AFTER_S: appends to other log dirs must not
+        wait for this disk."""
         return self._full_since_s is not None and trio.current_time() - self._full_since_s > HANGS_AFTER_S
 
     async def wait_for_room(self) -> None:
-        """Return at once when there is room."""
+        """Return when there is room, at once if there is now."""
         while not self.has_room:
             await self._lot.park()
 
 
 class Room:
-    """Whether appends are taken, over all log dirs: nobody waits for one that hangs while others have room."""
+    """Back-pressure over all log dirs: true if appends are accepted.
+
+    A full queue of a log dir that hangs does not count while another log dir has room.
+    """
 
     __slots__ = ("_budgets",)
 
@@ -338,21 +348,21 @@ class Room:
         return not self._full()
 
     def _full(self) -> list[QueueBudget]:
-        """Those to wait for, if any."""
+        """The full queues to wait for; empty: there is room."""
         full = [one for one in self._budgets if not one.has_room]
         if len(full) == len(self._budgets):
             return full
         return [one for one in full if not one.hangs]
 
     async def wait(self) -> None:
-        """Return when there is room, at once if there is."""
+        """Return when there is room, at once if there is now."""
         while full := self._full():
             with trio.move_on_after(HANGS_AFTER_S):
                 await full[0].wait_for_room()
 
 
 class Attendance:
-    """Whether somebody writes, soon, what is appended just now: then no task needs to be woken for it."""
+    """Flag of the hub. `is_held`: the hub writes the queued appends itself soon, so that no task is woken for them."""
 
     __slots__ = ("is_held",)
 

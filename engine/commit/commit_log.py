@@ -1,7 +1,8 @@
-"""The commit log of a log dir: rounds, the journal, and how far everything is known to be durable.
+"""The commit log of a log dir: commit batches, the journal, and the recovery points.
 
-What is durable is in segment files up to a partition's recovery point, and above it in the journal. A checkpoint writes
-the points down; barriers say in the journal what a replay must not undo (RULES J2). It knows logs, not partitions.
+Durable records are in segment files up to a partition's recovery point, and above it in the journal. A checkpoint
+stores the recovery points. Barriers in the journal name the changes that a replay must not undo (RULES J2). This module
+knows logs, not partitions.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -35,8 +36,11 @@ CHECKPOINT_PAUSE_S = 1
 
 
 class Gaps(NamedTuple):
-    """Offsets below `below_offset` may be missing; `epochs` began behind `end_offset`, where the log ends. `dropped`:
-    what else may be."""
+    """Expected gaps of a log that ends at `end_offset`: offsets below `below_offset` may be missing.
+
+    `epochs`: leader epochs that began behind `end_offset`. `dropped`: up to where tombstones and markers may be
+    missing.
+    """
 
     end_offset: int
     below_offset: int
@@ -46,7 +50,7 @@ class Gaps(NamedTuple):
 
 @dataclass(eq=False)
 class _ExpectedGaps:
-    """They are to be noted in the checkpoint, if that is wanted still."""
+    """Gaps that wait to be noted in the checkpoint, if `is_wanted()` is still true then."""
 
     key: PartitionKey
     gaps: Gaps
@@ -61,14 +65,15 @@ class _ExpectedGaps:
 
 
 class Decided(NamedTuple):
-    """Which records of a log count, and from where on there are some of which that depends on what is undecided yet."""
+    """High watermark of a log, and the first offset of its first transaction that is open, or ended above the high
+    watermark."""
 
     high_watermark: int
     undecided_from: int
 
 
 class CommitLog:
-    """Of one log dir. `logs` are those that are open; `names` are of partition directories."""
+    """The commit log of one log dir. `logs`: the open logs. Arguments `names` are names of partition directories."""
 
     def __init__(
         self, disk: Disk, budget: QueueBudget, attendance: Attendance, has_too_many_files_open: Callable[[], bool]
@@ -85,7 +90,7 @@ class CommitLog:
         self.journal: Journal | None = None
         self._written = Checkpoint(0, {})
         self._checkpointing = trio.Lock()
-        self._expected: dict[_ExpectedGaps, None] = {}  # to be noted, in the order in which they were told
+        self._expected: dict[_ExpectedGaps, None] = {}  # to be noted, in the order of the requests
         self._not_recovered: set[str] = set()
         self._let_go: set[str] = set()  # by this process
         self._suspect: set[str] = set()  # not opened since the journal was found damaged
@@ -101,7 +106,7 @@ class CommitLog:
         *,
         is_clean: bool,
     ) -> None:
-        """Start from what was on disk."""
+        """Start from the checkpoint and the journal found on disk."""
         self._written = checkpoint
         self.points = dict(checkpoint.partitions)
         self.journal = self.syncer.journal = Journal(
@@ -112,28 +117,29 @@ class CommitLog:
 
     @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """What runs for as long as it is served."""
+        """The background tasks that run while the log dir is served."""
         return self.keep_checkpoints, self.flusher.serve, self.committer.serve
 
-    # What recovery may believe
+    # Facts for the recovery of logs
 
     def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
-        """Of a partition that is about to be opened; `has_others`: other replicas are in sync."""
+        """The known state of a partition that is about to be opened. `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
         is_clean, may_cut, was_let_go = name not in self._not_recovered, name not in self._suspect, name in self._let_go
         return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others, was_let_go=was_let_go)
 
     def had(self, key: PartitionKey) -> bool:
-        """Whether the log dir had records of it, as far as checkpoints tell."""
+        """Whether the log dir had records of the partition, by its checkpoints."""
         return self.points.get(key, PartitionCheckpoint()).had_records
 
     def forget(self, key: PartitionKey) -> None:
-        """A partition whose directory is gone: the next one of it begins as a new one."""
+        """Forget a partition whose directory is gone: its next log begins empty."""
         if self.points.pop(key, None) is not None:
             self.want_checkpoint()
 
     def adopt(self, key: PartitionKey, name: str, log: Log, decided: Callable[[], Decided]) -> None:
-        """It was opened. Damage that a scan has found takes a scan to find again."""
+        """Note an opened log. A damaged one is scanned again at the next start, because only a scan finds the
+        damage."""
         self.logs[key] = log
         self._decided[key] = decided
         self.lacks(key, log, log.dropped)
@@ -145,25 +151,25 @@ class CommitLog:
             self.want_checkpoint()
 
     def release(self, key: PartitionKey) -> None:
-        """It is about to be deleted."""
+        """Drop the open log of a partition, before it is deleted or opened again."""
         self.logs.pop(key, None)
         self._decided.pop(key, None)
 
     def disown(self, names: Collection[str]) -> None:
-        """These are gone, or left-overs of partitions that live elsewhere."""
+        """Forget directories that are gone, or that belong to partitions in other log dirs."""
         self._not_recovered.difference_update(names)
         self._suspect.difference_update(names)
 
     def recovered(self, name: str) -> None:
-        """It has begun anew: there is nothing left to scan."""
+        """Note that a log was reset, so that no scan is needed."""
         self._not_recovered.discard(name)
 
     def scan_later(self, names: Collection[str]) -> None:
-        """Logs that were strays, from a time when they were not let go of in order."""
+        """Note logs that were not closed in order before they became strays, so that a start scans them."""
         self._not_recovered.update(names)
 
     def take_back(self, key: PartitionKey, name: str, known: LastKnown) -> None:
-        """A stray is a log of this log dir again: its checkpoint entry replaces any other."""
+        """Take a stray back as a log of this log dir: its checkpoint entry replaces any other."""
         self.points[key] = known.checkpoint
         if not known.is_clean:
             self._not_recovered.add(name)
@@ -171,28 +177,28 @@ class CommitLog:
             self._suspect.add(name)
 
     def let_go(self, names: Collection[str]) -> None:
-        """These were closed, and may be opened once more: their files are scanned then."""
+        """Note logs that were closed and may be opened again: their files are scanned then."""
         self._not_recovered.update(names)
         self._let_go.update(names)
 
     @property
     def has_all_recovered(self) -> bool:
-        """No partition has to be scanned at the next start if this one ends in order."""
+        """Whether no log has to be scanned at the next start, if the broker stops in order."""
         return not self._not_recovered
 
     # Barriers
 
     @asynccontextmanager
     async def between_checkpoints(self) -> AsyncIterator[None]:
-        """No checkpoint is taken within the block, and the log dir is not let go of."""
+        """Exclude checkpoints, and the closing of the log dir, within the block."""
         async with self._checkpointing:
             yield
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """And no round is in flight; the block is not cancelled half-way.
+        """Exclude checkpoints and commit batches within the block, which is not cancelled half-way.
 
-        For `announce` and what it announces: a checkpoint in between would end the barrier before it took effect.
+        For `announce` and the announced change: a checkpoint in between would end the barrier before the change.
         """
         with trio.CancelScope(shield=True):
             async with self.between_checkpoints(), self.committer.between_rounds():
@@ -200,24 +206,24 @@ class CommitLog:
 
     @asynccontextmanager
     async def replacing(self) -> AsyncIterator[None]:
-        """No checkpoint is taken, and no log made shorter, within the block; rounds go on.
+        """Exclude checkpoints and truncations within the block; commit batches go on.
 
-        Once begun it is not cancelled half-way.
+        The block is not cancelled half-way.
         """
         async with self._checkpointing:
             with trio.CancelScope(shield=True):
                 yield
 
     async def replaced(self) -> None:
-        """Return when nobody is within `replacing`."""
+        """Return when no block of `replacing` runs."""
         async with self._checkpointing:
             pass
 
     async def announce(self, barriers: Sequence[Barrier]) -> None:
-        """Make it durable that this will happen, before it does (RULES J2); within `alone`. Raises StorageError.
+        """Make barriers durable before the changes that they announce (RULES J2); call it within `alone`.
 
-        While the journal has no room, a checkpoint with the barriers behind it does the same; but for a reset, which a
-        replay has to do again.
+        While the journal has no room, a checkpoint that has the changes already does the same. A reset needs the
+        journal, because a replay has to repeat it. Raises StorageError.
         """
         assert self.journal is not None
         write = self.journal.reserve_barrier(barriers)
@@ -236,13 +242,13 @@ class CommitLog:
     # Checkpoints
 
     def want_checkpoint(self) -> None:
-        """A segment was finished or a log recovered: do not wait for the next regular checkpoint."""
+        """Request a checkpoint soon, for example after a segment was finished or a log recovered."""
         self._wanted.set()
 
     async def keep_checkpoints(self) -> None:
-        """Write one now and then, and make journal slots as they are needed, until cancelled or offline.
+        """Write checkpoints in intervals, and make journal slots as needed, until cancelled or offline.
 
-        What is above a recovery point counts as a tail after a crash.
+        After a crash, a start scans all batches above a recovery point.
         """
         while self.disk.offline_reason is None:
             assert self.journal is not None
@@ -258,15 +264,14 @@ class CommitLog:
             await trio.sleep(CHECKPOINT_PAUSE_S)
 
     async def checkpoint(self) -> None:
-        """Flush what leans on the journal, write down how far everything is durable, and free the journal.
-
-        Raises StorageError.
-        """
+        """Flush the logs that depend on the journal, write the checkpoint, and free the journal. Raises
+        StorageError."""
         async with self._checkpointing:
             await self.checkpoint_alone()
 
     async def checkpoint_alone(self, announced: Sequence[Barrier] = ()) -> None:
-        """The same for who is `alone`, or `replacing`; `announced` is what is about to happen."""
+        """Write a checkpoint, for callers within `alone` or `replacing`. `announced`: changes that follow it, and that
+        it includes already."""
         assert self.journal is not None
         sequence, retired = self.journal.next_sequence, list(self.journal.retired)
         await self.flusher.flush([log for log in self.logs.values() if log.leans_on_journal])
@@ -281,10 +286,9 @@ class CommitLog:
         self.journal.release(retired)
 
     async def expect_gaps(self, key: PartitionKey, gaps: Gaps, is_wanted: Callable[[], bool]) -> bool:
-        """Have it durable that they may be there, if that is wanted still when it is its turn; whether it was. Raises
-        StorageError.
+        """Note expected gaps durably, if `is_wanted()` is still true then; returns whether it was. Raises StorageError.
 
-        One checkpoint is for all that have asked meanwhile, as the partitions of one fetch do.
+        One checkpoint serves all requests that wait, such as those for the partitions of one Fetch.
         """
         expected = _ExpectedGaps(key, gaps, is_wanted)
         self._expected[expected] = None
@@ -299,7 +303,7 @@ class CommitLog:
         return expected.is_noted
 
     async def _note_expected(self) -> None:
-        """Within `replacing`. If it is cancelled, the next one that asked does it again."""
+        """Note all waiting requests in one checkpoint. If this is cancelled, the next request does it again."""
         asked, error = [*self._expected], None
         noted = [one for one in asked if one.key in self.logs and one.is_wanted()]
         for one in noted:
@@ -315,8 +319,11 @@ class CommitLog:
             self._expected.pop(one, None)
 
     def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
-        """And no more, though more was noted: that has not come, nor have gaps that were expected there. Soon, as what
-        comes from now on stands where that would have. Not of what is damaged, which may be whole at the next start."""
+        """Set up to where tombstones and markers of the log may be missing, and forget expected gaps behind its end.
+
+        These gaps were noted for batches that were never appended; other batches will take their offsets, so a
+        checkpoint follows soon. A damaged log is left as it is, since it may be whole at the next start.
+        """
         if log.damaged_from is None:
             log.dropped = dropped
             log.compacted_to = min(log.compacted_to, log.end.offset)
@@ -326,7 +333,8 @@ class CommitLog:
                     self.want_checkpoint()
 
     async def checkpoint_local_starts(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Have it durable that there may be no files below; within `replacing`. Raises StorageError, CorruptMessage."""
+        """Note durably that logs may have no files below these offsets; call it within `replacing`. Raises
+        StorageError, CorruptMessage."""
         before = {key: self.points.get(key, PartitionCheckpoint()) for key in offsets}
         for key, offset in offsets.items():
             self.points[key] = before[key]._replace(local_start_offset=offset)
@@ -338,7 +346,8 @@ class CommitLog:
             raise
 
     def advance_points(self) -> dict[PartitionKey, PartitionCheckpoint]:
-        """As far as it is flushed now. Points never go back, and that of a damaged log tells that it is."""
+        """Advance the checkpoint entries to the flushed offsets. A recovery point never goes back; that of a damaged
+        log lies behind the begin of the damage, so that the next start notices it."""
         for key, log in self.logs.items():
             before = self.points.get(key, PartitionCheckpoint())
             if log.damaged_from is None:

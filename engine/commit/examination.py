@@ -1,8 +1,8 @@
-"""Where appends wait for a worker to look at their records, or to compress them anew, before they go to a round.
+"""Record validation and recompression: appends wait for a worker before they go to a commit batch.
 
-They wait here and not within a round: what a topic's codec costs, that topic waits for, and not all that share its log
-dir. Order stays: behind an append that waits, all others of its partition wait too. What two jobs have made of batches
-is in memory at most: the next begins when rounds have written what the one before the last has made.
+They wait here and not within a commit batch, so that a topic pays for its own codec, and not all topics of its log dir.
+The order stays: behind a waiting append, all others of its partition wait, too. The memory is bounded: a job begins
+when the output of the job before the last one is written, so that at most two jobs' output is in memory.
 """
 
 from collections import Counter, deque
@@ -18,11 +18,14 @@ from engine.commit.group_committer import GroupCommitter
 from engine.errors import EngineError
 from engine.files.io_workers import WorkerPool
 
-JOB_MAX_BYTES = 1024 * 1024  # of batches before, and of what they become; the last one may be larger
+JOB_MAX_BYTES = 1024 * 1024  # of the input, and of the output; the last batch may be larger
 
 
 class Examiner:
-    """In front of the rounds of a log dir; `number` is its lane of the pool. `held`: whose appends wait here."""
+    """Queue of appends in front of the group committer of a log dir.
+
+    `number`: its worker of the pool. `held`: number of waiting appends by partition.
+    """
 
     __slots__ = ("_budget", "_idle", "_number", "_pool", "_rounds", "_waiting", "_work", "held")
 
@@ -37,18 +40,18 @@ class Examiner:
         self.held: Counter[Owner] = Counter()
 
     def enqueue(self, append: Append) -> None:
-        """One that has to be examined, or is behind such a one; it has its part of the budget."""
+        """Queue an append that needs validation, or follows one of its partition; it has taken its room already."""
         self._waiting.append(append)
         self.held[append.owner] += 1
         self._work.unpark()
 
     async def drained(self) -> None:
-        """Return when everything submitted so far is refused, or with the rounds."""
+        """Return when each append is refused, or passed on to the group committer."""
         while self._waiting:
             await self._idle.park()
 
     async def serve(self) -> None:
-        """Examine until cancelled."""
+        """Run jobs until cancelled."""
         before: Append | None = None
         while True:
             while not self._waiting:
@@ -60,7 +63,7 @@ class Examiner:
             before = last
 
     async def _examine(self) -> Append:
-        """Pass on what is at the head, and return the last of it."""
+        """Run one job for the first appends, pass them on, and return the last of them."""
         head, size_bytes = [], 0
         for append in self._waiting:
             head.append(append.examination)
@@ -88,7 +91,7 @@ class Examiner:
 
 
 def _outcomes(examinations: Sequence[Examination | None]) -> list[memoryview | EngineError | None]:
-    """Of as many as one job may do."""
+    """Run validations until the output reaches JOB_MAX_BYTES; returns the new batch, the error, or None for each."""
     found: list[memoryview | EngineError | None] = []
     size_bytes = 0
     for examine in examinations:

@@ -1,10 +1,9 @@
-"""Syncs segment files behind the acknowledgements, for whoever does not wait for it.
+"""Flusher: syncs segment files in the background, after the acknowledgements.
 
-Topics with `flush.policy=async` are flushed after `flush.ms`, as Kafka's log flusher does, and whenever much has
-gathered, so that the roll to a new segment, which waits for a sync, never waits long. One flusher per log dir; it
-lives on the loop and syncs through the log dir, which goes offline when that fails. It syncs a few files at a time: a
-commit batch that has to sync one of them waits for no more than these, and a disk that hangs keeps no more syncs in the
-kernel.
+Topics with `flush.policy=async` are flushed after `flush.ms`, as by Kafka's log flusher, and when FLUSH_BEHIND_BYTES
+are not synced. So the roll to a new segment, which waits for a sync, never waits long. Each log dir has one flusher on
+the loop, and goes offline if a sync fails. It syncs a few files at a time: a commit batch that has to sync one of them
+waits for no more than these, and a disk that hangs keeps no more syncs in the kernel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,11 +15,11 @@ from engine.files.filesystem import File
 from engine.logs.log import Log
 
 SLICE_FILES = 8  # synced together
-FLUSH_BEHIND_BYTES = 8 * 1024 * 1024  # more at once keeps the core from the loop: with 32 MiB some 15 ms now and then
+FLUSH_BEHIND_BYTES = 8 * 1024 * 1024  # a sync of more takes the core from the loop: 32 MiB sometimes for 15 ms
 
 
 class Flusher:
-    """Logs with a moment by which they are to be flushed. `sync` raises StorageError when the log dir is lost."""
+    """Logs with the times by which they have to be flushed. `sync` raises StorageError if the log dir is offline."""
 
     def __init__(self, sync: Callable[[Sequence[File]], Awaitable[None]]) -> None:
         self._sync = sync
@@ -29,14 +28,14 @@ class Flusher:
         self._sooner = trio.Event()
 
     def flush_by(self, log: Log, due_s: float) -> None:
-        """Flush `log` by `due_s` of trio's clock, or earlier if that was asked for before."""
+        """Flush `log` by `due_s` of trio's clock, or by an earlier time that was requested before."""
         if due_s < self._due_s.get(log, float("inf")):
             self._due_s[log] = due_s
             if due_s < self._next_s:
                 self._sooner.set()
 
     async def serve(self) -> None:
-        """Flush what is due, until cancelled or the log dir is lost."""
+        """Flush the logs that are due, until cancelled or the log dir is offline."""
         while True:
             self._next_s = min(self._due_s.values(), default=float("inf"))
             with trio.move_on_at(self._next_s):
@@ -53,16 +52,16 @@ class Flusher:
                     return
 
     async def flush(self, logs: Sequence[Log]) -> None:
-        """Make all that is written to `logs` now durable in their files, slice by slice. Raises StorageError."""
+        """Sync the bytes that are written to `logs` now, a slice of files at a time. Raises StorageError."""
         for start in range(0, len(logs), SLICE_FILES):
             await self._flush_slice(logs[start : start + SLICE_FILES])
 
     async def _flush_slice(self, logs: Sequence[Log]) -> None:
-        """Of each log, what is written when its slice begins."""
+        """Sync the bytes of each log that are written when the slice begins."""
         ends = [(log, log.end, log.cuts) for log in logs if log.end.offset > log.flushed_offset]
         if not ends:
             return
         await self._sync([log.active_file for log, _, _ in ends])
         for log, end, cuts in ends:
-            if log.cuts == cuts:  # or it may have come to an end before that meanwhile
+            if log.cuts == cuts:  # otherwise it was truncated meanwhile, perhaps below `end`
                 log.note_flushed(end)

@@ -1,9 +1,9 @@
-"""Group commit: what is written while a sync is in flight becomes durable with the next one.
+"""Group commit: bytes that are written while a sync is in flight become durable with the next one.
 
-A `GroupCommitter` serves the partitions of one log dir. A round is what is queued at a moment: each partition stages
-its appends, and all are written in one step. One sync at a time makes durable what was written before it began,
-whatever rounds that was, and then they are answered, in their order; if it fails, what was written since is undone
-first. The loop stays the only owner of every partition's state: a worker sees file operations and nothing else.
+A `GroupCommitter` serves the partitions of one log dir. A commit batch is the appends that are queued at a moment: each
+partition stages its appends, and all are written in one step. One sync at a time makes durable all commit batches that
+were written before it began, which are then answered in their order. If it fails, later commit batches are undone
+first. Only the loop changes the state of partitions: a worker sees nothing but file operations.
 """
 
 from collections import deque
@@ -20,12 +20,12 @@ from engine.files.disk import Disk
 from engine.stats import CommitStatistics
 
 ROUND_MAX_BYTES = 16 * 1024 * 1024
-OVERLAP_MIN_BYTES = 64 * 1024  # are written while a sync is in flight, fewer behind it
-LARGE_ROUND = 32  # appends: behind so many, other tasks get their turn
+OVERLAP_MIN_BYTES = 64 * 1024  # at least so many are written while a sync is in flight, fewer after it
+LARGE_ROUND = 32  # appends: after a commit batch with so many, other tasks get their turn
 
 
 class Staged(NamedTuple):
-    """A round whose batches have their offsets."""
+    """A commit batch whose batches have their offsets."""
 
     parts: list[PartitionRound]
     appends: int
@@ -34,14 +34,14 @@ class Staged(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A round that is written; of those `parts` it has to become durable."""
+    """A commit batch that is written. `parts`: those that need a sync."""
 
     parts: list[PartitionRound]
     round: Staged
 
 
 class BetweenRounds:
-    """A block that has the turn of a round. No generator: those that await cannot be compiled."""
+    """A block that has the turn of a commit batch. It is no generator: async generators cannot be compiled."""
 
     def __init__(self, committer: "GroupCommitter") -> None:
         self._committer = committer
@@ -73,20 +73,20 @@ class GroupCommitter:
         self.statistics = statistics
         self._queue: deque[Append] = deque()
         self._queued_bytes = 0
-        self._hurried = 0  # of those in the queue, appends that wait for no sync
-        self._staged: Staged | None = None  # for the task that writes to go on with
-        self._written: deque[Written] = deque()  # not durable yet, and no sync of them begun
+        self._hurried = 0  # number of queued appends that need no sync
+        self._staged: Staged | None = None  # to be written by the task that writes
+        self._written: deque[Written] = deque()  # not durable yet, and no sync of them has begun
         self._is_syncing = False
         self._is_served = False
-        # Held by who writes a round, or is between two; first come, first served. No lock, which only a task can give
-        # back.
+        # Held while a commit batch is written, or by a `between_rounds` block; first come, first served. It is no lock,
+        # because only the task that took a lock can release it.
         self._turn = trio.Semaphore(1)
         self._to_write = trio.lowlevel.ParkingLot()
         self._to_sync = trio.lowlevel.ParkingLot()
         self._pause = trio.lowlevel.ParkingLot()
 
     def enqueue(self, append: Append) -> None:
-        """One that has its part of the budget."""
+        """Queue an append that has taken its room in the budget."""
         self._queue.append(append)
         self._queued_bytes += append.size_bytes
         self._hurried += append.hurries
@@ -94,7 +94,7 @@ class GroupCommitter:
             self._wake()
 
     def _wake(self) -> None:
-        """Somebody to write what is queued, unless it is worth more to wait for the sync in flight."""
+        """Wake a task to write the queue, unless it is cheaper to wait for the sync in flight."""
         if not self._is_syncing:
             self._to_sync.unpark()
         elif self._is_worth_writing:
@@ -102,20 +102,21 @@ class GroupCommitter:
 
     @property
     def _is_worth_writing(self) -> bool:
-        """While a sync is in flight: what is written one by one costs more than what is written together."""
+        """Whether the queue is written now. While a sync is in flight, few bytes wait: one large write is cheaper than
+        several small ones."""
         return not self._is_syncing or self._hurried > 0 or self._queued_bytes >= OVERLAP_MIN_BYTES
 
     @property
     def _has_unsynced(self) -> bool:
-        """Something that is written is not answered yet."""
+        """Whether a written commit batch is not answered yet."""
         return self._is_syncing or bool(self._written)
 
     def between_rounds(self) -> "BetweenRounds":
-        """No round is in flight within the block (async with); appends queue up meanwhile."""
+        """Exclude commit batches within the block (async with); appends are queued meanwhile."""
         return BetweenRounds(self)
 
     async def wait_for_turn(self) -> None:
-        """Return when no round is in flight; none is begun until the turn is given back."""
+        """Return when no commit batch is in flight; none begins until `give_turn`."""
         await self._take_turn()
         try:
             while self._has_unsynced and self._is_served:
@@ -125,21 +126,20 @@ class GroupCommitter:
             raise
 
     async def drained(self) -> None:
-        """Return when everything submitted so far is answered."""
+        """Return when each queued append is answered."""
         while self._queue or not self._turn.value or self._has_unsynced:
             await self._pause.park()
 
     async def released(self, append: Append) -> None:
-        """Return when no job reads its records any more. Its answer may wait for other replicas, of which no round
-        tells."""
+        """Return when no job reads the records of the append any more. Its answer may still wait for other replicas."""
         while not append.is_released:
             await self._pause.park()
 
-    # Rounds
+    # Commit batches
 
     async def serve(self) -> None:
-        """Run rounds until cancelled: one task syncs, and writes between two syncs, the other writes what takes long,
-        or comes while a sync is in flight.
+        """Run commit batches until cancelled. One task syncs, and writes between two syncs; the other one does writes
+        that take long, or that begin while a sync is in flight.
         """
         self._is_served = True
         try:
@@ -148,7 +148,7 @@ class GroupCommitter:
                 await self._serve_syncs()
         finally:
             self._is_served = False
-            if self._staged is not None:  # nobody goes on with it, and others wait for the turn it holds
+            if self._staged is not None:  # no task will write it, and other tasks wait for its turn
                 staged, self._staged = self._staged, None
                 self._end(staged)
                 self.give_turn()
@@ -161,10 +161,11 @@ class GroupCommitter:
             await self._write_next()
 
     async def _write_next(self) -> None:
-        """A call of its own: nothing of a round may stay here until the next one."""
+        """Write the staged commit batch, or stage and write one. This is a function of its own so that no local
+        variable keeps a commit batch in memory until the next one."""
         if self._staged is None:
             await self._take_turn()
-            self._staged = self._stage()  # perhaps of nothing: what was queued may have been written meanwhile
+            self._staged = self._stage()  # perhaps empty: the queue may have been written meanwhile
         staged = self._staged
         try:
             await self._writer.write(staged.parts, staged.size_bytes)
@@ -180,7 +181,8 @@ class GroupCommitter:
             self.give_turn()
 
     def write_now(self) -> None:
-        """What is queued, if writing it waits for nothing; answered, if it waits for nothing else."""
+        """Write the queue at once if that waits for nothing, and answer appends that need no sync; otherwise wake the
+        task that writes."""
         if not self._queue or not self._is_worth_writing:
             return
         if not self._turn.value or not self._is_served:
@@ -199,18 +201,18 @@ class GroupCommitter:
                 self._staged = staged
                 self._to_write.unpark()
         finally:
-            if self._staged is None:  # otherwise the turn goes with it
+            if self._staged is None:  # otherwise the staged commit batch keeps the turn
                 self.give_turn()
 
     async def _take_turn(self) -> None:
-        """At once if nobody waits for one: this is a step of many rounds."""
+        """Take the turn, without a trip through the scheduler if it is free."""
         try:
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()
 
     def give_turn(self) -> None:
-        """To who waits for it, or to whoever writes next."""
+        """Give the turn to the next task that waits for it, and wake a task to write the queue."""
         self._turn.release()
         if self._queue:
             self._wake()
@@ -218,7 +220,7 @@ class GroupCommitter:
             self._pause.unpark_all()
 
     def _stage(self) -> Staged:
-        """Everything queued, up to the size of a round, by partition and in order."""
+        """Stage the queued appends by partition, in order, up to ROUND_MAX_BYTES."""
         begun_s = trio.current_time()
         by_owner: dict[Owner, list[Append]] = {}
         size_bytes = count = 0
@@ -237,7 +239,7 @@ class GroupCommitter:
         return Staged(parts, count, size_bytes, begun_s)
 
     def _note_written(self, staged: Staged) -> None:
-        """Who does not wait for durability is answered; the others' turn to be synced comes."""
+        """Answer the parts that need no sync, and queue the others for the next sync."""
         waiting = []
         for part in staged.parts:
             if part.rejected:
@@ -253,7 +255,7 @@ class GroupCommitter:
             self._end(staged)
 
     def _end(self, staged: Staged) -> None:
-        """It is over, whatever came of it."""
+        """Count a finished or failed commit batch, and give its room back."""
         self.statistics.rounds.note(trio.current_time() - staged.begun_s)
         self._budget.give_back(staged.size_bytes)
 
@@ -264,7 +266,7 @@ class GroupCommitter:
 
     @staticmethod
     def _refuse(parts: Sequence[PartitionRound], error: str) -> None:
-        """The last first: each is as it was before it."""
+        """Undo parts, the last first, so that each partition returns to the state before its part."""
         for part in reversed(parts):
             part.owner.failed(part, error)
 
@@ -279,7 +281,8 @@ class GroupCommitter:
                 await trio.lowlevel.checkpoint()
 
     async def _sync_next(self) -> int:
-        """All that is written by now becomes durable, and is answered; returns of how many appends."""
+        """Sync all commit batches that are written now, up to ROUND_MAX_BYTES, and answer them; returns the number of
+        their appends."""
         written: list[Written] = []
         size_bytes = 0
         while self._written and (not size_bytes or size_bytes + self._written[0].round.size_bytes <= ROUND_MAX_BYTES):
@@ -300,7 +303,7 @@ class GroupCommitter:
         return sum(one.round.appends for one in written)
 
     def _undo(self, written: Sequence[Written], error: str) -> None:
-        """What was written since is lost too, and undone first."""
+        """Undo commit batches whose sync failed; those written since are lost, too, and are undone first."""
         later = [*self._written]
         self._written.clear()
         for one in reversed([*written, *later]):

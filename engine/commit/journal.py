@@ -1,8 +1,8 @@
 """The journal of a log dir: many small appends made durable by one write and one sync (docs/formats/journal.md).
 
-A `Journal` keeps books and does no I/O of its own: the lane asks for a place for its round, the log dir has slots made
-and, once a checkpoint covers them, given back. It is always optional: while no slot is ready, rounds sync their files.
-What was in it is put back by `engine.commit.replay` before.
+A `Journal` only allocates, except for `make_slot`: the syncer asks for a place for a commit batch, the commit log makes
+slots, and frees them after a checkpoint. The journal is always optional: while no slot is ready, commit batches sync
+their segment files. `engine.commit.replay` restores the journal's content at a start, before a `Journal` is created.
 """
 
 import errno
@@ -30,7 +30,7 @@ _ZEROS = bytes(1 << 20)
 
 
 class Slot(NamedTuple):
-    """A file full of zeros, or of left-overs, to be written from the front."""
+    """A journal file, full of zeros or of old frames, which is written from the front."""
 
     number: int
     slot_id: bytes
@@ -40,7 +40,7 @@ class Slot(NamedTuple):
 
 
 class JournalWrite(NamedTuple):
-    """Buffers and their place. Written and synced, they count."""
+    """Buffers of a frame and their position in the file. They count after they are written and synced."""
 
     file: File
     position: int
@@ -52,7 +52,7 @@ class JournalWrite(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a replay leaves: empty slots, the sequence that comes next, and what an operator should know."""
+    """Result of a replay: free slots, the next sequence number, and messages for the operator."""
 
     slots: tuple[Slot, ...]
     next_sequence: int
@@ -60,12 +60,12 @@ class Found(NamedTuple):
 
 
 class Journal:
-    """Where the next frame goes. All methods but `make_slot` are for the loop and do no I/O.
+    """Allocator of places for frames. All methods except `make_slot` are for the loop and do no I/O.
 
-    `found` is what the replay left; a checkpoint with its sequence must have been synced since. `on_need` is called
-    when a slot is full or missing: a checkpoint, or another slot, is wanted.
+    `found`: result of the replay; a checkpoint with its sequence number must have been synced since. `on_need`: called
+    when a slot is full or missing, so that a checkpoint or another slot is needed.
 
-    One frame at a time: the next is reserved when the one before was synced, or the log dir is offline.
+    One frame at a time: the next one is reserved after the one before was synced, or the log dir is offline.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Journal:
         self._last_number = max((slot.number for slot in found.slots), default=-1)
 
     def reserve(self, entries: Sequence[JournalEntry]) -> JournalWrite | None:
-        """A place for a round; None when there is none, and its files must be synced instead."""
+        """Reserve a place for a commit batch; None: there is none, and its segment files must be synced instead."""
         size_bytes = frame_size(entries)
         slot = self._slot_for(size_bytes)
         if slot is None:
@@ -100,7 +100,7 @@ class Journal:
         return self._write(slot, round_frame(slot.slot_id, self.next_sequence, entries), size_bytes)
 
     def reserve_barrier(self, barriers: Sequence[Barrier]) -> JournalWrite | None:
-        """A place for barriers; None when there is none: a checkpoint must then do their work."""
+        """Reserve a place for barriers; None: there is none, and a checkpoint must do their work."""
         size_bytes = barrier_frame_size(len(barriers))
         slot = self._slot_for(size_bytes)
         if slot is None:
@@ -130,29 +130,29 @@ class Journal:
         return write
 
     def rotate(self) -> None:
-        """Write no more to the current slot, so that a checkpoint can free it."""
+        """Retire the current slot, so that a checkpoint can free it."""
         if self._current is not None:
             self.retired.append(self._current)
             self._current = None
 
     def release(self, slots: Sequence[Slot]) -> None:
-        """A synced checkpoint has a journal sequence above all frames of these retired slots: use them again."""
+        """Reuse these retired slots: a synced checkpoint has a sequence number above all their frames."""
         for slot in slots:
             self.retired.remove(slot)
             self._ready.append(slot)
 
     @property
     def needs_slot(self) -> bool:
-        """Whether another slot should be made: one was missed, none is ready, and there are not too many."""
+        """Whether another slot should be made: none is ready, one was needed, and fewer than SLOTS_MAX are in use."""
         in_use = len(self.retired) + (self._current is not None)
         return self._is_wanting and not self._ready and in_use < SLOTS_MAX
 
     def make_slot(self) -> Slot:
-        """For a worker: a new slot, durable by name and content. Raises OSError, DiskFull if there is no room."""
+        """Make a new slot, with durable name and content; runs on a worker. Raises OSError, DiskFull without room."""
         for slot in self._outdated:
             self._filesystem.unlink(f"{self._directory}/{slot.number}{SUFFIX}")
         self._outdated.clear()
-        # Taking the last space, if only for a moment, would leave an append half written: that costs the log dir.
+        # A slot must not take the last space, even for a moment: an append written halfway takes the log dir offline.
         if self._filesystem.usage(self._directory).available_bytes < 2 * self._slot_size_bytes:
             raise DiskFull(errno.ENOSPC, "no room for a journal slot")
         slot_id = self._new_id()
@@ -168,13 +168,13 @@ class Journal:
         except OSError as error:
             if not is_out_of_space(error):
                 raise
-            self._filesystem.unlink(temporary)  # somebody else needs what space there is
+            self._filesystem.unlink(temporary)  # leave the space to appends
             raise DiskFull(error.errno, error.strerror) from error
         self._filesystem.rename(temporary, f"{self._directory}/{name}")
         self._filesystem.sync_dir(self._directory)
         return Slot(number, slot_id, file, self._slot_size_bytes)
 
     def add_slot(self, slot: Slot) -> None:
-        """It was made: use it."""
+        """Use a slot that `make_slot` has made."""
         self._last_number = slot.number
         self._ready.append(slot)

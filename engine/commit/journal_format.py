@@ -1,7 +1,7 @@
-"""What a journal consists of: slot headers, frames, barriers, and what a replay makes of them.
+"""Format of the journal: slot headers, frames and barriers, and the parsers for the replay.
 
 Pure. Layout and rules: docs/formats/journal.md. The head of a frame has a CRC of its own; the batches behind it are
-checked by theirs and against the head, so that no record byte is read twice when a round is written.
+checked by theirs and against the head, so that no record byte is read twice when a commit batch is written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ SLOT_HEADER_SIZE_BYTES = 32
 PAGE_SIZE_BYTES = 4096
 SLOT_ID_SIZE_BYTES = 8
 SLOT_VERSION = 2
-_OLDER_VERSION = 1  # knew no reset; the rest is the same
+_OLDER_VERSION = 1  # without RESET barriers; the rest is the same
 _SLOT_MAGIC = b"KWJS"
 _SLOT = Struct(">4sIIi8s8x")
 _FRAME = Struct(">8sIQiiq")  # slot id, CRC, sequence, rows, kind, size of the body
@@ -29,7 +29,7 @@ _BARRIERS = 1
 
 
 class JournalEntry(NamedTuple):
-    """Consecutive batches of one partition that go to one segment at `position`; stamped, in their buffers."""
+    """Consecutive stamped batches of one partition that go to one segment, at `position`."""
 
     topic_id: bytes
     partition: int
@@ -43,7 +43,7 @@ class JournalEntry(NamedTuple):
 
 
 class BarrierKind(IntEnum):
-    """What happens to the partition once the barrier is durable."""
+    """Change of the partition that follows when the barrier is durable."""
 
     DELETED = 1
     LOG_START = 2
@@ -52,7 +52,10 @@ class BarrierKind(IntEnum):
 
 
 class Barrier(NamedTuple):
-    """`offset` is the new log start, the new end, or both; the last two say where a truncated log ends in its files."""
+    """An announced change of a log that a replay must not undo. `offset`: the new log start, the new log end, or both.
+
+    `segment_base_offset`, `position`: the end of a truncated log in its files.
+    """
 
     topic_id: bytes
     partition: int
@@ -63,7 +66,7 @@ class Barrier(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A journal entry as read back. `start` is where its batches lie in the slot."""
+    """A journal entry as read back. `start`: position of its batches in the slot."""
 
     topic_id: bytes
     partition: int
@@ -77,7 +80,7 @@ class Row(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame whose head is sound. `end` is where the next one begins."""
+    """A frame whose head has the right CRC. `end`: position of the next frame."""
 
     sequence: int
     rows: tuple[Row, ...]
@@ -96,7 +99,7 @@ def slot_header(slot_id: bytes, size_bytes: int) -> bytes:
 
 
 class SlotHeader(NamedTuple):
-    """What a slot says of itself."""
+    """The parsed header of a slot."""
 
     slot_id: bytes
     size_bytes: int
@@ -104,7 +107,7 @@ class SlotHeader(NamedTuple):
 
 
 def parse_slot_header(header: bytes) -> SlotHeader | None:
-    """None when it is damaged. Raises SlotRefused."""
+    """Parse the header of a slot; None: it is damaged. Raises SlotRefused."""
     if len(header) < SLOT_HEADER_SIZE_BYTES:
         return None
     magic, crc, version, size_bytes, slot_id = _SLOT.unpack_from(header)
@@ -116,29 +119,32 @@ def parse_slot_header(header: bytes) -> SlotHeader | None:
 
 
 def first_frame_header(slot: bytes) -> bytes | None:
-    """What the header of a slot must be by its first frame; None when that is not sound either."""
+    """The header of a slot, computed from its first frame; None: that is damaged, too."""
     if _parse(slot, PAGE_SIZE_BYTES) is None:
         return None
     return slot_header(slot[PAGE_SIZE_BYTES:][:SLOT_ID_SIZE_BYTES], len(slot))
 
 
 def has_begun_frame(slot: bytes, slot_id: bytes, position: int) -> bool:
-    """Whether there is the beginning, but no sound head, of a frame."""
+    """Whether a frame begins there whose head is damaged or incomplete."""
     return slot.startswith(slot_id, position) and _parse(slot, position) is None
 
 
 def whole_pages(size_bytes: int) -> int:
-    """Frames begin at pages: so that no write has to read a page first, or touches one that is durable already."""
+    """Round a size up to whole pages.
+
+    Frames begin at pages, so that no write has to read a page first, or changes a page that is already durable.
+    """
     return -(-size_bytes // PAGE_SIZE_BYTES) * PAGE_SIZE_BYTES
 
 
 def frame_size(entries: Sequence[JournalEntry]) -> int:
-    """Bytes the frame of a round takes, without what fills its last page."""
+    """Bytes of the frame of a commit batch, without the padding of its last page."""
     return _FRAME.size + len(entries) * _ROW.size + sum([entry.size_bytes for entry in entries])
 
 
 def round_frame(slot_id: bytes, sequence: int, entries: Sequence[JournalEntry]) -> list[bytes | memoryview]:
-    """The buffers of a round's frame, the batches among them as they are."""
+    """The buffers of a commit batch's frame; those of the batches are not copied."""
     head = bytearray(_FRAME.size + len(entries) * _ROW.size)
     buffers: list[bytes | memoryview] = [b""]
     body_size_bytes = 0
@@ -171,7 +177,7 @@ def _sealed(head: bytearray, slot_id: bytes, sequence: int, rows: int, kind: int
 
 
 def frames(slot: bytes, slot_id: bytes) -> Iterator[Frame]:
-    """Every frame of a slot with a sound head, in file order: those of now, then left-overs of earlier use."""
+    """Every frame of a slot with a sound head, in file order: first the present ones, then those of earlier uses."""
     position = PAGE_SIZE_BYTES
     while position < len(slot):
         frame = _parse(slot, position) if slot.startswith(slot_id, position) else None
@@ -228,7 +234,7 @@ def has_sound_batches(slot: bytes, row: Row) -> bool:
 
 
 def batches_below(slot: bytes, row: Row, offset: int) -> Row:
-    """`row` without its batches that reach beyond `offset`; its batches are sound."""
+    """Return `row` without the batches that reach beyond `offset`; all its batches must be sound."""
     position, end_offset = row.start, row.base_offset
     while position < row.start + row.size_bytes:
         header = parse_header(slot, position)

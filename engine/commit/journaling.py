@@ -1,4 +1,4 @@
-"""What of a sync goes to the journal, and what to the files of its logs. Pure."""
+"""Choice between the journal and the segment files for the parts of a sync. Pure."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,12 +10,15 @@ from engine.logs.chunk import Chunk
 from engine.logs.log import Log
 
 JOURNAL_MAX_BYTES = 4 * 1024 * 1024
-JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, syncing the file costs less than writing its bytes twice
+JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, the sync of a file is cheaper than a second write of its bytes
 
 
 def journalable(parts: Sequence[PartitionRound]) -> list[list[PartitionRound]]:
-    """Those of logs that may be journaled: not if what an async round left unsynced comes before, which a replay would
-    miss, nor if a part begins a segment."""
+    """The parts that may go to the journal, grouped by log.
+
+    Excluded are logs with unsynced bytes of `flush.policy=async` before the part, which a replay would miss, and logs
+    for which a part begins a segment.
+    """
     found: dict[Log, list[PartitionRound]] = {}
     others: set[Log] = set()
     for part in parts:
@@ -31,7 +34,10 @@ def journalable(parts: Sequence[PartitionRound]) -> list[list[PartitionRound]]:
 
 
 def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[PartitionRound]]:
-    """Bytes are written twice there, but synced at once: as many logs, the smallest first, as are small on average."""
+    """Choose the logs for which the journal is cheaper: it writes bytes twice, but needs one sync.
+
+    These are as many logs as possible, the smallest first, with at most JOURNAL_MAX_BYTES_PER_FILE on average.
+    """
     size_bytes = sum([part.size_bytes for of_log in logs for part in of_log])
     if size_bytes <= min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(logs)):
         return logs
@@ -47,7 +53,7 @@ def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[Par
 
 
 def journal_entries(part: PartitionRound) -> list[JournalEntry]:
-    """One, unless a leader's log has several epochs there, or gaps: each row is of one epoch and has none."""
+    """The journal entries of a part: several if its batches have several leader epochs, or gaps between them."""
     [chunk] = part.chunks
     headers, position = chunk.headers, chunk.position
     first = headers[0]
@@ -85,7 +91,7 @@ def _entry(
 
 
 def _runs(headers: Sequence[BatchHeader]) -> list[tuple[int, int]]:
-    """Of consecutive batches of one epoch, as (first, behind the last)."""
+    """Runs of consecutive batches of one leader epoch, as (index of the first, index behind the last)."""
     breaks = [
         number
         for number, (one, following) in enumerate(pairwise(headers), start=1)

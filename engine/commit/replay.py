@@ -1,7 +1,8 @@
-"""Putting back what only the journal made durable (RULES J3), before any partition of a log dir is opened.
+"""Replay: writes the content of the journal into the segment files again (RULES J3), before any log is opened.
 
-Physical: bytes go where the frames say they were, and what the barriers ended stays ended. What became of the logs is
-for opening them to judge, by the recovery points this returns (docs/formats/journal.md). Runs on a worker.
+The replay is physical: bytes go to the positions that the frames name, and changes with barriers stay done. The later
+opening of a log checks it, from the recovery points that the replay returns (docs/formats/journal.md). Runs on a
+worker.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,21 +35,27 @@ _LOST = "what it held of the last appends is lost, unless the segments have it"
 
 
 class Directories(NamedTuple):
-    """Of partitions, by what they say whose they are; `unreadable`: why the disk cannot tell of others, by number."""
+    """Directories of partitions, by the topic id and partition number that is stored in them.
+
+    `unreadable`: errors of directories whose topic id cannot be read, by partition number.
+    """
 
     by_owner: Mapping[PartitionKey, str]
     unreadable: Mapping[int, Unreadable]
 
     def of(self, key: PartitionKey) -> str | None:
-        """None when it has none. Raises Unreadable if one that cannot be told of may be it: what was acknowledged has
-        to be put back there, when the disk can, and not to be forgotten."""
+        """The directory of a partition; None: it has none.
+
+        Raises Unreadable if an unreadable directory may be the one: acknowledged records have to be replayed there when
+        the disk can be read again.
+        """
         if key not in self.by_owner and key[1] in self.unreadable:
             raise self.unreadable[key[1]]
         return self.by_owner.get(key)
 
 
 class _Collected(NamedTuple):
-    """A frame that counts, with the content of its slot."""
+    """A frame to replay, with the content of its slot."""
 
     frame: Frame
     content: bytes
@@ -62,11 +69,10 @@ def prepare_journal(
     *,
     is_clean: bool,
 ) -> tuple[Found, Checkpoint]:
-    """Replay what is in the journal of log dir `path`, and tell what is known afterwards.
+    """Replay the journal of log dir `path`; returns the journal's state and the checkpoint afterwards.
 
-    The checkpoint that is returned must be durable before the journal is used. `directories` finds the partitions by
-    what their directories say; it is asked only when there is something to replay. Raises StoreRefused, and as
-    `Directories.of`.
+    The returned checkpoint must be durable before the journal is used. `directories` finds the directories of the
+    partitions; it is called only if there is a frame to replay. Raises StoreRefused, and as `Directories.of` does.
     """
     directory = f"{path}/{DIRECTORY}"
     if not filesystem.exists(directory):
@@ -78,7 +84,7 @@ def prepare_journal(
     if is_clean:
         return Found(slots, after.journal_sequence, (*problems, *remarks)), after
     for slot in slots:
-        slot.file.fdatasync()  # which a killed process may not have done: no effect of a frame must outlive the frame
+        slot.file.fdatasync()  # a killed process may not have done it: no effect of a frame must outlive the frame
     collected, unreadable, incomplete = _collect(slots, checkpoint.journal_sequence)
     problems += unreadable
     remarks += incomplete
@@ -95,7 +101,8 @@ def prepare_journal(
 
 
 def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...], list[str], list[str]]:
-    """The slots, what is lost of them, and what only looked lost. Half made ones are removed, and hopeless ones."""
+    """Open the slots; returns them, messages about losses, and messages without a loss. Incomplete and unusable slot
+    files are removed."""
     slots, problems, remarks = [], [], []
     for name in filesystem.list_dir(directory):
         path = f"{directory}/{name}"
@@ -121,7 +128,7 @@ def _open_slots(filesystem: FileSystem, directory: str) -> tuple[tuple[Slot, ...
 
 
 def _readable(file: File, size_bytes: int) -> tuple[bytes, int]:
-    """What a slot begins with, with zeros for pages that the disk cannot read, and how many bytes these are."""
+    """The first bytes of a slot, with zeros for pages that the disk cannot read, and the number of these bytes."""
     with suppress(Unreadable):
         return file.read_at(0, size_bytes), 0
     content, unreadable_bytes = bytearray(size_bytes), 0
@@ -135,7 +142,7 @@ def _readable(file: File, size_bytes: int) -> tuple[bytes, int]:
 
 
 def _has_repaired_header(file: File, path: str) -> bool:
-    """Whether the header of a slot was damaged and could be told from what is behind it."""
+    """Repair a damaged header of a slot from its first frame; returns whether that was done. Raises StoreRefused."""
     try:
         if parse_slot_header(_readable(file, SLOT_HEADER_SIZE_BYTES)[0]) is not None:
             return False
@@ -149,7 +156,7 @@ def _has_repaired_header(file: File, path: str) -> bool:
 
 
 def _collect(slots: Sequence[Slot], from_sequence: int) -> tuple[list[_Collected], list[str], list[str]]:
-    """All frames that count, in order; what is lost, and a line for each that was begun behind them."""
+    """All frames to replay, in order; messages about losses, and a message for each incomplete frame behind them."""
     found, problems, remarks = [], [], []
     for slot in slots:
         content, unreadable_bytes = _readable(slot.file, slot.size_bytes)
@@ -170,7 +177,7 @@ def _incomplete(which: str) -> str:
 
 
 def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) -> None:
-    """Change what is known of a partition into what holds once `barrier` counts."""
+    """Change the checkpoint entry of a partition to the state after the change that `barrier` announces."""
     key = barrier.topic_id, barrier.partition
     point = points.get(key, PartitionCheckpoint())
     if barrier.kind is BarrierKind.DELETED:
@@ -185,7 +192,7 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
         )
     else:
         epochs = tuple(start for start in point.epochs if start.start_offset < barrier.offset)
-        # What producers did last may be cut: what they did before, below where they were looked for, counts again.
+        # The last batches of a producer may be truncated: then earlier ones, below `producers_from`, count again.
         points[key] = point._replace(
             recovery_point=min(point.recovery_point, barrier.offset),
             producers_from=0,
@@ -200,7 +207,7 @@ def end_by(points: dict[PartitionKey, PartitionCheckpoint], barrier: Barrier) ->
 
 
 class _Replay:
-    """Frames in order onto segment files and recovery points."""
+    """Applies frames in order to segment files and recovery points."""
 
     def __init__(
         self,
@@ -210,7 +217,7 @@ class _Replay:
         collected: Sequence[Frame],
     ) -> None:
         self.points = dict(checkpoint.partitions)
-        self.problems: list[str] = []  # something may be lost
+        self.problems: list[str] = []  # records may be lost
         self.remarks: list[str] = []
         self._filesystem = filesystem
         self._directories = directories
@@ -260,21 +267,22 @@ class _Replay:
         self.points[key] = point._replace(recovery_point=row.end_offset)
 
     def _truncate(self, key: PartitionKey, barrier: Barrier) -> None:
-        """Do again what may not have been done: nothing was appended before the next checkpoint."""
+        """Truncate again, since the crash may have come before it: no append follows before the next checkpoint."""
         directory = self._directories.of(key)
         if directory is not None and self._file(key, barrier.segment_base_offset) is not None:
             cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
             cut_off(self._filesystem, directory, cut)
 
     def _reset(self, key: PartitionKey, barrier: Barrier) -> None:
-        """As `_truncate`. Rows of before were left out."""
+        """Reset the log again, as `_truncate` does. Rows before the reset were left out."""
         directory = self._directories.of(key)
         if directory is not None:
             begin_anew(self._filesystem, directory, barrier.offset).fdatasync()
             self._files = {which: file for which, file in self._files.items() if which[0] != key}
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:
-        """None when the segment is not there: whatever ended it, or damage that opening the log will find."""
+        """The segment file; None: it does not exist. Either the segment was removed, or the opening of the log will
+        find the damage."""
         which = key, segment_base_offset
         if which not in self._files:
             directory = self._directories.of(key)

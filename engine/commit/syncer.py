@@ -1,6 +1,6 @@
-"""What is written becomes durable: in the journal, or in the files of its logs.
+"""Syncs written commit batches: in the journal, or in the segment files.
 
-`Syncer.sync` is the only place that makes an append of a sync topic count.
+`Syncer.sync` is the only place that makes an append with `flush.policy=sync` durable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from engine.stats import CommitStatistics
 
 
 class Syncer:
-    """Of one disk. One frame of the journal, and one sync of a file, at a time."""
+    """Syncs of one disk. It writes one journal frame, and syncs a file once, at a time."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Syncer:
         self.journal: Journal | None = None
 
     async def sync(self, parts: Sequence[PartitionRound]) -> None:
-        """One trip for all; the segments that were rolled away from are durable already (`Log.perform`).
+        """Make the parts durable with one request to the disk. Finished segments are durable already (`Log.perform`).
 
         Raises StorageError, after which the disk is offline.
         """
@@ -56,9 +56,9 @@ class Syncer:
         self._statistics.syncs.note(trio.current_time() - begun_s)
 
     def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Mapping[Log, int], JournalWrite | None]:
-        """A place in the journal for what suits it; the files of the other logs are to be synced.
+        """Reserve a place in the journal for the logs that suit it; the files of the other logs have to be synced.
 
-        Of logs, with where the journal has them end then: no log has a part of its bytes there.
+        Returns the log end of each journaled log, and the write. A log is journaled with all its bytes or not at all.
         """
         if self.journal is None or self._has_too_many_files_open():
             return {}, None  # a file can be closed only when its bytes are durable in it
@@ -78,7 +78,7 @@ class Syncer:
         return ends, write
 
     async def write_frame(self, write: JournalWrite) -> None:
-        """Write and sync one of another kind, between rounds. Raises as `sync` does."""
+        """Write and sync a frame of barriers, between commit batches. Raises as `sync` does."""
         self._disk.check_online()
         await self._write_frame(write)
         await self._disk.sync_round([write.file])
@@ -86,6 +86,6 @@ class Syncer:
     async def _write_frame(self, write: JournalWrite) -> None:
         try:
             await self._writer.perform(write.write, write.size_bytes)
-        except OSError as error:  # the space is there: only a lost disk refuses it
+        except OSError as error:  # the slot has its space already, so only a failed disk raises this
             self._disk.fail(error)
             raise StorageError(f"the log dir is offline: {error}") from error

@@ -1,8 +1,8 @@
-"""Compacts the logs that need it most, in the background (Kafka's LogCleaner).
+"""The cleaner: compacts the logs that need it most, in the background (Kafka's LogCleaner).
 
-On the loop it decides and waits; bytes are looked at by workers, a slice at a time, and between two slices it rests if
-somebody appends, so that neither the disk nor the interpreter is taken from them. What it makes takes the place of what
-was there in one step (docs/formats/compaction.md). It is never in a hurry: a pass that is disturbed is begun anew.
+It decides and waits on the event loop; workers read and write, a slice at a time. If there were appends meanwhile, it
+rests between two slices, so that it takes neither the disk nor the interpreter from them. New segments replace the old
+ones in one step (docs/formats/compaction.md). A pass that is disturbed starts again later.
 """
 
 from collections import Counter
@@ -20,11 +20,15 @@ from engine.partitions.partition import Partition
 from engine.stats import CleanerStats
 
 LOGS_PER_TURN = 500
-REST_RATIO = 1.0  # of the time that a slice took, beside appends
+REST_RATIO = 1.0  # of the time that a slice took, if there were appends meanwhile
 
 
 class Cleaner:
-    """`partitions` are all of a store, `round_count` its rounds of appends; `report` gets a line for the operator."""
+    """The cleaner of a store.
+
+    `partitions` are all partitions of the store, `round_count` counts its commit batches, `report` gets a line for the
+    operator.
+    """
 
     def __init__(
         self,
@@ -43,20 +47,20 @@ class Cleaner:
         self._stats = stats
         self._taken: set[TopicPartition] = set()
         self._let_go = trio.lowlevel.ParkingLot()
-        self._given_up: dict[TopicPartition, int] = {}  # rot was found in them, when they had been cut so often
-        self._told: set[TopicPartition] = set()  # that there is no room to compact them
+        self._given_up: dict[TopicPartition, int] = {}  # the count of truncations when damage was found
+        self._told: set[TopicPartition] = set()  # reported as without space for compaction
         self._free_at_s = 0.0
         self._rounds_seen = 0
         self._changed = trio.Event()
 
     def configure(self, options: CleanerOptions) -> None:
-        """Go by these from now on; a pass that is under way is given up for it."""
+        """Change the options; a pass under way is given up."""
         if options != self._options:
             self._options = options
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run the cleaner's threads, until cancelled."""
         while True:
             self._changed = trio.Event()
             async with trio.open_nursery() as nursery:
@@ -66,7 +70,7 @@ class Cleaner:
                 nursery.cancel_scope.cancel()
 
     async def left(self, log_dir: LogDir) -> None:
-        """Return when no partition of that log dir is compacted. Those that are closed are not begun with again."""
+        """Wait until no partition of a log dir is being compacted. Closed partitions are not begun again."""
         while not self._taken.isdisjoint(log_dir.partitions):
             await self._let_go.park()
 
@@ -96,9 +100,9 @@ class Cleaner:
     def _work_on(self, one: Partition) -> Work | None:
         log = one.log
         if CleanupPolicy.COMPACT not in one.config.cleanup_policy or len(log.segments) < 2:
-            return None  # the active one is not touched
+            return None  # the active segment is never compacted
         if log.has_cold:
-            return None  # a tombstone must outlast what it deletes, also where no cleaner looks
+            return None  # a tombstone must outlast the records it deletes, also those in cold segments
         if one.partition in self._taken or self._is_given_up(one) or not one.is_sound:
             return None
         return work_on(
@@ -111,17 +115,18 @@ class Cleaner:
         )
 
     def _is_given_up(self, one: Partition) -> bool:
-        """Until it is cut, or begins anew: what was rotten may be gone."""
+        """Whether damage was found in the log. A truncation or reset may remove the damage: then the cleaner tries
+        again."""
         return self._given_up.get(one.partition) == one.log.cuts
 
     async def _clean(self, one: Partition, work: Work) -> bool:
-        """False when it came to nothing."""
+        """Compact a log; False if nothing came of it."""
         self._taken.add(one.partition)
         cuts = one.log.cuts
         try:
             self._stats.note(await Pass(one, work, self._options, self._now_ms(), self._paced).run())
         except CorruptMessage as error:
-            if one.log.cuts == cuts:  # else it has read what was being cut
+            if one.log.cuts == cuts:  # otherwise it may have read what was being truncated
                 self._given_up[one.partition] = cuts
                 self._report(f"{one.log.directory} is not compacted any more: {error}")
             return False
@@ -139,7 +144,10 @@ class Cleaner:
         return True
 
     async def _paced(self, size_bytes: int, busy_s: float) -> None:
-        """After a slice: no more bytes, read and written, than allowed, over all that is compacted at once."""
+        """Wait after a slice, to keep to the I/O rate that is allowed for all compaction together.
+
+        `size_bytes` were read and written, which took `busy_s`.
+        """
         now_s = trio.current_time()
         self._free_at_s = max(now_s, self._free_at_s) + size_bytes / max(1.0, self._options.io_max_bytes_per_s)
         rounds_before, self._rounds_seen = self._rounds_seen, self._round_count()

@@ -1,7 +1,7 @@
-"""The file work of compaction, slice by slice: keys are read, batches go from old segments to a new one. For a worker.
+"""File operations of compaction, slice by slice: read keys, copy batches into a new segment. For a worker.
 
-A job does one slice of about a read buffer's size, so that no worker and no memory is taken for long. No byte is
-looked at before its batch was checked: rot must not get a new CRC.
+A job handles one slice of about the size of a read buffer, so that no worker and no memory is used for long. Each batch
+is checked before it is used: damaged bytes must not get a new CRC.
 """
 
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ from engine.logs.swap import cleaned_path
 
 @dataclass(slots=True)
 class Target:
-    """A new segment as far as it is written; it is to end at `end_offset`. Filled by one job after the other."""
+    """A new segment, as far as it is written; it is to end at `end_offset`. Each job adds to it."""
 
     file: File
     segment: Segment
     end_offset: int
     entries: list[Entry] = field(default_factory=list)
-    is_changed: bool = False  # in some batch
+    is_changed: bool = False  # whether any batch differs
 
 
 def begin_target(filesystem: FileSystem, directory: str, base_offset: int, end_offset: int) -> Target:
     file = filesystem.open(cleaned_path(directory, base_offset), create=True)
-    file.truncate(0)  # of one that was given up
+    file.truncate(0)  # a pass that was given up may have left it
     return Target(file, Segment(base_offset, file), end_offset)
 
 
 def read_keys(file: File, position: int, end: int, size_bytes: int, newest: NewestOffsets) -> int:
-    """Note the keys of a slice, or of less when there is no room for more; returns where the next one begins."""
+    """Note the keys of a slice, or of less if `newest` is full; returns the position of the next slice."""
     for header, batch in _checked(file, position, end, size_bytes):
         newest.note(batch, header)
         position += header.size_bytes
@@ -44,7 +44,7 @@ def read_keys(file: File, position: int, end: int, size_bytes: int, newest: Newe
 
 
 def clean_slice(file: File, position: int, end: int, size_bytes: int, rules: Rules, target: Target) -> int:
-    """Write what is left of a slice; returns where the next one begins."""
+    """Write the remaining batches of a slice; returns the position of the next slice."""
     segment, kept, write_at = target.segment, [], target.segment.size_bytes
     for header, batch in _checked(file, position, end, size_bytes):
         position += header.size_bytes
@@ -61,7 +61,7 @@ def clean_slice(file: File, position: int, end: int, size_bytes: int, rules: Rul
 
 
 def _checked(file: File, position: int, end: int, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole batches of a slice, at least one. CorruptMessage."""
+    """The complete batches of a slice, at least one. Raises CorruptMessage."""
     left = end - position
     window = memoryview(file.read_at(position, min(max(size_bytes, HEADER_SIZE_BYTES), left)))
     at = 0

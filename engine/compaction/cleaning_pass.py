@@ -1,7 +1,7 @@
-"""One log compacted once: the keys of its dirty part are read, then its segments made anew, group by group.
+"""A compaction pass over a log: read the keys of the dirty part, then rewrite the segments, group by group.
 
-The log stays in use meanwhile. What is done by name in its directory is done while nobody can delete the partition or
-shorten its log; a log that is not any more what the pass began with ends it, and nothing is lost but the work.
+The log stays in use. File operations by name run while the partition cannot be deleted or truncated. If the log has
+changed since the pass began, the pass ends, and only its work is lost.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,14 +24,14 @@ from engine.logs.swap import drop_cleaned, swap_in
 from engine.partitions.partition import Partition
 from engine.stats import PassStats
 
-SYNC_BYTES = 8 * 1024 * 1024  # written, and not synced, at most: a long write-back makes others' syncs wait
+SYNC_BYTES = 8 * 1024 * 1024  # written but not synced, at most: a long write-back would delay other syncs
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerOptions:
-    """The broker's log.cleaner keys; defaults are Kafka's."""
+    """The log.cleaner keys of the broker, with Kafka's defaults."""
 
-    threads: int = 1  # logs compacted at once; 0: none
+    threads: int = 1  # logs compacted at once; 0 turns the cleaner off
     dedupe_buffer_size_bytes: int = 128 * 1024 * 1024
     dedupe_buffer_load_factor: float = 0.9
     io_buffer_size_bytes: int = 512 * 1024
@@ -40,11 +40,11 @@ class CleanerOptions:
 
 
 class Disturbed(Exception):
-    """The log is not any more what the pass began with."""
+    """The log has changed since the pass began."""
 
 
 class Pass:
-    """`paced` is awaited after each slice, with the bytes read and written and the time it took."""
+    """A pass over one log. `paced` is awaited after each slice, with (bytes read and written, seconds that it took)."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Pass:
         self._filesystem = one.log_dir.disk.filesystem
 
     async def run(self) -> PassStats:
-        """Raises Disturbed, StorageError, and CorruptMessage when something does not match its CRC."""
+        """Compact the log. Raises Disturbed, StorageError, and CorruptMessage if a CRC does not match."""
         options, work, begun_s = self._options, self._work, trio.current_time()
         room_bytes = options.dedupe_buffer_size_bytes * options.dedupe_buffer_load_factor / max(1, options.threads)
         newest = NewestOffsets(room_bytes, work.first_dirty_offset)
@@ -94,7 +94,7 @@ class Pass:
             await self._paced(position - before, trio.current_time() - begun_s)
 
     async def _clean(self, group: Sequence[Segment], rules: Rules) -> None:
-        """Make one segment of a group; it is not wanted if it is what was there."""
+        """Rewrite a group of segments as one segment. It is discarded if nothing has changed."""
         await self._check_room(sum(one.size_bytes for one in group))
         rules.begin_group()
         base_offset = group[0].base_offset
@@ -146,7 +146,7 @@ class Pass:
             if not all(segment in log.segments for segment in group):
                 raise Disturbed
             if log.has_cold:
-                raise Disturbed  # what was before has no files any more, since this pass began
+                raise Disturbed  # earlier segments have lost their files since the pass began
             if log.tiered_to is not None:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
@@ -161,12 +161,12 @@ class Pass:
                 log.replace(group, target.segment, has_aborted=bool(rules.kept))
             finally:
                 log.swaps.is_under_way = False
-            # Whoever was told of fewer may have what was before.
+            # A follower that knows a lower count may have copied the old segments.
             log.swaps.note(rules.stamped_ms, rules.dropped_ms, rules.delete_retention_ms)
             log_dir.caches.forget(group)
             sizes_bytes = [segment.size_bytes for segment in group]
             log_dir.deleter.add(zip(paths, sizes_bytes, strict=True), one.config.file_delete_delay_ms)
-            await log_dir.index.give_up(key, base_offsets)  # and what was found in them meanwhile
+            await log_dir.index.give_up(key, base_offsets)  # also entries found in them meanwhile
             log_dir.index.note_segment(key, log, target.segment, target.entries)
             one.segment_replaced(target.segment)
             log_dir.want_seal(one)
@@ -177,7 +177,7 @@ class Pass:
             await self._log_dir.disk.run(partial(drop_cleaned, self._filesystem, self._log.directory, base_offset))
 
     async def _check_room(self, size_bytes: int) -> None:
-        """To take the last space would leave an append half written: that costs the log dir."""
+        """Raise StorageError without enough space: a half written append would take the log dir offline."""
         usage = await self._log_dir.disk.run(partial(self._filesystem.usage, self._log_dir.disk.path))
         if usage.available_bytes < 2 * size_bytes:
             raise StorageError(f"{usage.available_bytes} bytes of space left, to compact {size_bytes}")
@@ -189,7 +189,8 @@ class Pass:
 
 
 def _last_offset(known: Producer) -> int:
-    """Of its last batch, which tells its sequence; of its last marker, if that alone tells its epoch."""
+    """The offset of the producer's last batch, which has its sequence; without one, of its last marker, which has its
+    epoch."""
     return known.batches[-1].last_offset if known.batches else known.last_offset
 
 

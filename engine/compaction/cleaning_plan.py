@@ -1,6 +1,6 @@
-"""What there is to compact in a log, how urgent it is, and which segments become one. Pure.
+"""The plan of compaction: the segments to compact, how urgent that is, and which segments become one. Pure.
 
-As LogCleanerManager.cleanableOffsets, LogToClean and Cleaner.groupSegmentsBySize decide it.
+As in LogCleanerManager.cleanableOffsets, LogToClean and Cleaner.groupSegmentsBySize.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from engine.logs.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The segments that may be touched, the dirty part of which begins at `first_dirty_offset`."""
+    """The segments that may be compacted. Their dirty part begins at `first_dirty_offset`."""
 
     segments: Sequence[Segment]
     first_dirty_offset: int
@@ -24,7 +24,7 @@ class Work:
 def work_on(
     segments: Sequence[Segment], config: LogConfig, start_offset: int, clean_to: int, below: int, now_ms: int
 ) -> Work:
-    """Of the segments that begin below `below`: in the one that begins there the last stable offset lies."""
+    """The work on the segments that begin below `below`, the base offset of the segment with the last stable offset."""
     first_dirty_offset = clean_to if start_offset <= clean_to <= segments[-1].end_offset else start_offset
     young_ms = now_ms - config.min_compaction_lag_ms
     touchable: list[Segment] = []
@@ -48,7 +48,7 @@ def work_on(
 
 
 def groups(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
-    """Neighbours that fit into one segment together, before anything of them is dropped."""
+    """Groups of neighbouring segments that fit into one segment, by their sizes before compaction."""
     found: list[list[Segment]] = []
     for one in segments:
         if found and _fits(found[-1], one, config):

@@ -1,10 +1,11 @@
-"""What compaction keeps, batch by batch: the newest record of every key, and what else must not be lost. Pure.
+"""The rules of compaction, batch by batch: which records, tombstones and markers stay. Pure.
 
-Records that were taken back do not count, and go. The marker of a transaction stays until nothing else of it is left,
-and then for as long as a tombstone would, so that whoever has read the beginning meets the end.
+The newest record of every key stays. Aborted records do not count, and go. The marker of a transaction stays until no
+other record of the transaction is left, and then as long as a tombstone, so that a consumer that has read the beginning
+of the transaction reads its end.
 
-Semantics of Kafka's Cleaner, SkimpyOffsetMap and MemoryRecords.filterTo (KIP-534); what is written is told in
-docs/formats/compaction.md. It knows neither files nor segments.
+Semantics of Kafka's Cleaner, SkimpyOffsetMap and MemoryRecords.filterTo (KIP-534); docs/formats/compaction.md describes
+the result. This module does not know files and segments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,18 +27,19 @@ from engine.batches.keyed import Keyed, records_of_batch, resealed
 from engine.batches.markers import parse_marker
 from engine.compaction.transactions import PassedTransactions
 
-KEY_MAX_BYTES = 32  # longer ones are known by a digest of this size, which no key below it can be
-ENTRY_SIZE_BYTES = 160  # what a key takes in memory: its bytes, an offset, and their part of the table
+KEY_MAX_BYTES = 32  # longer keys are known by a digest of this size; no shorter key equals it
+ENTRY_SIZE_BYTES = 160  # memory for a key: its bytes, an offset, and its part of the table
 
 
 def short(key: bytes) -> bytes:
-    """What stands for a key in memory."""
+    """The key, or the digest of a long key, by which a table in memory knows it."""
     return key if len(key) < KEY_MAX_BYTES else blake2b(key, digest_size=KEY_MAX_BYTES).digest()
 
 
 @dataclass(slots=True)
 class NewestOffsets:
-    """By key, of the dirty records of a log below `end_offset`: as far as they were read, or there was room."""
+    """The newest offset of each key in the dirty records below `end_offset`, as far as they were read or fit into
+    memory."""
 
     size_max_bytes: float
     first_dirty_offset: int
@@ -51,11 +53,11 @@ class NewestOffsets:
 
     @property
     def fill_ratio(self) -> float:
-        """How much of the room is taken; one key always has room."""
+        """The used part of the memory, 0 to 1; one key always fits."""
         return len(self.offsets) * ENTRY_SIZE_BYTES / self.size_max_bytes if self.size_max_bytes else 1.0
 
     def note(self, batch: memoryview, header: BatchHeader) -> None:
-        """A batch behind those before. CorruptMessage."""
+        """Note the next batch. Raises CorruptMessage."""
         first, base_offset, offsets = self.first_dirty_offset, header.base_offset, self.offsets
         if header.is_control:
             marker = parse_marker(header, batch)
@@ -72,10 +74,13 @@ class NewestOffsets:
 
 @dataclass(slots=True)
 class Rules:
-    """What holds for one pass over a log. `last_offsets`: of each known producer, where its last batch ends, or its
-    last marker is. Of the group of segments that it is at: `kept` is what is left of aborted indexes, `tombstones_to`
-    and `markers_to` are behind the last of each that went, which had horizons up to `dropped_ms`; others
-    got the horizon `stamped_ms`."""
+    """The rules for one pass over a log.
+
+    `last_offsets`: for each known producer, the end of its last batch, or the offset of its last marker. The other
+    fields are of the current group of segments: `kept` has the remaining aborted transactions; `tombstones_to` and
+    `markers_to` are behind the last tombstone and marker that were dropped, whose delete horizons were up to
+    `dropped_ms`. Batches that got a delete horizon in this pass got `stamped_ms`.
+    """
 
     newest: NewestOffsets
     now_ms: int
@@ -89,15 +94,16 @@ class Rules:
     stamped_ms: int | None = None
 
     def begin_group(self) -> None:
-        """Segments of which one is to be made."""
+        """Begin the next group of segments, of which one is made."""
         self.kept.clear()
         self.tombstones_to = self.markers_to = 0
         self.dropped_ms = self.stamped_ms = None
 
     def cleaned(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
-        """What is left of a batch in a segment that is to end at `end_offset`; itself, if nothing changes.
+        """The rest of a batch in a segment that is to end at `end_offset`; the batch itself if nothing changes; None if
+        it goes.
 
-        CorruptMessage.
+        Raises CorruptMessage.
         """
         if header.is_control:
             return self._cleaned_marker(batch, header, end_offset)
@@ -119,8 +125,12 @@ class Rules:
         return _rewritten(body, header, kept, header.base_timestamp_ms, header.attributes)
 
     def _cleaned_marker(self, batch: memoryview, header: BatchHeader, end_offset: int) -> memoryview | bytearray | None:
-        """It gets a delete horizon when nothing is left that it ends, and goes when that is past (Cleaner). What it
-        ends may have been copied after the marker got one where it came from."""
+        """The rest of a marker, as in Kafka's Cleaner.
+
+        A marker gets a delete horizon when no record of its transaction is left, and goes after that time. The marker
+        may have come from the leader with a horizon, while records of the transaction are still in this log: then the
+        horizon is removed.
+        """
         marker = parse_marker(header, batch)
         if marker is None:
             is_empty = not header.record_count and header.base_offset < self.newest.end_offset
@@ -147,7 +157,7 @@ class Rules:
         for record in records:
             delta, key, has_value, _, _ = record
             offset = base_offset + delta
-            if offset < end_offset:  # behind it nobody has looked
+            if offset < end_offset:  # the keys behind are not known
                 if key is None or newest(key if len(key) < KEY_MAX_BYTES else short(key), -1) > offset:
                     continue
                 if drops_tombstones and not has_value:
@@ -158,8 +168,11 @@ class Rules:
         return kept
 
     def _wants_horizon(self, header: BatchHeader) -> bool:
-        """What no pass has been through here may have one from where it came from: what it decides about was gone
-        there."""
+        """Whether a batch is to get a delete horizon.
+
+        A batch that no pass here has seen may have the horizon of the leader, where the older records were gone
+        already.
+        """
         return header.delete_horizon_ms is None or header.next_offset > self.newest.first_dirty_offset
 
     def _is_past(self, header: BatchHeader) -> bool:
@@ -174,7 +187,10 @@ class Rules:
         self.dropped_ms = max(header.delete_horizon_ms, self.dropped_ms or 0)
 
     def _must_stay(self, header: BatchHeader, end_offset: int) -> bool:
-        """Without records: the last of a producer tells its sequence, the last of a segment where that ends."""
+        """Whether a batch without records must stay.
+
+        The last batch of a producer has its sequence, and the last one of a segment shows where the segment ends.
+        """
         return header.next_offset == end_offset or self._is_last_of_producer(header)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -182,20 +198,20 @@ class Rules:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """As DefaultRecordBatch.writeEmptyHeader has it."""
+    """The batch without its records, as DefaultRecordBatch.writeEmptyHeader."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT)
     return resealed(header, b"", 0, attributes, (NO_TIMESTAMP_MS, header.max_timestamp_ms))
 
 
 def _without_horizon(batch: memoryview, header: BatchHeader) -> bytearray:
-    """A marker: it has one time."""
+    """A marker without its delete horizon; a marker has one timestamp."""
     attributes = header.attributes & ~DELETE_HORIZON_BIT
     body, records = records_of_batch(batch, header)
     return _rewritten(body, header, records, header.max_timestamp_ms, attributes)
 
 
 def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], base_ms: int, attributes: int) -> bytearray:
-    """The batch with these of its records, counted from another base timestamp, which may be a delete horizon."""
+    """The batch with the `kept` records, relative to another base timestamp, which may be a delete horizon."""
     moved_ms = header.base_timestamp_ms - base_ms
     section, newest_delta_ms = bytearray(), -(2**63)
     for _, _, _, start, end in kept:
@@ -211,6 +227,6 @@ def _rewritten(body: bytes, header: BatchHeader, kept: Sequence[Keyed], base_ms:
 
 
 def _moved(fields: bytes, delta_ms: int, rest: int) -> bytes:
-    """A record with another timestamp delta; behind the one that it had comes what begins at `rest`."""
+    """A record with another timestamp delta; `rest` is where the old delta ends."""
     timestamp = varint(delta_ms)
     return varint(1 + len(timestamp) + len(fields) - rest) + fields[:1] + timestamp + fields[rest:]

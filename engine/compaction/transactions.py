@@ -1,8 +1,8 @@
-"""What compaction has to know of transactions: which batches were taken back, which markers have nothing left to end.
+"""Transactions during a compaction pass: which batches were aborted, and which markers end nothing any more.
 
-Pure; Kafka's CleanedTransactionMetadata. It is told of the batches of consecutive segments in their order. A marker
-that aborts goes together with its entry in the aborted index: without it a consumer that is told of the entry would
-take all that comes from the producer later for aborted.
+Pure; Kafka's CleanedTransactionMetadata. It gets the batches of consecutive segments in order. An abort marker goes
+together with its entry in the aborted index: with the entry alone, a consumer would take all later records of the
+producer for aborted.
 """
 
 from collections.abc import Iterable
@@ -13,26 +13,26 @@ from engine.batches.batch import BatchHeader
 
 
 class PassedTransactions:
-    """Of one walk over a log."""
+    """The transactions that one walk over a log has met."""
 
     __slots__ = ("_aborted", "_expected", "_known", "_with_data", "aborted_to")
 
     def __init__(self) -> None:
-        self.aborted_to = 0  # behind the last marker for which a batch was taken back
+        self.aborted_to = 0  # behind the last marker that aborted a batch of the walk
         self._expected: list[tuple[int, AbortedTransaction]] = []  # a heap by first offset
         self._known: set[int] = set()  # last offsets
-        self._aborted: dict[int, AbortedTransaction] = {}  # by producer: those within which the walk is
-        self._with_data: set[int] = set()  # producers of transactions of which a batch was met
+        self._aborted: dict[int, AbortedTransaction] = {}  # by producer: the open ones
+        self._with_data: set[int] = set()  # producers of open transactions with at least one batch
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Those that touch the segment that comes next, some of which may be known."""
+        """Add the aborted transactions that touch the next segment; some may be known."""
         for one in aborted:
             if one.last_offset not in self._known:
                 self._known.add(one.last_offset)
                 heappush(self._expected, (one.first_offset, one))
 
     def has_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch, the next one, was taken back."""
+        """Whether the next batch was aborted."""
         if not header.is_transactional:
             return False
         self._arrive(header.next_offset - 1)
@@ -44,7 +44,8 @@ class PassedTransactions:
         return True
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Whether a marker, the next batch, ends nothing any more, and the entry that goes with it."""
+        """Note the next batch, a marker: (whether no batch of its transaction is left, its entry in the aborted
+        index)."""
         self._arrive(header.base_offset)
         ends_nothing = marker.producer_id not in self._with_data
         self._with_data.discard(marker.producer_id)

@@ -1,1 +1,1 @@
-"""The disk: the only doors to files, threads and syncs, and the failure domain that a log dir is."""
+"""Access to the disk: the only modules that use files, threads and syncs, and the failure domain of a log dir."""

@@ -1,7 +1,7 @@
-"""A disk with a log dir on it: work on its files, and the moment it fails.
+"""The disk of a log dir: work on its files, and its failure.
 
-One failed write or fsync takes it offline for good (RULES L4): nothing is retried, because after a failed fsync the
-page cache may call clean what never reached the disk. A read that fails is damage at that place and no more.
+A failed write or sync takes the disk offline for good (RULES L4). No write is retried: after a failed sync, the page
+cache may call pages clean that never reached the disk. A failed read is damage at that place only.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -17,12 +17,12 @@ from engine.files.io_workers import Lanes, WorkerPool
 
 T = TypeVar("T")
 
-LANES = 5  # of the pool, besides those to read
+LANES = 5  # lanes of the pool for one disk, besides its reading lanes
 
 
 @dataclass(frozen=True, slots=True)
 class DiskLanes:
-    """The lanes of the pool that serve one disk, and no other: a disk that hangs keeps nobody else waiting."""
+    """The lanes of the pool that serve one disk only: a disk that hangs does not block others."""
 
     rounds: int
     index: int
@@ -33,19 +33,19 @@ class DiskLanes:
 
     @property
     def all(self) -> range:
-        """Every lane of the disk."""
+        """All lanes of the disk."""
         return range(self.rounds, self.readers.stop)
 
     @classmethod
     def of(cls, number: int, readers: int) -> "DiskLanes":
-        """Those of the disk with that number."""
+        """The lanes of disk number `number`, counted from 0, with `readers` reading lanes."""
         first = number * (LANES + readers)
         rest = first + LANES
         return cls(first, first + 1, first + 2, first + 3, first + 4, range(rest, rest + readers))
 
 
 class Syncing:
-    """See `Disk.syncing`. No generator: every round that is synced enters one."""
+    """The context manager of `Disk.syncing`. It is no generator, because every synced commit batch enters one."""
 
     def __init__(self, disk: "Disk", claims: Claims[File], files: Collection[File]) -> None:
         self._disk = disk
@@ -65,7 +65,7 @@ class Syncing:
 
 
 class Disk:
-    """One entry of log.dirs as whoever works on its files sees it. `on_offline` is called once, when it fails."""
+    """The disk of a log dir, for all work on its files. `on_offline` is called once, when the disk fails."""
 
     def __init__(
         self,
@@ -86,42 +86,47 @@ class Disk:
         self._syncing: Claims[File] = Claims()
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run file work that is not part of a round. Raises StorageError, after which the disk is offline, unless it
-        is full; UnreadableMessage if a part of a file cannot be read."""
+        """Run file work outside of commit batches.
+
+        Raises StorageError, after which the disk is offline, unless it is full; UnreadableMessage if a part of a file
+        cannot be read.
+        """
         return await self._guarded(lambda: self._readers.run(job))
 
     async def run_between_rounds(self, job: Callable[[], T]) -> T:
-        """The same for whom appends wait: it waits for nobody."""
+        """Run urgent file work for which appends wait, in the lane of commit batches. Raises as `run`."""
         return await self._guarded(lambda: self._pool.run(self.lanes.rounds, job))
 
     async def scan(self, job: Callable[[], T]) -> T:
-        """The same for what takes long: nobody else waits for it."""
+        """Run file work that may take long, in a lane of its own. Raises as `run`."""
         return await self._guarded(lambda: self._pool.run(self.lanes.scans, job))
 
     async def run_round(self, job: Callable[[], T]) -> T:
-        """File work of a round. Raises OSError: whether the disk is lost by it, the round knows."""
+        """Run the file work of a commit batch. Raises OSError: the commit batch decides whether the disk is lost."""
         return await self._pool.run(self.lanes.rounds, job)
 
     async def sync(self, files: Sequence[File]) -> None:
-        """Make their content durable, outside of a commit batch, which never waits for these. Raises as `run` does."""
+        """Make the content of files durable, outside of commit batches, which do not wait for it. Raises as `run`."""
         async with self.syncing(files):
             await self._guarded(lambda: self._pool.sync(self.lanes.flushes, files))
 
     async def sync_round(self, files: Sequence[File]) -> None:
-        """The same for those who wait for a round. Raises StorageError, after which the disk is offline."""
+        """Make the content of files durable for a commit batch. Raises StorageError, after which the disk is
+        offline."""
         async with self.syncing(files):
             await self._guarded(lambda: self._pool.sync(self.lanes.rounds, files, is_urgent=True))
 
     def syncing(self, files: Collection[File]) -> "Syncing":
-        """Nobody else syncs one of these within the block; StorageError when another's sync of one has failed before.
+        """Exclude other syncs of these files within the block. Raises StorageError if another sync of one has failed
+        before.
 
-        That bytes did not reach the disk, the system tells one of those who sync a descriptor. Another one, at the same
-        time, would take them for durable.
+        The kernel reports a lost write to only one of the concurrent syncs of a descriptor. The other one would take
+        the bytes for durable.
         """
         return Syncing(self, self._syncing, files)
 
     def check_online(self) -> None:
-        """Raises StorageError."""
+        """Raise StorageError if the disk is offline or closed."""
         if self.offline_reason is not None:
             raise StorageError(self.offline_reason)
         if self._is_closed:
@@ -142,11 +147,11 @@ class Disk:
         return result
 
     def close(self) -> None:
-        """Begin nothing any more: its clean-shutdown marker is written."""
+        """Start no more work, because the clean-shutdown marker is written."""
         self._is_closed = True
 
     def fail(self, error: OSError) -> None:
-        """Go offline, for good."""
+        """Take the disk offline for good."""
         if self.offline_reason is None:
             self.offline_reason = f"{self.path} is offline: {error}"
             self._on_offline(error)

@@ -1,8 +1,8 @@
-"""The only door to files.
+"""Access to files: the operations that the engine needs of an operating system.
 
-`FileSystem` is what the engine needs of an operating system, small enough that `engine.files.twin` has a twin which
-forgets at a crash what was not synced. Paths are strings below a log dir. Nothing here retries, caches or decides
-what to sync; nothing here is async: callers know which thread they are on.
+`FileSystem` is small enough that `engine.files.twin` can simulate it, with crashes that lose unsynced writes. Paths are
+strings below a log dir. Nothing here retries, caches, or decides what to sync. Nothing here is async: callers know
+which thread they are on.
 """
 
 import ctypes
@@ -18,64 +18,64 @@ from engine.files.page_cache import cached_pages
 IOV_MAX = 1024
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-_LOST = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ, errno.ENODATA)  # of a read: what is there, is not
+_LOST = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ, errno.ENODATA)  # read errors: data are lost
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
-_READ_AHEAD_BYTES = 128 * 1024  # Linux' default: what comes into memory together, and mostly goes together
+_READ_AHEAD_BYTES = 128 * 1024  # the default of Linux: so much comes into memory together, and mostly leaves together
 ASIDE_SUFFIX = ".tmp"
-_SPARE_MIN_BYTES = 64 * 1024  # less is not worth a trip to the disk, and may be the filesystem's own
+_SPARE_MIN_BYTES = 64 * 1024  # a smaller rest is not worth a disk access, and may belong to the filesystem
 
 
 class DiskFull(OSError):
-    """No space, or no descriptor, and nothing reached the file: the caller may carry on without it."""
+    """No space, or no descriptor, and nothing was written: the caller may go on."""
 
 
 class Unreadable(OSError):
-    """A part of a file cannot be read (any more): that part is damaged, as wrong bytes are; the disk may go on."""
+    """A part of a file cannot be read: that part is damaged, and the disk may go on."""
 
 
 class File(Protocol):
-    """An open file. Reads and writes name their position: there is no cursor to share between threads.
+    """An open file. Reads and writes name their position; there is no cursor for threads to share.
 
-    There is no close: a fetch in flight may hold the file, so the descriptor goes with the last holder.
+    There is no close: a fetch in flight may hold the file, so the descriptor is closed with the last reference.
     """
 
     def fileno(self) -> int | None: ...
     def size(self) -> int: ...
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Fewer bytes than asked for only at the end of the file. Raises Unreadable."""
+        """Read bytes; fewer than asked for only at the end of the file. Raises Unreadable."""
 
     def read_cached(self, position: int, size_bytes: int) -> bytes | None:
-        """As `read_at`, but never waiting for the disk: None, or fewer bytes, when not all of it is in memory."""
+        """Read bytes without waiting for the disk: None, or fewer bytes, if not all of them are in the page cache."""
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
-        """Whether all of this part is in memory, as far as the system tells."""
+        """Whether this part of the file is in the page cache, as far as the kernel says."""
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
-        """Tell that this part will be read soon, in order."""
+        """Announce a sequential read of this part."""
 
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> None:
-        """All of it, or an OSError; DiskFull when nothing was written."""
+        """Write all bytes. Raises DiskFull if nothing was written, any other OSError otherwise."""
 
     def fdatasync(self) -> None: ...
     def sync_and_forget(self) -> None:
-        """Make it durable, then have what is read next come from the disk.
+        """Make the content durable, and drop it from the page cache, so that the next read comes from the disk.
 
-        After a failed fsync the page cache may hold, as clean, what the disk does not have; a process that starts
-        anew cannot know. Reading through the cache it would serve, and build upon, what the next power cut takes.
+        After a failed sync, the page cache may hold, as clean, bytes that the disk does not have. A process that has
+        just started cannot know that, and the next power cut would take records that it has served.
         """
 
     def truncate(self, size_bytes: int) -> None: ...
     def allocate(self, size_bytes: int) -> None:
-        """Take the space for so many bytes; the size stays. An OSError where the filesystem cannot, or is full."""
+        """Reserve disk space for so many bytes; the size stays. Raises OSError if the filesystem cannot, or is full."""
 
     def trim(self) -> None:
-        """Give back what was allocated behind the end."""
+        """Free the reserved space behind the end."""
 
 
 class Usage(NamedTuple):
-    """Space of the filesystem that holds a directory, as an unprivileged program sees it."""
+    """Space of the filesystem that holds a directory, as for an unprivileged process."""
 
-    total_bytes: int  # with what is kept back for privileged ones
+    total_bytes: int  # with the reserve for privileged processes
     used_bytes: int
     available_bytes: int
 
@@ -85,7 +85,7 @@ class Usage(NamedTuple):
 
 
 class DirLock(Protocol):
-    """Held until released or until the process ends."""
+    """An exclusive lock, held until it is released, or until the process ends."""
 
     def release(self) -> None: ...
 
@@ -96,14 +96,14 @@ class FileSystem(Protocol):
     def open(self, path: str, *, create: bool = False) -> File: ...
     def make_dir(self, path: str) -> None: ...
     def list_dir(self, path: str) -> list[str]:
-        """Names, sorted; empty when there is no such directory."""
+        """Names in a directory, sorted; empty if there is no such directory."""
 
     def exists(self, path: str) -> bool: ...
     def size(self, path: str) -> int:
-        """Of a file, without opening it."""
+        """The size of a file, without opening it."""
 
     def modified_ms(self, path: str) -> int:
-        """When a file was last written, by the wall clock."""
+        """The wall clock time of the last write to a file, in ms."""
 
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, path: str) -> None: ...
@@ -111,21 +111,22 @@ class FileSystem(Protocol):
     def sync_dir(self, path: str) -> None: ...
     def usage(self, path: str) -> Usage: ...
     def lock(self, path: str) -> DirLock:
-        """An exclusive lock on a file that is created for it; BlockingIOError when somebody holds it."""
+        """Take an exclusive lock on a file, which is created. Raises BlockingIOError if it is held already."""
 
 
 def preallocate(file: File, size_bytes: int) -> str | None:
-    """Take the space for a file that will grow to that size; returns why not, if not: it grows all the same."""
+    """Reserve space for a file that will grow to that size; returns the error if that fails. The file can grow all the
+    same."""
     try:
         file.allocate(size_bytes)
     except OSError as error:
-        file.trim()  # a full disk may have given a part
+        file.trim()  # a full disk may have reserved a part
         return str(error.strerror)
     return None
 
 
 def read_small(filesystem: FileSystem, path: str) -> bytes | None:
-    """The whole content, or None when there is no such file."""
+    """The whole content of a file, or None without a file."""
     try:
         file = filesystem.open(path)
     except FileNotFoundError:
@@ -134,14 +135,14 @@ def read_small(filesystem: FileSystem, path: str) -> bytes | None:
 
 
 def replace_small(filesystem: FileSystem, directory: str, name: str, content: bytes) -> None:
-    """Durably replace a small file: readers, also after a crash, see the old content or the new one."""
+    """Replace a small file durably: also after a crash, readers see the old content or the new one."""
     write_aside(filesystem, directory, name, content).fdatasync()
     take_in_place(filesystem, directory, name)
     filesystem.sync_dir(directory)
 
 
 def write_aside(filesystem: FileSystem, directory: str, name: str, content: bytes) -> File:
-    """The first half of `replace_small`, for who replaces many: to be synced before the second."""
+    """The first half of `replace_small`, to replace many files: the caller syncs the file before the second half."""
     file = filesystem.open(f"{directory}/{name}{ASIDE_SUFFIX}", create=True)
     file.truncate(0)
     file.write_at([content], 0)
@@ -149,12 +150,15 @@ def write_aside(filesystem: FileSystem, directory: str, name: str, content: byte
 
 
 def take_in_place(filesystem: FileSystem, directory: str, name: str) -> None:
-    """The second half: `directory` is to be synced after it."""
+    """The second half of `replace_small`: the caller syncs `directory` after it."""
     filesystem.rename(f"{directory}/{name}{ASIDE_SUFFIX}", f"{directory}/{name}")
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int]:
-    """Of the C library: Python's `posix_fallocate` makes the file longer, or writes zeros where it cannot allocate."""
+    """Find `fallocate` in the C library.
+
+    Python's `posix_fallocate` makes the file longer, and writes zeros if the filesystem cannot reserve space.
+    """
     library = ctypes.CDLL(None, use_errno=True)
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is None:
@@ -173,7 +177,7 @@ _fallocate = _find_fallocate()
 
 
 class PosixFile:
-    """A descriptor that lives as long as somebody holds this object (a fetch in flight does)."""
+    """A file descriptor that lives as long as this object is referenced, for example by a fetch in flight."""
 
     __slots__ = ("_descriptor", "_tells_cached")
 
@@ -211,10 +215,10 @@ class PosixFile:
             return None
         except OSError as error:
             if error.errno in _LOST:
-                return None  # whoever waits for the disk is told
+                return None  # the read that waits for the disk gets the error
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            self._tells_cached = False  # a filesystem in memory, most likely
+            self._tells_cached = False  # probably a filesystem in memory
             return self.read_at(position, size_bytes)
 
     def is_cached(self, position: int, size_bytes: int) -> bool:
@@ -225,7 +229,7 @@ class PosixFile:
         elif found <= last // mmap.PAGESIZE - position // mmap.PAGESIZE:
             return False
         else:
-            looked_at = [last]  # the last one to come, if they are being read just now
+            looked_at = [last]  # the last page arrives last, if the range is just being read
         return all(self.read_cached(each, 1) for each in looked_at)
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
@@ -287,7 +291,7 @@ class PosixFile:
 
 
 class PosixLock:
-    """flock: gone with the process, whatever ends it."""
+    """A lock by flock, which ends with the process in any case."""
 
     def __init__(self, file: PosixFile) -> None:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,7 +302,7 @@ class PosixLock:
 
 
 def is_out_of_space(error: OSError) -> bool:
-    """Whatever was written before: unlike DiskFull."""
+    """Whether the disk is full, even if bytes were written before the error, unlike DiskFull."""
     return error.errno in _NO_SPACE
 
 
@@ -309,12 +313,12 @@ def classified(error: OSError, *, nothing_written: bool) -> OSError:
 
 
 def of_read(error: OSError) -> OSError:
-    """The error of a read, as what it says."""
+    """Turn the error of a read into Unreadable, if data are lost."""
     return Unreadable(error.errno, error.strerror) if error.errno in _LOST else error
 
 
 class PosixFileSystem:
-    """The machine's own filesystem. Files are created private to the user (0600, directories 0700)."""
+    """The operating system's filesystem. Files are private to the user (0600, directories 0700)."""
 
     def open(self, path: str, *, create: bool = False) -> PosixFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -1,9 +1,9 @@
-"""Where blocking file work runs.
+"""Worker pools, which run blocking file work.
 
-A pool has lanes, numbered by the caller: jobs of one lane run one after the other, in order. `ThreadPool` gives each
-lane a thread; `LoopPool` runs the same functions as trio tasks, so that a whole broker can be simulated on one thread.
-A job gets everything as arguments and touches no state of the loop. docs/decisions/0003-where-io-runs.md has the
-measurements behind the two precautions here about the interpreter lock.
+A pool has lanes, numbered by the caller: the jobs of a lane run one after the other, in order. `ThreadPool` gives each
+lane a thread. `LoopPool` runs the same functions as trio tasks, so that a whole broker can be simulated on one thread.
+A job gets all its input as arguments, and touches no state of the event loop. docs/decisions/0003-where-io-runs.md has
+the measurements behind the two precautions here about the interpreter lock.
 """
 
 import queue
@@ -27,35 +27,36 @@ LET_IN_FOR_S = 0.00001
 
 
 class WorkerPool(Protocol):
-    """Runs jobs off the loop, or as if."""
+    """Runs jobs on threads, or on the event loop in a simulation."""
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
-        """Run it and return or raise what it does. Not cancellable: the file operation would go on anyway."""
+        """Run a job, and return its result or raise its error. Not cancellable, because the file operation would go
+        on."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        """Make the content of all of them durable, or raise the OSError of one. Not cancellable.
+        """Make the content of files durable, or raise the OSError of one. Not cancellable.
 
-        `is_urgent`: somebody waits for it, let it cost the loop some time.
+        `is_urgent`: a commit batch waits for it, so it may cost the event loop some time.
         """
 
     def close(self) -> None:
-        """Let the workers go; no job may be running."""
+        """End the workers; no job may be running."""
 
 
 class Lanes:
-    """Some lanes of a pool, for jobs that may run in any order: each goes to the one with the fewest."""
+    """Several lanes of a pool, for jobs in any order: each job goes to the lane with the fewest."""
 
     def __init__(self, pool: WorkerPool, lanes: Iterable[int]) -> None:
         self._pool = pool
         self._jobs = dict.fromkeys(lanes, 0)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """See `WorkerPool.run`."""
+        """Run a job, as `WorkerPool.run`."""
         return await self._on_a_lane(lambda lane: self._pool.run(lane, job))
 
     async def _on_a_lane(self, work: Callable[[int], Awaitable[T]]) -> T:
         lane = min(self._jobs, key=self._jobs.__getitem__)
-        self._jobs[lane] = self._jobs.pop(lane) + 1  # of equally idle ones the others are next
+        self._jobs[lane] = self._jobs.pop(lane) + 1  # among equally idle lanes, use another one next
         try:
             return await work(lane)
         finally:
@@ -68,7 +69,7 @@ def sync_all(files: Sequence[File]) -> None:
 
 
 class _Job(Generic[T]):
-    """A function on its way to a thread and its outcome on the way back."""
+    """A function on its way to a thread, and its outcome on the way back."""
 
     __slots__ = ("_error", "_function", "_result", "_task")
 
@@ -88,8 +89,8 @@ class _Job(Generic[T]):
         trio.lowlevel.reschedule(self._task)
 
     def outcome(self) -> T:
-        """For once."""
-        error, self._error = self._error, None  # it knows who performed the job: a circle, which would hold all of that
+        """Return the result, or raise the error. May be called once."""
+        error, self._error = self._error, None  # its traceback refers to this job: a cycle would keep all its data
         try:
             if error is not None:
                 raise error
@@ -99,10 +100,10 @@ class _Job(Generic[T]):
 
 
 class _LetWorkersIn(trio.abc.Instrument):
-    """Lets go of the interpreter lock for a moment, now and then, while a job is out and the loop is busy.
+    """Releases the interpreter lock for a moment at intervals, while a job runs and the event loop is busy.
 
-    A busy loop polls its sockets more often than the switch interval is long. Each poll gives the lock up and has it
-    back before a waiting thread is awake, and that thread's interval starts anew: it can starve for seconds.
+    A busy loop polls its sockets more often than the switch interval. Each poll releases the lock, and takes it again
+    before a waiting thread wakes up; that thread's interval then starts again, so it may starve for seconds.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class _LetWorkersIn(trio.abc.Instrument):
 
     def job_leaves(self) -> None:
         self._jobs_out += 1
-        self._last_s = time.perf_counter()  # most jobs are back before they need help
+        self._last_s = time.perf_counter()  # most jobs end before they need help
 
     def job_is_back(self) -> None:
         self._jobs_out -= 1
@@ -125,10 +126,10 @@ class _LetWorkersIn(trio.abc.Instrument):
 
 
 class ThreadPool:
-    """One thread per lane, started when the lane is first used. Create and use it inside `trio.run`.
+    """A pool with one thread for each lane, started at first use. Create and use it inside `trio.run`.
 
-    Files are synced by the kernel (`engine.files.kernel_sync`) where it can, else on the lane. A lane's syncs have an
-    AIO context of their own, so that they wait for no other lane's.
+    The kernel syncs files (`engine.files.kernel_sync`) where it can, else the lane's thread. Each lane has its own AIO
+    context, so that it never waits for another lane's syncs.
     """
 
     def __init__(self) -> None:
@@ -166,10 +167,10 @@ class ThreadPool:
 
     def _serve(self, jobs: "queue.SimpleQueue[_Job[object] | None]") -> None:
         while self._serve_one(jobs.get()):
-            pass  # a thread that waits holds nothing of its last job: that may be megabytes
+            pass  # so that a waiting thread keeps no data of its last job, maybe megabytes
 
     def _serve_one(self, job: _Job[object] | None) -> bool:
-        """Whether there may be more."""
+        """Run a job; False at the end."""
         if job is None:
             return False
         job.perform()
@@ -186,7 +187,7 @@ class ThreadPool:
 
 
 class LoopPool:
-    """The same jobs on the loop itself, one scheduling step away: deterministic."""
+    """A pool that runs jobs on the event loop itself, one scheduling step later: deterministic."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, trio.Lock] = {}
@@ -195,7 +196,7 @@ class LoopPool:
         return await self.run_after(lane, trio.lowlevel.checkpoint, job)
 
     async def run_after(self, lane: int, wait: Callable[[], Awaitable[None]], job: Callable[[], T]) -> T:
-        """As `run`, when `wait` has returned, which keeps the lane."""
+        """Run a job as `run`, after `wait`, which occupies the lane."""
         lock = self._lanes.setdefault(lane, trio.Lock())
         with trio.CancelScope(shield=True):
             await lock.acquire()
@@ -209,4 +210,4 @@ class LoopPool:
         await self.run(lane, partial(sync_all, files))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no threads to end."""

@@ -1,10 +1,12 @@
-"""fdatasync by the kernel's own workers: no thread of ours, and no fight for the interpreter lock.
+"""Syncs by the kernel's own workers (Linux AIO): no thread here, and no wait for the interpreter lock.
 
-Linux AIO (`io_submit` with IOCB_CMD_FDSYNC) starts any number of syncs with one system call and tells the event loop by
-an eventfd when they are done. This is the only door to it; where the kernel or a sandbox does not offer it, opening
-raises OSError and the pool syncs in threads. A context holds a bounded number of syncs, and a disk that hangs never
-returns its own. So each lane of the pool has a context of its own: syncs of one disk never take the room of another,
-nor do background flushes take that of commit batches. docs/decisions/0014-kernel-sync.md has the measurements.
+`io_submit` with IOCB_CMD_FDSYNC starts any number of syncs with one system call. An eventfd tells the event loop when
+they are done. If the kernel or a sandbox does not offer AIO, opening a context raises OSError, and the pool syncs in
+threads.
+
+A context holds a bounded number of syncs, and a disk that hangs never returns its own. So each lane of the pool has its
+own context: syncs of one disk never take the room of another, and background flushes never that of commit batches.
+docs/decisions/0014-kernel-sync.md has the measurements.
 """
 
 import ctypes
@@ -32,7 +34,7 @@ _EVENT: Final = struct.Struct("<QQqq")  # data, iocb, result, -
 
 
 class _Batch:
-    """Syncs asked for together, and the task that waits for them."""
+    """Syncs that were submitted together, and the task that waits for them."""
 
     __slots__ = ("errno", "is_urgent", "left", "task")
 
@@ -50,7 +52,7 @@ class _Batch:
 
 
 class KernelSync:
-    """One AIO context and the task that reaps it. Create and use it inside `trio.run`. Raises OSError."""
+    """An AIO context, and the task that collects its results. Create and use it inside `trio.run`. Raises OSError."""
 
     def __init__(self) -> None:
         numbers = _SYSCALLS.get(platform.machine())
@@ -71,7 +73,7 @@ class KernelSync:
         self._in_flight = 0
         self._urgent = 0  # of those in flight
         self._waiting_for_room = trio.lowlevel.ParkingLot()
-        self._next_for_room = trio.StrictFIFOLock()  # a large batch is not overtaken by small ones for ever
+        self._next_for_room = trio.StrictFIFOLock()  # so that small batches do not overtake a large one for ever
         self._life = trio.CancelScope()
         trio.lowlevel.spawn_system_task(self._reap)
 
@@ -81,7 +83,8 @@ class KernelSync:
         return self._urgent > 0
 
     async def sync(self, descriptors: Sequence[int], *, is_urgent: bool = False) -> None:
-        """Make all of them durable; raises the OSError of one that failed. Not cancellable: the disk would go on."""
+        """Make the content of all files durable. Raises the OSError of one. Not cancellable, because the disk would go
+        on."""
         for start in range(0, len(descriptors), QUEUE_LENGTH):
             some = descriptors[start : start + QUEUE_LENGTH]
             await self._sync_some(some, _Batch(len(some), is_urgent=is_urgent))
@@ -127,7 +130,7 @@ class KernelSync:
                     os.eventfd_read(self._completions)
                     self._take_events()
         finally:
-            if not self._in_flight:  # else both would wait for the disk, and the loop with them
+            if not self._in_flight:  # otherwise the system call, and the event loop, would wait for the disk
                 self._syscall(self._io_destroy, self._context)
                 os.close(self._completions)
 
@@ -146,15 +149,15 @@ class KernelSync:
         self._waiting_for_room.unpark_all()
 
     def close(self) -> None:
-        """Let the context go. If a disk has not answered a sync, the context is left to the end of the process."""
+        """Close the context. If a disk has not answered a sync, the context stays until the process ends."""
         self._life.cancel()
 
 
 class KernelSyncs(trio.abc.Instrument):
-    """The AIO contexts of a pool: one for each lane that syncs, made when the lane syncs first.
+    """The AIO contexts of a pool: one for each lane that syncs, created at its first sync.
 
-    The kernel's worker runs on the CPU that submitted. A loop that never blocks would keep it waiting for a whole tick
-    of the scheduler (4 ms), so while an urgent sync is out a busy loop offers its CPU at every turn.
+    The kernel's worker runs on the CPU that submitted the sync. If the event loop never blocks, the worker would wait
+    for a whole scheduler tick (4 ms). So a busy loop yields its CPU at every turn while an urgent sync is in flight.
     """
 
     def __init__(self, new_context: Callable[[], KernelSync] = KernelSync) -> None:
@@ -164,7 +167,7 @@ class KernelSyncs(trio.abc.Instrument):
         trio.lowlevel.add_instrument(self)
 
     def of(self, lane: int) -> KernelSync | None:
-        """The context of that lane. None: the kernel refused one (fs.aio-max-nr, a sandbox), and a thread syncs."""
+        """The context of a lane. None: the kernel refused one (fs.aio-max-nr, a sandbox), and a thread syncs."""
         try:
             return self._by_lane[lane]
         except KeyError:
@@ -186,7 +189,7 @@ class KernelSyncs(trio.abc.Instrument):
                     return
 
     def close(self) -> None:
-        """See `KernelSync.close`."""
+        """Close all contexts, as `KernelSync.close`."""
         trio.lowlevel.remove_instrument(self)
         for context in self._contexts:
             context.close()

@@ -1,6 +1,6 @@
-"""How much of a file the kernel has in memory: `cachestat`, exact, a microsecond for a MiB.
+"""Look-up of a file's pages in the page cache by `cachestat`: exact, a microsecond for a MiB.
 
-The only door to it. Linux has it since 6.5; where there is none, or a sandbox forbids it, nobody knows.
+Linux has it since 6.5. Without it, or in a sandbox that forbids it, the number is not known.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _syscall = _find_syscall()
 
 
 def cached_pages(descriptor: int, position: int, size_bytes: int) -> int | None:
-    """Of those that the range touches, how many are there or on their way; None where the kernel does not tell."""
+    """How many pages of the range are in the page cache, or on their way; None if the kernel does not say."""
     if _syscall is None:
         return None
     stat = ctypes.create_string_buffer(_STAT.size)

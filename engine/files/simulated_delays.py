@@ -1,7 +1,7 @@
-"""Simulated disks that are slow, or hang: how long their syncs and other jobs take.
+"""Delays of simulated disks: how long their syncs and other jobs take.
 
-A disk that hangs reports no error: its syncs and jobs begin and never return. Work on a disk is told apart by the lanes
-of the worker pool (`engine.files.disk.DiskLanes`), which serve one log dir each. Waits here are not cancellable, as a
+A disk that hangs reports no error: its syncs and jobs begin and never return. The lanes of the worker pool
+(`engine.files.disk.DiskLanes`) tell disks apart, because each serves one log dir. Waits here are not cancellable, as a
 system call is not.
 """
 
@@ -20,28 +20,28 @@ T = TypeVar("T")
 
 @dataclass
 class DiskDelays:
-    """Delays by lane. They may be changed while work waits: what has waited long enough by then goes on."""
+    """Delays by lane. They may change during a wait, which then ends when the new delay has passed."""
 
     _sync_s: dict[int, float] = field(default_factory=dict)
     _job_s: dict[int, float] = field(default_factory=dict)
     _changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     def set(self, lanes: Iterable[int], *, sync_s: float = 0, job_s: float = 0) -> None:
-        """A sync, or another job, of these lanes takes so many seconds; `math.inf`: it never returns."""
+        """Set how many seconds a sync, or another job, of these lanes takes; with `math.inf` it never returns."""
         for lane in lanes:
             self._sync_s[lane], self._job_s[lane] = sync_s, job_s
         self._changed.unpark_all()
 
     def hang(self, lanes: Iterable[int]) -> None:
-        """Nothing of these lanes returns until `set` is called."""
+        """Make these lanes hang until `set` is called."""
         self.set(lanes, sync_s=inf, job_s=inf)
 
     async def of_sync(self, lane: int) -> None:
-        """Return when a sync that begins now would."""
+        """Wait as long as a sync that begins now."""
         await self._wait(self._sync_s, lane)
 
     async def of_job(self, lane: int) -> None:
-        """Return when a job that begins now may."""
+        """Wait as long as a job that begins now is delayed."""
         await self._wait(self._job_s, lane)
 
     async def _wait(self, delays_s: dict[int, float], lane: int) -> None:
@@ -54,7 +54,8 @@ class DiskDelays:
 
 
 class DelayedPool(LoopPool):
-    """Jobs on the loop that take as long as `delays` says. A job that is late keeps those behind it in its lane."""
+    """A pool on the event loop whose jobs take as long as `delays` says. A late job delays those behind it in its
+    lane."""
 
     def __init__(self, delays: DiskDelays | None = None) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""The filesystem's twin in memory: it forgets at a crash what was not synced, and fails on demand.
+"""A simulated disk in memory: a crash loses unsynced writes, and operations fail on demand.
 
-What a crash keeps is what POSIX promises and no more: file content as of the last fdatasync of that file, names as of
-the last sync of their directory. With a random generator it may keep more, in the ways a real disk does: a prefix of
-the unsynced writes, the last of them torn, or some of them with holes before them; unsynced names one directory at a
-time. Every operation that changes something is recorded, so that a test can reopen after any prefix of them.
+A crash keeps what POSIX promises, and no more: the content of a file as of its last fdatasync, and names as of the last
+sync of their directory. With a random generator it may keep more, as a real disk does: a prefix of the unsynced writes,
+the last one torn; or some of them, with holes before them; unsynced names one directory at a time. Every change is
+recorded, so that a test can reopen a log dir after any prefix of the changes.
 """
 
 import errno
@@ -22,9 +22,10 @@ SECTOR_BYTES = 4096
 
 @dataclass(slots=True)
 class Fault:
-    """Makes an operation fail: the one of `kind` on a path ending in `path_suffix`, after `skip` others of that sort.
+    """A fault that makes an operation fail: of `kind`, on a path ending in `path_suffix`, after `skip` others of that
+    sort.
 
-    For a write, `written_bytes` reach the file before the error. With `is_lasting` every later one fails too.
+    Of a write, `written_bytes` reach the file before the error. With `is_lasting`, every later one fails too.
     """
 
     kind: str
@@ -33,7 +34,7 @@ class Fault:
     skip: int = 0
     written_bytes: int = 0
     is_lasting: bool = False
-    directory: str = ""  # only below it
+    directory: str = ""  # only below this directory
 
     def hits(self, kind: str, path: str) -> bool:
         if kind != self.kind or not (path.endswith(self.path_suffix) and path.startswith(self.directory)):
@@ -45,7 +46,7 @@ class Fault:
 
 
 class MemoryFile:
-    """See `engine.files.filesystem.File`."""
+    """A file of the simulated disk, with the contract of `engine.files.filesystem.File`."""
 
     __slots__ = ("_filesystem", "_inode", "_life", "_losses_told")
 
@@ -57,7 +58,7 @@ class MemoryFile:
 
     @property
     def path(self) -> str:
-        """Where it was made."""
+        """The path at which it was created."""
         return self._inode.path
 
     def _check_alive(self) -> None:
@@ -102,7 +103,7 @@ class MemoryFile:
         data = b"".join(buffers)
         bad = self._filesystem.bad_sectors.get(self._inode.path, range(0))
         if bad and position <= bad.start and bad.stop <= position + max(len(data), SECTOR_BYTES):
-            del self._filesystem.bad_sectors[self._inode.path]  # the disk takes another sector for it
+            del self._filesystem.bad_sectors[self._inode.path]  # the disk replaces the bad sector
         fault = self._filesystem.find_fault("write", self._inode.path)
         if fault is None:
             self._record("write", position, data)
@@ -117,14 +118,15 @@ class MemoryFile:
         self.end_sync(self.begin_sync())
 
     def begin_sync(self) -> int:
-        """For a sync that takes time: what it is about, for `end_sync`."""
+        """Begin a sync that takes time; returns the state for `end_sync`."""
         self._check_alive()
         if (fault := self._filesystem.find_fault("fdatasync", self._inode.path)) is not None:
             self._inode.fail_sync(fault.errno)
         return self._inode.changes
 
     def end_sync(self, begun: int) -> None:
-        """A loss is told to the first who ends a sync of this descriptor, and to nobody else (Linux' errseq_t)."""
+        """End a sync. A lost write is reported to the first ended sync of each descriptor, and to no other (Linux'
+        errseq_t)."""
         self._check_alive()
         if self._losses_told < self._inode.lost_writes:
             self._losses_told = self._inode.lost_writes
@@ -143,7 +145,7 @@ class MemoryFile:
         self._record("truncate", size_bytes, b"")
 
     def allocate(self, size_bytes: int) -> None:
-        """Space is no content: a crash does not matter to it, and nothing is recorded."""
+        """Reserve space; it is no content, so a crash does not change it, and it is not recorded."""
         self._check_alive()
         self._inode.allocated_bytes = size_bytes
         self._filesystem.trip("allocate", self._inode.path)
@@ -157,7 +159,10 @@ class MemoryFile:
 
 
 def begin_sync(files: Sequence[File]) -> Callable[[], None]:
-    """As the kernel syncs many files at once; what is returned ends it, and raises the OSError of one of them."""
+    """Begin syncs of many files at once, as the kernel does.
+
+    Returns a function that ends them, and raises the OSError of one.
+    """
     begun = [(file, file.begin_sync()) for file in files if isinstance(file, MemoryFile)]
     assert len(begun) == len(files)
 
@@ -175,7 +180,8 @@ def begin_sync(files: Sequence[File]) -> Callable[[], None]:
 
 
 class TwinPool(DelayedPool):
-    """Jobs on the loop; a sync beside them, so that it may be the second of one file: deterministic."""
+    """A pool whose jobs run on the event loop, with syncs beside them, so that a file may have two syncs at once:
+    deterministic."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         end = begin_sync(files)
@@ -185,38 +191,38 @@ class TwinPool(DelayedPool):
 
 @dataclass
 class MemoryFileSystem:
-    """See `engine.files.filesystem.FileSystem`; paths are absolute."""
+    """A simulated disk, with the contract of `engine.files.filesystem.FileSystem`; paths are absolute."""
 
     operations: list[Operation] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     crashes: int = 0
-    bad_sectors: dict[str, range] = field(default_factory=dict)  # by path, what the disk cannot read of a file
-    capacity_bytes: int = 1 << 60  # what `usage` tells; a full disk is a Fault
-    now_ms: Callable[[], int] = lambda: 1 << 60  # nothing is old by its file unless a test says so
+    bad_sectors: dict[str, range] = field(default_factory=dict)  # by path, the part of a file that the disk cannot read
+    capacity_bytes: int = 1 << 60  # capacity in `usage`; a full disk is a Fault
+    now_ms: Callable[[], int] = lambda: 1 << 60  # no file is old unless a test says so
     _root: Directory = field(default_factory=Directory)
     _inodes: dict[int, Inode] = field(default_factory=dict)
     _locks: set[str] = field(default_factory=set)
 
     @classmethod
     def replayed(cls, operations: Sequence[Operation]) -> Self:
-        """A filesystem to which exactly these operations happened."""
+        """A filesystem after exactly these operations."""
         filesystem = cls()
         for operation in operations:
             filesystem.do(operation)
         return filesystem
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """Power off and on again. Files and locks held before are dead."""
+        """Cut the power and start again. Files and locks held before are dead."""
         self.lose(EverythingUnsynced() if rng is None else RandomLoss(rng))
 
     def lose(self, loss: Loss) -> None:
-        """A crash that takes what `loss` says."""
+        """Crash with the losses of `loss`."""
         self.crashes += 1
         self._locks = set()
         self._root.crash(loss)
 
     def end_process(self) -> None:
-        """`kill -9`: locks are gone, the page cache stays."""
+        """End the process as `kill -9`: locks are gone, the page cache stays."""
         self._locks.clear()
 
     def find_fault(self, kind: str, path: str) -> Fault | None:
@@ -228,15 +234,15 @@ class MemoryFileSystem:
         return None
 
     def loss_told(self, path: str) -> None:
-        """Somebody has learned that what was written to a file is not durable."""
+        """Called when a sync has reported that writes to a file are lost."""
 
     def trip(self, kind: str, path: str) -> None:
-        """Raise if a fault is planned here."""
+        """Raise OSError if a fault is due here."""
         if self.faults and (fault := self.find_fault(kind, path)) is not None:
             raise OSError(fault.errno, "injected")
 
     def do(self, operation: Operation) -> None:
-        """Record and apply one change."""
+        """Record and apply a change."""
         self.operations.append(operation)
         getattr(self, f"_do_{operation.kind}")(operation)
 
@@ -365,30 +371,30 @@ class MemoryFileSystem:
         return MemoryLock(self._locks, path)
 
     def drop_cache(self) -> None:
-        """Nothing is in memory until it was read once."""
+        """Empty the page cache."""
         for inode in self._inodes.values():
             inode.cold = range(len(inode.content))
 
     def evict(self, path: str, part: range) -> None:
-        """This part of a file is not in memory until some of it was read."""
+        """Take this part of a file out of the page cache, until any byte of it is read."""
         self._inode(path).cold = part
 
-    # For tests that look at, or damage, what is on disk
+    # For tests that inspect, or damage, the content of the disk
 
     def files(self) -> dict[str, bytes]:
-        """Everything programs see, by path."""
+        """The content of all files by path, as programs see it."""
         return dict(files_below("", self._root))
 
     def content(self, path: str) -> bytes:
-        """The bytes of a file as programs see them."""
+        """The content of a file, as programs see it."""
         return bytes(self._inode(path).content)
 
     def allocated_bytes(self, path: str) -> int:
-        """Of a file, beyond what it grew to by itself; 0 when nothing was allocated."""
+        """The space reserved for a file, in bytes; 0 without any."""
         return self._inode(path).allocated_bytes
 
     def damage(self, path: str, position: int, data: bytes) -> None:
-        """Overwrite bytes on the disk behind everybody's back."""
+        """Overwrite bytes on the disk, as damage."""
         node = self._inode(path)
         node.content[position : position + len(data)] = data
         node.durable = bytearray(node.content)

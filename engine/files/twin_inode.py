@@ -1,4 +1,5 @@
-"""Files and directories of the twin in memory: what programs see, what the disk has, and what lies between."""
+"""Files and directories of the simulated disk: the state that programs see, the durable state, and the changes
+between."""
 
 from collections.abc import Iterator
 
@@ -6,7 +7,7 @@ from engine.files.twin_loss import Loss, Operation
 
 
 class Inode:
-    """A file: what programs see, what the disk has, and the changes in between."""
+    """A file: its content for programs, its durable content, and the changes between."""
 
     def __init__(self, number: int, path: str) -> None:
         self.number = number
@@ -14,11 +15,11 @@ class Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[Operation] = []
-        self.synced = 0  # changes that are durable, or lost
-        self.lost_writes = 0  # times that the system could not write back
+        self.synced = 0  # count of changes that are durable, or lost
+        self.lost_writes = 0  # count of failed write-backs
         self.loss_errno = 0
-        self.is_loss_told = True  # to somebody
-        self.cold = range(0)  # the part that is not in memory
+        self.is_loss_told = True  # to at least one sync
+        self.cold = range(0)  # the part that is not in the page cache
         self.allocated_bytes = 0
         self.modified_ms = 0
 
@@ -33,12 +34,12 @@ class Inode:
         return self.synced + len(self.unsynced)
 
     def sync(self, changes: int) -> None:
-        """The first so many are durable."""
+        """Make the first `changes` changes durable."""
         for operation in self._taken_off(changes):
             operation.apply_to(self.durable)
 
     def fail_sync(self, errno: int) -> None:
-        """What was not synced never will be: programs still see it. Each descriptor is told of it once."""
+        """Lose the unsynced changes, which programs still see. Each descriptor gets the error once."""
         self._taken_off(self.changes)
         self.lost_writes += 1
         self.loss_errno = errno
@@ -51,11 +52,11 @@ class Inode:
         return taken
 
     def forget(self) -> None:
-        """The page cache is dropped; the size stays, and what never reached the disk reads as zeros."""
+        """Drop the page cache: the size stays, and bytes that never reached the disk read as zeros."""
         self.content = self.durable[: len(self.content)].ljust(len(self.content), b"\0")
 
     def crash(self, loss: Loss) -> None:
-        """The power is cut: what the system was yet to tell of a loss is gone with it."""
+        """Cut the power: errors that were not reported yet are gone, too."""
         self.is_loss_told = True
         for operation in loss.survivors(self.unsynced):
             operation.apply_to(self.durable)
@@ -64,7 +65,7 @@ class Inode:
 
 
 class Directory:
-    """Names as programs see them and as the disk has them."""
+    """A directory: its names for programs, and its durable names."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Inode | Directory] = {}

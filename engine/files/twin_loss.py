@@ -1,6 +1,6 @@
-"""What the twin of the disk records, and what a crash takes of it.
+"""Recorded changes of the simulated disk, and the losses of a crash.
 
-No loss here takes what was synced: POSIX promises that. How much more is lost is the test's to say.
+No loss takes synced changes: POSIX promises those. The test decides how much more is lost.
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class Operation(NamedTuple):
-    """A change, as recorded; `inode` and `data` where the kind has them."""
+    """A recorded change. Only some kinds have `inode` and `data`."""
 
     kind: str  # create, write, truncate, fdatasync, make_dir, rename, unlink, remove_dir, sync_dir
     path: str
@@ -20,7 +20,7 @@ class Operation(NamedTuple):
     target: str = ""
 
     def apply_to(self, content: bytearray) -> None:
-        """To that of its file."""
+        """Apply the change to the content of its file."""
         if self.kind == "truncate":
             del content[self.position :]
         if len(content) < self.position + len(self.data) or self.kind == "truncate":
@@ -29,16 +29,16 @@ class Operation(NamedTuple):
 
 
 class Loss(Protocol):
-    """What a crash takes; asked file by file and directory by directory, from the root down."""
+    """The losses of a crash, file by file and directory by directory, from the root down."""
 
     def survivors(self, unsynced: Sequence[Operation]) -> Sequence[Operation]:
-        """The changes of one file, maybe none, that reached the disk although nobody asked for it."""
+        """The unsynced changes of one file that reached the disk all the same, maybe none."""
 
     def keeps_names(self, has_unsynced: bool) -> bool: ...
 
 
 class EverythingUnsynced:
-    """No more survives than POSIX promises."""
+    """A crash that keeps no more than POSIX promises."""
 
     def survivors(self, _unsynced: Sequence[Operation]) -> Sequence[Operation]:
         return ()
@@ -49,7 +49,7 @@ class EverythingUnsynced:
 
 @dataclass(frozen=True)
 class RandomLoss:
-    """As a real disk does it: less than everything."""
+    """A crash that loses a random part of the unsynced changes, as a real disk does."""
 
     rng: random.Random
 
@@ -69,7 +69,7 @@ class RandomLoss:
 
 
 class MemoryLock:
-    """Gone at a crash, as a process's locks are."""
+    """A lock of the simulated disk; a crash releases it, as those of a process."""
 
     def __init__(self, locks: set[str], path: str) -> None:
         self._locks = locks

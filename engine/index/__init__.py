@@ -1,1 +1,1 @@
-"""The stored index of a log dir: where batches and keys are, in LevelDB."""
+"""The stored index of a log dir: positions of batches and keys, in LevelDB."""

@@ -1,4 +1,4 @@
-"""What is asked of the stored index, by plain functions of its store, on its lane. Format: docs/formats/index.md."""
+"""Reads and writes of the stored index: plain functions of its store, for its worker. Format: docs/formats/index.md."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -26,7 +26,7 @@ from engine.index.store import IndexStore, KeyValue
 from engine.logs.position import LogPosition
 from engine.logs.sparse_index import Entry, Stored, Summary
 
-PORTION = 10_000  # of a long scan
+PORTION = 10_000  # keys that a long scan reads at a time
 
 
 def stored_partitions(store: IndexStore) -> dict[bytes, Stored]:
@@ -39,7 +39,7 @@ def stored_partitions(store: IndexStore) -> dict[bytes, Stored]:
 
 
 def _offsets(store: IndexStore, kind: bytes) -> dict[bytes, int]:
-    """By partition."""
+    """Offsets of that kind, by partition key."""
     return {key[1:]: read_offset(value) for key, value in store.scan(kind, following(kind))}
 
 
@@ -57,7 +57,7 @@ def cut(store: IndexStore, ends: Mapping[bytes, LogPosition], *, sync: bool) -> 
             _delete_keys(store, (key for key in keys if kind == SUMMARY or read_offset(key) >= end.offset))
         puts.append(indexed_to_pair(partition, end.offset))
         puts.append(keys_to_pair(partition, min(keys_to(store, partition), end.offset)))
-    store.write(puts, sync=sync)  # the last, so that whoever is killed before finds the index ahead, and cuts again
+    store.write(puts, sync=sync)  # last: after a kill before it, the next start finds the index ahead, and cuts again
 
 
 def _keys_within(store: IndexStore, start: bytes, stop: bytes) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def _delete_keys(store: IndexStore, doomed: Iterator[bytes]) -> None:
 
 def give_up(store: IndexStore, partition: bytes, base_offsets: Sequence[int]) -> None:
     prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, SUMMARY, KEY)]
-    if keys_to(store, partition) > base_offsets[0]:  # first: nobody may miss what is deleted
+    if keys_to(store, partition) > base_offsets[0]:  # first: a search must not rely on deleted keys
         store.write([keys_to_pair(partition, base_offsets[0])])
     delete(store, prefixes)
     sync(store)
@@ -91,7 +91,7 @@ def keys_to(store: IndexStore, partition: bytes) -> int:
 
 
 def add_keys(store: IndexStore, partition: bytes, puts: Sequence[KeyValue], before: int, after: int) -> bool:
-    """False when `before` is not up to where keys are stored."""
+    """Store keys up to offset `after`. Returns False, and stores none, if keys are not stored up to `before` now."""
     if keys_to(store, partition) != before:
         return False
     store.write([*puts, keys_to_pair(partition, after)])
@@ -106,7 +106,7 @@ def key_places(
 
 
 def delete_partitions(store: IndexStore, partitions: Collection[bytes]) -> None:
-    """One look per topic and kind: those of a topic that go together mostly lie side by side."""
+    """Delete all keys of these partitions, with one scan for each topic and kind: their keys are mostly adjacent."""
     for _, of_topic in groupby(sorted(partitions), lambda one: one[:TOPIC_ID_SIZE_BYTES]):
         first, *others = of_topic
         last = others[-1] if others else first

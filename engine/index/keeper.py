@@ -1,8 +1,8 @@
-"""The stored index of one log dir: written behind the rounds, read when memory does not know, replaced when broken.
+"""The stored index of one log dir: written after commit batches, read if memory lacks an entry, replaced if broken.
 
-Lives on the loop; every call of the store runs on one lane of the pool, so the store sees one caller at a time. Losing
-the index never fails a log dir and never changes an answer (docs/formats/index.md): what cannot be had from it is
-walked from the segments.
+It lives on the loop. Each call of the store runs on the same worker of the pool, so the store has one caller at a time.
+The loss of the index takes no log dir offline and changes no answer (docs/formats/index.md): without an entry, the
+segment is walked.
 """
 
 import struct
@@ -38,14 +38,15 @@ from engine.logs.sparse_index import Entry, Stored
 
 T = TypeVar("T")
 
-PENDING_MAX = 100_000  # entries not yet written; what does not fit is left out
-CUT_TOGETHER_MAX = 16  # partitions, a job of a worker: it keeps the core from the loop
-SECURED_WITHIN = 3  # attempts, each with an index that was made anew
-GATHERING_S = 0.1  # a hand-over to a worker costs a busy loop more than the write; memory answers meanwhile
+PENDING_MAX = 100_000  # entries not yet written; more are left out
+CUT_TOGETHER_MAX = 16  # partitions in one job of a worker, which takes the core from the loop
+SECURED_WITHIN = 3  # attempts, each with a new index
+GATHERING_S = 0.1  # a trip to a worker costs a busy loop more than the write; memory has the entries meanwhile
 
 
 class IndexKeeper:
-    """`on_replaced` is called when everything that was stored is gone, `report` gets a line for the operator."""
+    """The stored index of a log dir. `on_replaced`: called when all stored entries are gone; `report`: called with a
+    line for the operator."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class IndexKeeper:
         self._is_stopped = False
 
     async def open(self) -> None:
-        """Open the store, or replace one that is broken, and read what partitions ask for when they are opened."""
+        """Open the store, or replace a broken one, and read the data that partitions need when they are opened."""
         self._store, problem = await self._pool.run(self._lane, self._open)
         if problem is not None:
             self._report(problem)
@@ -80,11 +81,12 @@ class IndexKeeper:
             self._stored = await self._ask(jobs.stored_partitions) or {}
 
     def take_stored(self, partition: bytes) -> Stored:
-        """What was stored when the log dir was opened; to be asked once, by whoever opens the partition."""
+        """The data of a partition that were stored when the log dir was opened; for the opening of the partition,
+        once."""
         return self._stored.pop(partition, Stored())
 
     async def look_again(self, partitions: Collection[bytes]) -> None:
-        """These are about to be opened once more."""
+        """Read the stored data of these partitions again, before they are opened again."""
         await self.write_pending()
         stored = await self._ask(jobs.stored_partitions) or {}
         self._stored |= {one: stored[one] for one in partitions if one in stored}
@@ -92,7 +94,7 @@ class IndexKeeper:
     # Writing
 
     def note(self, partition: bytes, log: Log, end_offset: int) -> None:
-        """Store soon what the log gathered below an offset: all of that is durable, as the topic defines it."""
+        """Store soon the entries that the log has gathered below an offset, up to which it is durable."""
         gathered = log.unindexed
         if gathered and gathered[-1][1].offset >= end_offset:
             gathered = [one for one in gathered if one[1].offset < end_offset]
@@ -104,29 +106,30 @@ class IndexKeeper:
         self._wanted.set()
 
     def note_entries(self, partition: bytes, base_offset: int, entries: Sequence[Entry]) -> None:
-        """Store soon what a walk found of a segment of which nothing, or nothing right, was stored."""
+        """Store soon the entries that a walk has found in a segment without stored entries, or with wrong ones."""
         self._pending += [entry_pair(partition, base_offset, entry) for entry in entries]
         self._wanted.set()
 
     def _note_summaries(self, partition: bytes, log: Log, last: Iterable[Segment]) -> None:
-        """Of the last segments, the last one first, that have none: all before them do. They outlive the files."""
+        """Add summaries of the last segments without one, from the last backwards; all before have one. Summaries stay
+        when the files are removed."""
         for segments in (last, reversed(log.cold.segments)):
             for segment in segments:
                 if not segment.size_bytes:
-                    continue  # nothing was appended to it: that tells nothing of those before it
+                    continue  # an empty segment does not tell whether those before it have summaries
                 if segment.summarised_size_bytes == segment.size_bytes or len(self._pending) > PENDING_MAX:
                     break
                 segment.summarised_size_bytes = segment.size_bytes
                 self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
 
     def note_cold(self, partition: bytes, log: Log) -> None:
-        """Store soon, again, what nobody could read from a file."""
+        """Store soon, again, the summaries of segments without files."""
         self._note_summaries(partition, log, ())
         self._wanted.set()
 
     async def secure(self, partition: bytes, log: Log) -> None:
-        """Have it durable what is known of finished segments, some of which may lose their files; but for names in the
-        directory, which are the caller's to sync. Raises StorageError."""
+        """Make the summaries of finished segments durable, before some lose their files. The caller has to sync the
+        names in the directory. Raises StorageError."""
         for _ in range(SECURED_WITHIN):
             async with self._replacing:
                 store = self._store
@@ -135,13 +138,13 @@ class IndexKeeper:
             await self.write_pending()
             await self._ask(jobs.sync)
             if self._store is store:
-                return  # else it was broken, and the new one has nothing of it
+                return  # otherwise it was broken, and the new one lacks the summaries
         raise StorageError(f"the index {self._directory} breaks again and again")
 
     async def take_stock(self, partition: bytes, log: Log, stored: Stored) -> None:
-        """A log was opened: bring what is stored in line with it before anything is appended.
+        """Make the stored data of an opened log agree with the log, before the first append.
 
-        What is known of segments in a remote tier stays until they are gone from there.
+        Data of segments in a remote tier stay until the tier has deleted them.
         """
         bases = {segment.base_offset for segment in log.segments}
         if max(stored.indexed_to, stored.keys_to) > log.end.offset:
@@ -153,7 +156,7 @@ class IndexKeeper:
             self.note(partition, log, log.end.offset)
 
     async def serve(self) -> None:
-        """Write what was noted, as long as it takes: one WriteBatch for all rounds that finished meanwhile."""
+        """Write noted entries until cancelled, with one WriteBatch for all commit batches since the last one."""
         while True:
             await self._wanted.wait()
             await trio.sleep(GATHERING_S)
@@ -168,7 +171,7 @@ class IndexKeeper:
             await self._ask(lambda store: store.write(puts, sync=sync))
 
     async def cut(self, logs: Mapping[bytes, Log]) -> None:
-        """Forget what was beyond the ends of these logs, durably: what is appended next must not meet it."""
+        """Delete entries beyond the ends of these logs, durably: the next appends take their offsets."""
         await self.write_pending()
         ends = [(partition, log.end) for partition, log in logs.items()]
         for start in range(0, len(ends), CUT_TOGETHER_MAX):
@@ -179,29 +182,29 @@ class IndexKeeper:
                 self.note(partition, log, log.end.offset)
 
     async def forget(self, partition: bytes, base_offsets: Sequence[int]) -> None:
-        """These segments are no more."""
+        """Delete the data of removed segments."""
         await self.write_pending()
         prefixes = [segment_key(kind, partition, base) for base in base_offsets for kind in (ENTRY, KEY, SUMMARY)]
         await self._ask(partial(jobs.delete, prefixes=prefixes))
 
     async def give_up(self, partition: bytes, base_offsets: Sequence[int]) -> None:
-        """Others take the place of these segments: forget them durably, and have their keys stored anew."""
+        """Delete the data of segments that others replace, durably, and let their keys be stored again."""
         await self.write_pending()
         await self._ask(partial(jobs.give_up, partition=partition, base_offsets=base_offsets))
 
     def note_segment(self, partition: bytes, log: Log, segment: Segment, entries: Sequence[Entry]) -> None:
-        """Store soon all there is to know of one that is finished."""
+        """Store soon the summary and entries of a finished segment."""
         segment.summarised_size_bytes = segment.size_bytes
         self._pending.append(summary_pair(partition, segment.base_offset, log.summary_of(segment)))
         self.note_entries(partition, segment.base_offset, entries)
 
     async def forget_partitions(self, partitions: Collection[bytes]) -> None:
-        """They are no more."""
+        """Delete the data of deleted partitions."""
         await self.write_pending()
         await self._ask(partial(jobs.delete_partitions, partitions=frozenset(partitions)))
 
     async def forget_unknown(self, is_known: IsKnown) -> None:
-        """Partitions that `is_known` denies are no more. Before any is opened."""
+        """Delete the data of partitions for which `is_known` is false; call it before a partition is opened."""
         gone = [one for one in self._stored if not is_known(*of_partition_key(one))]
         for partition in gone:
             del self._stored[partition]
@@ -210,26 +213,29 @@ class IndexKeeper:
     # Reading
 
     async def entries(self, partition: bytes, base_offset: int) -> list[Entry]:
-        """What is stored of a segment; nothing when its first batch is missing."""
+        """The stored entries of a segment; empty if that of its first batch is missing."""
         await self.write_pending()
         found = await self._ask(partial(jobs.entries, partition=partition, base_offset=base_offset)) or []
         return found if found and found[0].offset == base_offset else []
 
     async def distrust(self, reason: str) -> None:
-        """An answer was wrong: no other can be believed."""
+        """Replace the index, after one of its answers was wrong."""
         if self._store is not None:
             await self._replace(self._store, reason)
 
     # Keys of records
 
     async def keys_to(self, partition: bytes) -> int | None:
-        """Below it all keys are stored; None when there is no index."""
+        """The offset below which all keys are stored; None: there is no index."""
         return await self._ask(partial(jobs.keys_to, partition=partition))
 
     async def add_keys(
         self, partition: bytes, places: Sequence[tuple[int, bytes, int, int]], before: int, keys_to: int
     ) -> bool:
-        """Store (segment base offset, key hash, batch offset, position); False when `before` is not where it stands."""
+        """Store keys up to offset `keys_to`; False, and none is stored, if keys are not stored up to `before` now.
+
+        `places`: (segment base offset, key hash, batch offset, position).
+        """
         puts = [key_pair(partition, *place) for place in places]
         job = partial(jobs.add_keys, partition=partition, puts=puts, before=before, after=keys_to)
         return bool(await self._ask(job))
@@ -237,7 +243,8 @@ class IndexKeeper:
     async def key_places(
         self, partition: bytes, base_offset: int, key_hash: bytes, after: int, limit: int
     ) -> tuple[int, list[tuple[int, int]]]:
-        """Up to where keys are stored, and (offset, position) of a segment's first batches behind `after` with one."""
+        """The offset up to which keys are stored, and (offset, position) of a segment's first `limit` batches behind
+        offset `after` that may have the key."""
         prefix = segment_key(KEY, partition, base_offset) + key_hash
         job = partial(jobs.key_places, partition=partition, prefix=prefix, after=after, limit=limit)
         return await self._ask(job) or (0, [])
@@ -249,7 +256,7 @@ class IndexKeeper:
         self._is_stopped = True
 
     async def close(self, logs: Mapping[bytes, Log]) -> None:
-        """Write what is known, durably, and close the store."""
+        """Write all noted data durably, and close the store."""
         for partition, log in logs.items():
             if log.unindexed or log.active.summarised_size_bytes != log.active.size_bytes:
                 self.note(partition, log, log.end.offset)
@@ -262,7 +269,7 @@ class IndexKeeper:
     # The store and its replacement
 
     async def _ask(self, job: Callable[[IndexStore], T]) -> T | None:
-        """None when there is no index (any more)."""
+        """Run a job with the store; None: there is no index (any more)."""
         store = self._store
         if store is None:
             return None
@@ -274,7 +281,7 @@ class IndexKeeper:
 
     async def _replace(self, broken: IndexStore, reason: str) -> None:
         if self._store is not broken:
-            return  # by somebody else who found it broken
+            return  # another caller has replaced it already
         self._store = None
         self._report(f"the index {self._directory} is dropped and built anew: {reason}")
         self._stored = {}
@@ -285,7 +292,7 @@ class IndexKeeper:
         self.on_replaced()
 
     def _open(self, broken: IndexStore | None = None) -> tuple[IndexStore | None, str | None]:
-        """The store, and what is to be reported. On the lane."""
+        """Open the store, or replace it; returns it, and a message for the operator. Runs on the worker."""
         problem = None
         try:
             if broken is not None:
@@ -306,8 +313,8 @@ class IndexKeeper:
             version = store.get(FORMAT_KEY)
             if version not in (None, FORMAT):
                 raise IndexBroken(f"its format is {version!r}, not {FORMAT!r}")
-            # What a killed process wrote is about to be believed: a power cut must not take it any more, least of all
-            # that entries were cut off.
+            # The data written by a killed process are used from now on, so a power cut must not take them any more,
+            # least of all the deletion of entries.
             store.write([(FORMAT_KEY, FORMAT)], sync=True)
         except IndexBroken:
             store.close()

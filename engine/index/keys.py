@@ -1,7 +1,7 @@
-"""Keys of records, hashed for the stored index. For a worker, but for the hash.
+"""Keys of records, hashed for the stored index. All functions except `hash_of` run on a worker.
 
-Work is cut into slices, so that neither memory nor the time of a job grows with a segment. Nothing is answered that was
-not read from the record itself.
+The work is divided into slices, so that memory and time of a job do not grow with the segment. A search checks the key
+in the record itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ SLICE_BYTES = 4 * 1024 * 1024
 
 
 class KeyPlace(NamedTuple):
-    """A batch with a record of such a key."""
+    """Position of a batch with a record whose key has that hash."""
 
     key_hash: bytes
     offset: int
@@ -35,12 +35,13 @@ class KeySlice(NamedTuple):
 
 
 def hash_of(key: bytes) -> bytes:
-    """What stands for a key in the index; two keys may share it."""
+    """The hash of a key in the index; two keys may have the same."""
     return blake2b(key, digest_size=HASH_SIZE_BYTES).digest()
 
 
 def collect_keys(part: Part, offset: int) -> KeySlice:
-    """From the batch that holds `offset` on. CorruptMessage, FileNotFoundError: as `loading.load`."""
+    """Collect the keys of a slice, from the batch that holds `offset` on. Raises CorruptMessage and FileNotFoundError,
+    as `loading.load` does."""
     places, end_offset = [], offset
     file = part.opened()
     for at in _slice(file, part, offset):
@@ -53,7 +54,7 @@ def collect_keys(part: Part, offset: int) -> KeySlice:
 
 
 def _hashes(batch: memoryview, header: BatchHeader) -> Iterable[bytes]:
-    """Of its keys; none where records are not what the producer said: nobody can read them."""
+    """Hashes of the keys of a batch; none if the records cannot be decoded, since no consumer can read them."""
     try:
         _, records = records_of_batch(batch, header)
     except CorruptMessage:

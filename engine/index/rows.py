@@ -24,7 +24,7 @@ _SUMMARY_VALUE = struct.Struct(">qqqqi")
 
 
 def partition_key(topic_id: bytes, partition: int) -> bytes:
-    """What all keys of a partition have behind their first letter."""
+    """The part that all keys of a partition have behind their first letter."""
     return _PARTITION.pack(topic_id, partition)
 
 

@@ -1,8 +1,8 @@
-"""The only door to LevelDB: an ordered map of bytes that survives most things and is believed in none.
+"""Access to LevelDB, an ordered map of bytes, for the index.
 
-`IndexStore` is what the engine's index needs of it; `engine.index.twin` has its twin. Calls block: they are for a
-worker. Whatever goes wrong is `IndexBroken`, and there is one answer to it: drop the store and build it anew from the
-segments (docs/formats/index.md). Nothing here knows keys or segments.
+`IndexStore` is the interface; `engine.index.twin` has the simulated index. Calls block: they are for a worker. Each
+failure is `IndexBroken`; then the store is dropped and built again from the segments (docs/formats/index.md). This
+module knows neither keys nor segments.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,27 +19,27 @@ KeyValue = tuple[bytes, bytes]
 
 
 class IndexBroken(Exception):
-    """The store cannot be opened, read or written. What it holds is not to be believed any more."""
+    """The store cannot be opened, read or written, so that its content cannot be trusted any more."""
 
 
 class IndexStore(Protocol):
     """An open store. A crash keeps a prefix of the writes."""
 
     def write(self, puts: Sequence[KeyValue], deletes: Sequence[bytes] = (), *, sync: bool = False) -> None:
-        """All of it or nothing; durable, with every write before it, only if `sync` says so."""
+        """Write atomically. With `sync` this and all writes before are durable."""
 
     def get(self, key: bytes) -> bytes | None: ...
     def scan(self, start: bytes, stop: bytes, limit: int | None = None) -> list[KeyValue]:
-        """What lies within [start, stop), in order; the first `limit` of it."""
+        """Keys and values within [start, stop), in order; the first `limit` of them."""
 
     def close(self) -> None: ...
 
 
-OpenIndex = Callable[[str], IndexStore]  # makes the directory if need be; raises IndexBroken
+OpenIndex = Callable[[str], IndexStore]  # creates the directory if it is missing; raises IndexBroken
 
 
 class LevelDbStore:
-    """LevelDB checks what it reads (paranoid checks, checksums) and tells instead of guessing."""
+    """The index in LevelDB, with paranoid checks and checksums: damage raises IndexBroken."""
 
     def __init__(self, directory: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The index store's twin, on the twin filesystem: what a crash makes of its file is what it makes of any other."""
+"""The simulated index, on the simulated disk: a crash changes its file as any other file."""
 
 import struct
 from bisect import bisect_left, insort
@@ -13,7 +13,8 @@ _ENTRY = struct.Struct(">?II")  # put or delete, sizes of key and value
 
 
 class MemoryIndex:
-    """The twin of `engine.index.store.LevelDbStore`: one file of checksummed batches, replayed when it is opened."""
+    """Simulated `engine.index.store.LevelDbStore`: a file of checksummed batches, which is replayed when it is
+    opened."""
 
     def __init__(self, filesystem: MemoryFileSystem, directory: str) -> None:
         try:
@@ -33,7 +34,7 @@ class MemoryIndex:
         self._is_open = True
 
     def _replay(self, rest: bytes) -> int:
-        """Take in the batch at the start of `rest`; 0 at the end or the torn tail of the file."""
+        """Apply the batch at the start of `rest`; returns its size, or 0 at the end or the torn tail of the file."""
         if len(rest) < _FRAME.size:
             return 0
         size_bytes: int

@@ -1,1 +1,1 @@
-"""What partitions on one disk share, how they come to lie there, and how their logs get shorter."""
+"""Log dirs: layout on disk, placement of partitions, log starts, truncation, and stray logs."""

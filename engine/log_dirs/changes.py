@@ -1,4 +1,7 @@
-"""Who may make, delete or shorten which partitions: of each, one at a time, and nobody waits for another's."""
+"""Locks for the creation, deletion and truncation of partitions: one change of a partition at a time.
+
+A change does not wait for changes of other partitions.
+"""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -8,7 +11,7 @@ from engine.claims import Claims
 
 
 class Changes:
-    """Partitions by name, which a directory is called by: another topic may come to have the name of one deleted."""
+    """The partitions that are being changed, by directory name: a new topic may have the name of a deleted one."""
 
     def __init__(self) -> None:
         self._changing: Claims[tuple[str, int]] = Claims()
@@ -16,7 +19,10 @@ class Changes:
 
     @asynccontextmanager
     async def of(self, partitions: Iterable[TopicPartition]) -> AsyncIterator[None]:
-        """Nobody else changes one of these within the block. All are had at once: nobody waits with some of them."""
+        """Hold the locks of these partitions within the block.
+
+        All of them are taken at once: a waiting task holds none.
+        """
         names = {(one.topic, one.partition) for one in partitions}
         while self._is_exclusive or not self._changing.are_free(names):
             await self._changing.released.park()
@@ -28,7 +34,7 @@ class Changes:
 
     @asynccontextmanager
     async def of_all(self) -> AsyncIterator[None]:
-        """Nobody else changes anything within the block, or begins to once this is asked for."""
+        """Hold the locks of all partitions within the block. While a task waits for this, no other change begins."""
         while self._is_exclusive:
             await self._changing.released.park()
         self._is_exclusive = True

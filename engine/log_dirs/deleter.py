@@ -1,4 +1,4 @@
-"""Deletes what was set aside, after the delay that its topic has (Kafka's file.delete.delay.ms)."""
+"""Delayed deletion of files that were set aside (Kafka's file.delete.delay.ms)."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -14,7 +14,7 @@ DELETE_INTERVAL_S = 1
 
 
 class _Due(NamedTuple):
-    """A file, and when its time has come by trio's clock."""
+    """A file, and the time of its deletion by trio's clock."""
 
     at_s: float
     path: str
@@ -22,7 +22,7 @@ class _Due(NamedTuple):
 
 
 class Deleter:
-    """What one log dir is to delete."""
+    """The files that one log dir is to delete."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -30,16 +30,16 @@ class Deleter:
 
     @property
     def size_bytes(self) -> int:
-        """The room there will be when all is deleted."""
+        """Total size of these files."""
         return sum(one.size_bytes for one in self._due)
 
     def add(self, files: Iterable[tuple[str, int]], delay_ms: int) -> None:
-        """Delete these (path, size) after the delay."""
+        """Delete these files, (path, size in bytes), after `delay_ms`."""
         due_s = trio.current_time() + delay_ms / 1000
         self._due += [_Due(due_s, path, size_bytes) for path, size_bytes in files]
 
     async def serve(self) -> None:
-        """Delete what is due, until cancelled or the log dir is lost."""
+        """Delete files that are due, until cancelled, or until the log dir goes offline."""
         while True:
             await trio.sleep(DELETE_INTERVAL_S)
             now_s = trio.current_time()

@@ -1,4 +1,4 @@
-"""Which of several log dirs a partition lies on: found by the name of its directory, or chosen for a new one."""
+"""The log dir of a partition: the one that has its directory, or one chosen for a new partition."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -14,13 +14,15 @@ from engine.log_dirs.log_dir import LogDir
 def home_of(
     log_dirs: Sequence[LogDir], name: str, leader_epoch: int, coming: Mapping[LogDir, Collection[str]]
 ) -> LogDir:
-    """The log dir a partition lies on; for a new one that with the fewest, as Kafka's LogManager chooses, of those that
-    are not behind (decision 44) if there is one.
+    """The log dir of a partition. A new one gets the log dir with the fewest partitions, as in Kafka's LogManager.
 
-    `coming`: the names of those that are about to be opened there. StorageError: a partition that was led before (its
-    epoch is above 0) and is nowhere to be found may lie on a log dir that is offline, unless that was read and had none
-    of that name; an empty log in its place would hide that its records are gone. Of one that is in its first epoch the
-    caller knows whether it was here when the process started.
+    Log dirs that are not behind come first (decision 44). `coming`: names of partitions that are about to be opened, by
+    log dir.
+
+    Raises StorageError if the partition had a leader before (its epoch is above 0), no online log dir has it, and an
+    offline log dir may have it: an empty log would hide that records are gone. An offline log dir that was read, and
+    did not have the name, does not count. For a partition in its first epoch, the caller knows whether it was here when
+    the process started.
     """
     homes = _online_homes(log_dirs, name)
     if len(homes) > 1:
@@ -36,10 +38,11 @@ def home_of(
 
 
 async def resolve_homes(log_dirs: Sequence[LogDir]) -> None:
-    """Which of them has a partition that is on several; what a crash, or a full disk, left on the others is no log.
+    """Decide which log dir has a partition whose directory is in several ones: the others have a rest of a crash or
+    full disk.
 
-    While a log dir is away that was not read, it may have a partition of which another has such a left-over. Raises
-    StoreRefused if two have records of one.
+    While a log dir is offline that was not read, directories without records are ignored everywhere, because that log
+    dir may have the partition. Raises StoreRefused if two log dirs have records of a partition.
     """
     for name, count in Counter(chain.from_iterable(one.names for one in log_dirs)).items():
         if count > 1:
@@ -51,7 +54,7 @@ async def resolve_homes(log_dirs: Sequence[LogDir]) -> None:
 
 
 async def _disown_left_overs(log_dir: LogDir) -> None:
-    """Directories without records that no checkpoint names: nobody knows that a log there was ever opened."""
+    """Ignore directories without records that no checkpoint names: maybe no log was ever opened there."""
     disk, known = log_dir.disk, log_dir.commit_log.points
     with suppress(StorageError):
         log_dir.disown(await disk.run(partial(left_overs, disk.filesystem, disk.path, sorted(log_dir.names), known)))

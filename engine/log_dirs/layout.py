@@ -1,7 +1,7 @@
-"""What lies in a log dir besides segments, and how it is named: docs/formats/log-dir.md.
+"""The files of a log dir besides segments, and their names: docs/formats/log-dir.md.
 
-Plain functions on a `FileSystem`, for a worker. Every file carries a format version; one this code does not know is
-refused, never guessed at. Each function leaves the names it made or removed durable (RULES L7).
+Plain functions on a `FileSystem`, for a worker. Every file carries a format version; an unknown version is refused.
+Each function leaves the names that it made or removed durable (RULES L7).
 """
 
 import base64
@@ -36,7 +36,7 @@ LOCK = ".lock"
 META = "meta.properties"
 DIRECTORY_ID = "directory.id"
 CLEAN_SHUTDOWN = "clean-shutdown"
-INDEX = "index"  # a directory, of the stored index
+INDEX = "index"  # the directory of the stored index
 PARTITION_METADATA = "partition.metadata"
 _METADATA_CRC = b"crc32: "
 DELETE_SUFFIX = "-delete"
@@ -46,22 +46,22 @@ VERSION_LINE = "version=1"
 
 
 class Identity(NamedTuple):
-    """Whose log dir it is."""
+    """The owner of a log dir."""
 
     cluster_id: str
     broker_id: int
 
 
 class Claim(IntEnum):
-    """To a partition directory of which there is another in some other log dir."""
+    """How strong the claim of a partition directory is, if another log dir has a directory of the same name."""
 
-    NONE = 0  # it does not say whose it is
-    NAME = 1  # it does, but nothing was ever appended
+    NONE = 0  # no topic id
+    NAME = 1  # a topic id, but no records
     RECORDS = 2
 
 
 class Prepared(NamedTuple):
-    """A log dir as found at start, locked by us and no longer marked as cleanly shut down."""
+    """A log dir as a start has found it: locked, and without its clean-shutdown marker."""
 
     lock: DirLock
     directory_id: str
@@ -69,27 +69,28 @@ class Prepared(NamedTuple):
     checkpoint: Checkpoint
     journal: Found
     partition_names: list[str]
-    to_scan: frozenset[str] = frozenset()  # of these names, even if all else is clean
+    to_scan: frozenset[str] = frozenset()  # names of partitions to scan, even after a clean stop
 
 
 class NewDir(NamedTuple):
-    """A partition directory that does not count yet, because `metadata`, which tells whose it is, is not in place."""
+    """A partition directory that does not count yet: `metadata`, with its topic id, is not in place."""
 
     log: Log
     metadata: File
 
 
 def directory_name(partition: TopicPartition) -> str:
-    """Kafka's: topic-partition. Names come validated; a name that could leave the log dir is a bug."""
+    """Kafka's directory name: topic-partition. Topic names are validated before; a name that leaves the log dir is a
+    bug."""
     assert "/" not in partition.topic
     assert partition.topic not in {"", ".", ".."}
     return f"{partition.topic}-{partition.partition}"
 
 
 def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes | None = None) -> Prepared:
-    """Take possession of a log dir. `new_id`: of one that has none yet, 16 bytes.
+    """Take possession of a log dir. `new_id`: 16 bytes, the directory id of a log dir that has none.
 
-    StoreRefused has the one line for the operator; OSError: the disk is bad.
+    Raises StoreRefused, with one line for the operator; OSError if the disk is bad.
     """
     if not filesystem.exists(f"{path}/{META}"):
         ensure_dir(filesystem, path)
@@ -115,7 +116,7 @@ def prepare(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes
 
 
 def _directories(filesystem: FileSystem, path: str, names: Sequence[str]) -> Directories:
-    """Of partitions."""
+    """Partition directories by topic id and number."""
     by_owner: dict[PartitionKey, str] = {}
     unreadable: dict[int, Unreadable] = {}
     for name in names:
@@ -126,30 +127,30 @@ def _directories(filesystem: FileSystem, path: str, names: Sequence[str]) -> Dir
                 by_owner[topic_id, number] = directory
         except Unreadable as error:
             unreadable[number] = Unreadable(error.errno, f"{directory}/{PARTITION_METADATA}: {error.strerror}")
-        except StorageError:  # no start will tell
+        except StorageError:  # no later start can read it either
             continue
     return Directories(by_owner, unreadable)
 
 
 def ensure_dir(filesystem: FileSystem, path: str) -> None:
-    """Make what is missing. What is there may have been made by a process that was killed before it synced the name."""
+    """Make the missing directories of a path, and sync the names of all: a killed process may not have synced them."""
     if path:
         parent = path.rpartition("/")[0]
         ensure_dir(filesystem, parent)
         if not filesystem.exists(path):
             filesystem.make_dir(path)
-        with suppress(PermissionError):  # a directory we may not read was not made by us
+        with suppress(PermissionError):  # a directory that this process may not read has another owner
             filesystem.sync_dir(parent or ("/" if path.startswith("/") else "."))
 
 
 def is_partition_name(name: str) -> bool:
-    """Kafka's topic-partition."""
+    """Whether a name is Kafka's topic-partition."""
     topic, dash, number = name.rpartition("-")
     return bool(topic) and bool(dash) and number.isdigit()
 
 
 def identity_of(filesystem: FileSystem, path: str) -> Identity:
-    """What log dir `path` says. Raises StoreRefused."""
+    """The owner of log dir `path`. Raises StoreRefused."""
     values = _meta_values(filesystem, path)
     if values is None:
         raise StoreRefused(f"{path} is no log dir: there is no {META}")
@@ -171,7 +172,7 @@ def _meta_values(filesystem: FileSystem, path: str) -> dict[str, str] | None:
 
 
 def write_identity(filesystem: FileSystem, path: str, identity: Identity, directory_id: str = "") -> None:
-    """From now on it is a log dir."""
+    """Write the owner of a log dir; with this file, the directory counts as a log dir."""
     text = f"{VERSION_LINE}\ncluster.id={identity.cluster_id}\nbroker.id={identity.broker_id}\n"
     if directory_id:
         text += f"{DIRECTORY_ID}={directory_id}\n"
@@ -179,7 +180,10 @@ def write_identity(filesystem: FileSystem, path: str, identity: Identity, direct
 
 
 def _check_meta(filesystem: FileSystem, path: str, identity: Identity, new_id: bytes | None) -> str:
-    """The directory's own id: an earlier version, or a restoration, has left none. In Kafka's 22 characters."""
+    """Check the owner of a log dir and return its directory id, in Kafka's 22 characters.
+
+    A log dir without an id, of an earlier version or a restore, gets `new_id`.
+    """
     values = _meta_values(filesystem, path)
     if values is None and any(is_partition_name(name) for name in filesystem.list_dir(path)):
         raise StoreRefused(f"{path} holds partitions but no {META}: not a log dir of this broker")
@@ -199,7 +203,7 @@ def _check_owner(path: str, identity: Identity, values: dict[str, str]) -> None:
 
 
 def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
-    """Whether it was there; it is gone, durably, before anything can be appended."""
+    """Remove the clean-shutdown marker durably, before anything is appended; returns whether it was there."""
     marker = f"{path}/{CLEAN_SHUTDOWN}"
     content = read_small(filesystem, marker)
     if content is None:
@@ -213,14 +217,14 @@ def _take_clean_marker(filesystem: FileSystem, path: str) -> bool:
 
 
 def write_clean_marker(filesystem: FileSystem, path: str) -> None:
-    """The last thing a broker writes to a log dir."""
+    """Write the clean-shutdown marker: the last write of a stop."""
     replace_small(filesystem, path, CLEAN_SHUTDOWN, f"{VERSION_LINE}\n".encode())
 
 
 def open_partition_dirs(
     filesystem: FileSystem, path: str, wanted: Sequence[tuple[TopicPartition, LastKnown]]
 ) -> list[Log | NewDir | StorageError]:
-    """The logs of these partitions; a NewDir where there is none, for `finish_partition_dirs`."""
+    """Open the logs of partitions. A partition without a directory gets a NewDir, for `finish_partition_dirs`."""
     found: list[Log | NewDir | StorageError] = []
     for partition, last_known in wanted:
         try:
@@ -235,7 +239,7 @@ def open_partition_dirs(
 def _open_partition_dir(
     filesystem: FileSystem, path: str, partition: TopicPartition, last_known: LastKnown
 ) -> Log | NewDir:
-    """A directory of another topic of that name is set aside."""
+    """Open one log. The directory of another topic with the same name is set aside."""
     name = directory_name(partition)
     directory = f"{path}/{name}"
     if filesystem.exists(directory):
@@ -258,10 +262,10 @@ def _open_partition_dir(
 
 
 def finish_partition_dirs(filesystem: FileSystem, path: str, new: Sequence[NewDir]) -> None:
-    """Durable by all their names; before, `metadata` of each was synced. What a crash leaves half made has no data, and
-    is made anew when it is next opened.
+    """Make new partition directories durable. The `metadata` of each was synced before.
 
-    All are renamed before the first is synced: a journaling file system then commits once for all of them.
+    A crash may leave a directory half made; it has no records, and the next open makes it again. All files are renamed
+    before the first sync, so that a journaling file system commits once for all.
     """
     for one in new:
         take_in_place(filesystem, one.log.directory, PARTITION_METADATA)
@@ -271,29 +275,29 @@ def finish_partition_dirs(filesystem: FileSystem, path: str, new: Sequence[NewDi
 
 
 def _stray_name(partition: TopicPartition, owner: bytes) -> str:
-    """Short enough for a file name, and no other partition's."""
+    """The name of the stray directory of another topic's partition: short enough for a file name, and unique."""
     return f"{partition.topic[:150]}-{partition.partition}.{owner.hex()}{STRAY_SUFFIX}"
 
 
 def _base64_id(topic_id: bytes) -> str:
-    """As Kafka prints ids: URL-safe, without padding."""
+    """A topic id as Kafka prints it: URL-safe base64 without padding."""
     text = binascii.b2a_base64(UUID(bytes=topic_id).bytes, newline=False).decode()
     return text.rstrip("=").translate(str.maketrans("+/", "-_"))
 
 
 def _metadata(topic_id: bytes) -> bytes:
-    """Kafka's two lines, and a CRC: with one wrong bit in the id the log would become a stray."""
+    """Kafka's two lines, and a CRC: one wrong bit in the topic id would turn the log into a stray."""
     body = f"version: 0\ntopic_id: {_base64_id(topic_id)}\n".encode()
     return body + b"%s%08x\n" % (_METADATA_CRC, binascii.crc32(body))
 
 
 def write_topic_id(filesystem: FileSystem, directory: str, topic_id: bytes) -> None:
-    """Whose partition a directory is."""
+    """Write the topic id of a partition directory durably."""
     replace_small(filesystem, directory, PARTITION_METADATA, _metadata(topic_id))
 
 
 def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
-    """Whose partition a directory says it is; None when it does not. Raises StorageError."""
+    """The topic id of a partition directory; None without one. Raises StorageError."""
     try:
         return _read_topic_id(filesystem, directory)
     except Unreadable as error:
@@ -301,11 +305,11 @@ def stored_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def _read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
-    """As `stored_topic_id`. Raises Unreadable, too."""
+    """The same as `stored_topic_id`; raises Unreadable, too."""
     content = read_small(filesystem, f"{directory}/{PARTITION_METADATA}")
     if content is None:
         return None
-    body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have none
+    body, marker, crc = content.partition(_METADATA_CRC)  # directories of the first version have no CRC
     lines = body.decode("utf-8", "replace").splitlines()
     is_sound = not marker or crc == b"%08x\n" % binascii.crc32(body)
     if not is_sound or len(lines) != 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
@@ -318,7 +322,7 @@ def _read_topic_id(filesystem: FileSystem, directory: str) -> bytes | None:
 
 
 def claim(filesystem: FileSystem, path: str, name: str) -> Claim:
-    """How good the claim of log dir `path` to the partition directory `name` is."""
+    """The claim of the partition directory `name` in log dir `path`."""
     directory = f"{path}/{name}"
     with suppress(StorageError):
         if stored_topic_id(filesystem, directory) is not None:
@@ -345,12 +349,13 @@ def _has_data(filesystem: FileSystem, directory: str) -> bool:
 
 
 def delete_partition_dirs(filesystem: FileSystem, path: str, partitions: Sequence[TopicPartition]) -> None:
-    """Gone in one step each, the rename; what a crash leaves of the rest is removed at the next start."""
+    """Delete partition directories. The rename takes each away in one step; the next start removes what a crash
+    leaves."""
     delete_dirs(filesystem, path, [(directory_name(one), one.topic_id) for one in partitions])
 
 
 def delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, bytes]]) -> None:
-    """Partition directories by name, with the topic id they belong to."""
+    """Delete partition directories, given as (name, topic id)."""
     aside = [f"{topic_id.hex()}-{name.rpartition('-')[2]}{DELETE_SUFFIX}" for name, topic_id in doomed]
     for (name, _), new_name in zip(doomed, aside, strict=True):
         filesystem.rename(f"{path}/{name}", f"{path}/{new_name}")
@@ -360,7 +365,7 @@ def delete_dirs(filesystem: FileSystem, path: str, doomed: Sequence[tuple[str, b
 
 
 def remove_trees(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
-    """A partition's directory has files only."""
+    """Remove directories and the files in them."""
     for name in names:
         for entry in filesystem.list_dir(f"{path}/{name}"):
             filesystem.unlink(f"{path}/{name}/{entry}")

@@ -1,8 +1,8 @@
-"""Local starts that move: segments that a remote tier has lose their files, and nothing of the log is lost by it.
+"""Moves of the local start: segments that the remote tier has lose their files, and the log loses nothing.
 
-The checkpoint says so before a file is touched. What counts further on although it lies below is kept first: the
-producers of that place as a snapshot, leader epochs in the checkpoint, index rows where they are. Who decides what may
-go is above: here is refused what would lose something.
+The checkpoint has the new local start before a file is touched. State below it that is still needed is saved first: the
+producers at that offset as a snapshot, leader epochs in the checkpoint, index rows in the index. The caller decides
+which segments may go; a move that would lose records is refused here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,17 +21,19 @@ from engine.logs.shortening import secure_producers
 
 
 async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> None:
-    """Have no files below `offset`, where a segment begins; readers in flight keep those they have open.
+    """Set aside the files below `offset`, where a segment begins; reads in flight keep their files open.
 
-    Raises OffsetOutOfRange when what is below is not all in the tier; StorageError, CorruptMessage.
+    Raises OffsetOutOfRange if the tier does not have everything below; StorageError, CorruptMessage.
     """
     for error in (await move_local_starts(log_dir, {resident: offset})).values():
         raise error
 
 
 async def move_local_starts(log_dir: LogDir, offsets: Mapping[Resident, int]) -> dict[Resident, EngineError]:
-    """The same of many logs with one checkpoint, as each tells of all partitions. Returns what was left as it was, and
-    why. Raises StorageError: none was moved, or not all that belongs to it was done."""
+    """Move the local starts of many logs with one checkpoint, because a checkpoint covers all partitions.
+
+    Returns the error of each log that was not moved. Raises StorageError if none was moved, or a later step failed.
+    """
     refused: dict[Resident, EngineError] = {}
     async with log_dir.commit_log.replacing():
         doomed: dict[Resident, list[Segment]] = {}
@@ -39,7 +41,7 @@ async def move_local_starts(log_dir: LogDir, offsets: Mapping[Resident, int]) ->
             with _noted(refused, resident):
                 doomed[resident] = _doomed(log_dir, resident, offset)
         async with log_dir.commit_log.committer.between_rounds():
-            pass  # one that began before there was a tier would remove snapshots
+            pass  # a commit batch that began before the tier was there would delete snapshots
         secured: dict[Resident, list[Segment]] = {}
         for resident, segments in doomed.items():
             with _noted(refused, resident):
@@ -75,9 +77,10 @@ async def _drop(log_dir: LogDir, resident: Resident, doomed: list[Segment]) -> N
 
 
 def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
-    """The remote tier has all finished segments below `offset`, all stable; or will: then that is where the log begins.
+    """Note that the remote tier has all finished segments below `offset`, all of them stable.
 
-    Raises OffsetOutOfRange, StorageError.
+    `offset` may also be the log start, if the tier is still to get its first segment. Raises OffsetOutOfRange,
+    StorageError.
     """
     log = resident.log
     if log_dir.partitions.get(resident.partition) is not resident:
@@ -90,14 +93,14 @@ def note_tiered(log_dir: LogDir, resident: Resident, offset: int) -> None:
 
 
 def note_untiered(log_dir: LogDir, resident: Resident) -> None:
-    """The log is in no remote tier any more, and begins where its files do."""
+    """Note that the log has no tier any more, and begins where its files begin."""
     assert not resident.log.has_cold
     resident.log.tiered_to, resident.log.is_tier_confirmed = None, False
     log_dir.commit_log.want_checkpoint()
 
 
 def _doomed(log_dir: LogDir, resident: Resident, offset: int) -> list[Segment]:
-    """The segments that have files below `offset`."""
+    """The segments with files below `offset`. Raises OffsetOutOfRange, StorageError."""
     log = resident.log
     if log_dir.is_closing or log_dir.partitions.get(resident.partition) is not resident:
         raise StorageError(f"{log.directory} is not open any more")
@@ -110,7 +113,7 @@ def _doomed(log_dir: LogDir, resident: Resident, offset: int) -> list[Segment]:
 
 
 def _sync_names(filesystem: FileSystem, path: str) -> None:
-    """Of the index, which does not see to it; there may be none."""
+    """Sync the names of the index files, which the index leaves to its caller. A log dir may have no index."""
     with suppress(FileNotFoundError):
         filesystem.sync_dir(f"{path}/{INDEX}")
     filesystem.sync_dir(path)

@@ -1,4 +1,4 @@
-"""A log dir at run time: its disk, its commit log and its index put together, and the partitions that lie there."""
+"""A log dir at run time: its disk, commit log and index, and its partitions."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -46,50 +46,55 @@ class Resident(Protocol):
     def last_stable_offset(self) -> int: ...
     @property
     def undecided_from(self) -> int:
-        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+        """The first offset of an open transaction, or of one that ended above the high watermark; the log end without
+        one."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether it is served, and nothing of it is known to be damaged."""
+        """Whether the partition is served, and no damage is known."""
 
     @property
     def is_led(self) -> bool:
-        """Whether it is this broker's to decide where the log starts."""
+        """Whether this broker leads the partition, and so decides where the log starts."""
 
     @property
     def lag(self) -> int:
-        """How many records a follower knows to lack."""
+        """How many records a follower knows that it lacks."""
 
     async def aborted_in(self, segment: Segment) -> Sequence[AbortedTransaction]:
-        """Those that touch a segment all of which is stable. Raises CorruptMessage, StorageError."""
+        """The aborted transactions that touch a segment, all of which is stable. Raises CorruptMessage,
+        StorageError."""
 
     def close(self, error: Callable[[], EngineError]) -> None: ...
     def put_offline(self, error: Callable[[], EngineError]) -> None:
-        """Close it, on a log dir that is online, and tell so."""
+        """Close the partition, on a log dir that is online, and report it."""
 
     def announce_change(self) -> None:
-        """Tell those who wait."""
+        """Wake waiting reads."""
 
     def cut(self, shorter: Shorter) -> list[Segment]:
-        """End the log there, between rounds, and take no appends; returns the segments it does without."""
+        """Truncate the log between commit batches, and refuse appends; returns the segments that it has lost."""
 
     def reset(self, segment: Segment) -> list[Segment]:
-        """The same, with nothing but that segment left, which is empty."""
+        """Replace all segments by `segment`, which is empty; otherwise as `cut`."""
 
     def resume(self) -> None:
-        """Take appends again."""
+        """Accept appends again."""
 
     def stage_roll(self) -> PartitionRound:
-        """A round that appends nothing, and begins a segment; between rounds."""
+        """Stage a commit batch without appends that begins a segment, between commit batches."""
 
     def rolled(self, part: PartitionRound) -> None:
-        """It is written."""
+        """Note that the staged roll is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all log dirs of a store have in common. `on_problem` is told what an operator should look at; `note_closed`
-    of each partition that is closed on a log dir that is online."""
+    """Dependencies that all log dirs of a store share.
+
+    `on_problem` gets texts for the operator; `note_closed` is called for each partition that is closed on an online log
+    dir.
+    """
 
     pool: WorkerPool
     caches: SegmentCaches
@@ -104,7 +109,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 class LogDir:
-    """One entry of log.dirs."""
+    """A log dir: an entry of log.dirs."""
 
     def __init__(self, disk: Disk, commit_log: CommitLog, index: IndexKeeper, shared: Shared) -> None:
         self.disk = disk
@@ -120,22 +125,22 @@ class LogDir:
         self.deleter = Deleter(disk)
         self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.tier, shared.on_problem)
         self.partitions: dict[TopicPartition, Resident] = {}
-        self.names: set[str] = set()  # of partition directories, opened or not
-        self.want_seal: Callable[[Resident], None] = lambda _: None  # something of it may be finished
-        self.role_changes = 0  # of its partitions, and how many were closed: who goes by what they were looks again
+        self.names: set[str] = set()  # of partition directories, open or not
+        self.want_seal: Callable[[Resident], None] = lambda _: None  # a segment may be finished
+        self.role_changes = 0  # count of role changes and closed partitions, for tasks that depend on roles
         self.serving = trio.CancelScope()
-        self.served = trio.Event()  # nothing of what `serve` has started runs any more
+        self.served = trio.Event()  # set when no service of `serve` runs any more
         self.is_closing = False
         self.is_nearly_full = False
         self.strays: dict[str, Stray] = {}  # by the names of their directories
-        self.behind_since_s: float | None = None  # by trio's clock: since then the host waits for it (decision 44)
-        self.unfinished: dict[TopicPartition, Work] = {}  # of truncations: closed until it is done, and a checkpoint
+        self.behind_since_s: float | None = None  # trio's time since which the host waits for it (decision 44)
+        self.unfinished: dict[TopicPartition, Work] = {}  # truncations of closed partitions, to be repeated
         self._new_id = shared.new_id
         self._prepared: Prepared | None = None
         self._has_told_unallocated = False
 
     def possess(self, prepared: Prepared, journal_slot_size_bytes: int) -> None:
-        """Start from what `layout.prepare` found."""
+        """Start from the result of `layout.prepare`."""
         self._prepared = prepared
         self.names = set(prepared.partition_names)
         self.commit_log.possess(
@@ -150,12 +155,12 @@ class LogDir:
 
     @property
     def directory_id(self) -> str:
-        """Of the log dir, wherever it is mounted; none before it is possessed."""
+        """The id of the log dir, wherever it is mounted; empty before `possess`."""
         return "" if self._prepared is None else self._prepared.directory_id
 
     @property
     def was_read(self) -> bool:
-        """Whether this process knows what was there when it started."""
+        """Whether this process has read the log dir at its start."""
         return self._prepared is not None
 
     def may_hold(self, name: str) -> bool:
@@ -164,12 +169,12 @@ class LogDir:
 
     @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """What runs for as long as it is served."""
+        """The background services of the log dir."""
         parts = self.deleter, self.index, self.keys, self.examiner
         return *self.commit_log.services, *(part.serve for part in parts)
 
     async def serve(self, keepers: Iterable[Callable[[], Awaitable[None]]]) -> None:
-        """Run the services and what else looks after the partitions, until `serving` is cancelled."""
+        """Run the services and `keepers`, until `serving` is cancelled."""
         try:
             with self.serving:
                 async with trio.open_nursery() as nursery:
@@ -179,8 +184,10 @@ class LogDir:
             self.served.set()
 
     async def let_go(self, logs: Sequence[Log]) -> None:
-        """Nobody is served from these any more. Who closes a deleted file last waits while the kernel takes back what
-        it has in memory, 0.2 s a GiB: a worker.
+        """Close logs that are not served any more.
+
+        The last close of a deleted file blocks while the kernel frees its cached pages, 0.2 s for each GiB: a worker
+        does it.
         """
         segments = [segment for log in logs for segment in (*log.cold.segments, *log.segments)]
         for log in logs:
@@ -188,39 +195,39 @@ class LogDir:
         await self.let_go_of(segments)
 
     async def let_go_of(self, segments: Sequence[Segment]) -> None:
-        """The same for segments that are no part of their logs any more."""
+        """Close segments that their logs have lost; otherwise as `let_go`."""
         files = [segment.file for segment in segments]
         self.caches.forget(segments)
         with suppress(StorageError):
             await self.disk.run(files.clear)
 
     def went_offline(self) -> None:
-        """Every partition answers with StorageError from now on."""
+        """Close every partition: from now on each answers with StorageError."""
         reason = str(self.disk.offline_reason)
         self.index.stop()
         for resident in self.partitions.values():
             resident.close(lambda: StorageError(reason))
 
     def note_unallocated(self, why: str | None) -> None:
-        """A segment did not get its space in advance: told once, it grows as any other."""
+        """Report once that preallocation failed; segments then grow with their appends."""
         if why is not None and not self._has_told_unallocated:
             self._has_told_unallocated = True
             self.on_problem(f"{self.disk.path}: segments are not preallocated: {why}")
 
-    # Partitions come and go
+    # Opening and closing of partitions
 
     def last_known(self, partition: TopicPartition, *, has_others: bool) -> LastKnown:
-        """What recovery may believe about a partition that is about to be opened."""
+        """The state that recovery may believe about a partition that is about to be opened."""
         stored = self.index.take_stored(index_key(partition))
         return self.commit_log.last_known(key_of(partition), directory_name(partition), stored, has_others=has_others)
 
     async def look_again(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions are about to be opened once more: `last_known` tells the same again."""
+        """Read the stored index again for partitions that are about to be reopened, so that `last_known` has it."""
         if partitions:
             await self.index.look_again(list(map(index_key, partitions)))
 
     async def adopt(self, resident: Resident, last_known: LastKnown) -> None:
-        """A partition was opened, and recovered if need be. Raises StorageError."""
+        """Take over a partition that was opened, and recovered if necessary. Raises StorageError."""
         partition, log = resident.partition, resident.log
         if log.damaged_from is None:
             await self.index.take_stock(index_key(partition), log, last_known.stored)
@@ -232,35 +239,35 @@ class LogDir:
         self.want_seal(resident)
 
     def release(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are about to be deleted: nothing more is done about them."""
+        """Stop all work on partitions that are about to be deleted."""
         for one in partitions:
             del self.partitions[one]
             self.unfinished.pop(one, None)
             self.commit_log.release(key_of(one))
 
     async def abandon(self, partitions: Sequence[TopicPartition]) -> None:
-        """They were deleted."""
+        """Forget partitions that were deleted."""
         await self.index.forget_partitions(list(map(index_key, partitions)))
         self.disown(list(map(directory_name, partitions)))
         for one in partitions:
             self.commit_log.points.pop(key_of(one), None)
 
     async def forget(self, names: Sequence[str], is_known: IsKnown) -> None:
-        """The partitions `names`, which `is_known` denies, are no longer on disk."""
+        """Forget the partitions `names`, which are no longer on disk, and the state of those that `is_known` denies."""
         self.disown(names)
         points = self.commit_log.points
         for key in [key for key in points if not is_known(*key)]:
             del points[key]
-            self.commit_log.want_checkpoint()  # one that comes back later is not the one that was here
+            self.commit_log.want_checkpoint()  # a partition that comes back later is another one
         await self.index.forget_unknown(is_known)
 
     def disown(self, names: Sequence[str]) -> None:
-        """The partition directories `names` are gone, or left-overs of partitions that live elsewhere."""
+        """Forget directory names that are gone, or that are a rest of a partition in another log dir."""
         self.names.difference_update(names)
         self.commit_log.disown(names)
 
     def index_later(self, resident: Resident, end_offset: int) -> None:
-        """Store what the log of a partition has gathered below an offset, behind the answer to the round."""
+        """Store the index entries of a log below `end_offset` in the background, after the commit batch is answered."""
         self.index.note(index_key(resident.partition), resident.log, end_offset)
 
     def _index_was_replaced(self) -> None:
@@ -269,10 +276,11 @@ class LogDir:
                 segment.summarised_size_bytes = 0
             self.index.note_cold(index_key(resident.partition), resident.log)
 
-    # The end
+    # Shutdown
 
     async def shut_down(self) -> None:
-        """Everything is answered: flush it, say so on disk and let go of the dir."""
+        """Flush, write checkpoint and clean-shutdown marker, and unlock the log dir, after all requests are
+        answered."""
         disk, commit_log = self.disk, self.commit_log
         is_online = disk.offline_reason is None
         sound = [one for one in self.partitions.values() if is_online and one.log.damaged_from is None]
@@ -282,7 +290,7 @@ class LogDir:
                 await commit_log.flusher.flush([one.log for one in self.partitions.values()])
                 await disk.run(partial(_leave, [one.log for one in sound]))
                 await commit_log.checkpoint()
-                if commit_log.has_all_recovered:  # a partition nobody opened since a crash still needs its scan
+                if commit_log.has_all_recovered:  # a partition that was not opened since a crash still needs its scan
                     await disk.run(partial(write_clean_marker, disk.filesystem, disk.path))
         if self._prepared is not None:
             self._prepared.lock.release()
@@ -294,5 +302,5 @@ def _leave(logs: Sequence[Log]) -> None:
 
 
 def index_key(partition: TopicPartition) -> bytes:
-    """What the index of a log dir calls it."""
+    """The key of a partition in the index of its log dir."""
     return partition_key(partition.topic_id, partition.partition)

@@ -1,7 +1,7 @@
-"""Log starts that move, and what becomes of the segments below them.
+"""Moves of the log start, and the deletion of the segments below it.
 
-Announced in the journal before they take effect (RULES J2), so that no replay brings back what is gone. What may go is
-decided by whoever asks for it.
+A barrier in the journal precedes each move (RULES J2), so that no replay brings records back. The caller decides which
+records may go.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from engine.logs.segment import Segment
 from engine.logs.set_aside import set_aside
 from engine.stats import Reason
 
-SET_ASIDE_TOGETHER_MAX = 16  # logs, a job of a worker
+SET_ASIDE_TOGETHER_MAX = 16  # logs in one job of a worker
 
 
 class Move(NamedTuple):
-    """Of a log start to `offset`; `reasons` has why each segment goes, as far as it is not because of the log start."""
+    """A move of a log start to `offset`. `reasons`: why each segment goes, if the log start is not the reason."""
 
     resident: Resident
     offset: int
@@ -28,7 +28,7 @@ class Move(NamedTuple):
 
 
 class _Gone(NamedTuple):
-    """Segments with files that are no part of a log any more. What a remote tier has of it, the tier deletes."""
+    """Segments with files that a log has lost. The tier deletes its copies itself."""
 
     resident: Resident
     directory: str
@@ -36,14 +36,14 @@ class _Gone(NamedTuple):
 
 
 async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
-    """Serve nothing below these offsets any more, and remove the segments that end there or before.
+    """Move log starts, and remove the segments that end at or below them.
 
-    One barrier for all of them. The files are set aside behind it and deleted after the topic's delay; readers in
-    flight keep them open. An offset that the log has not got (any more) is left alone. Raises StorageError.
+    One barrier covers all of them. Behind it the files are set aside, and deleted after the topic's delay; reads in
+    flight keep them open. An offset above the high watermark, or not durable, is ignored. Raises StorageError.
     """
     if not moves:
         return
-    # A log that ends below its start would be taken for damaged. Before, so that appends wait for little.
+    # A log that ends below its start would count as damaged. The flush comes first, so that appends wait for little.
     await log_dir.commit_log.flusher.flush([one.resident.log for one in moves if not _is_durable(one)])
     async with log_dir.commit_log.alone():
         moves = [one for one in moves if _can_move(log_dir, one)]
@@ -56,7 +56,7 @@ async def move_log_starts(log_dir: LogDir, moves: Sequence[Move]) -> None:
 
 
 def _can_move(log_dir: LogDir, move: Move) -> bool:
-    """It may have been deleted meanwhile, or truncated, and appended to again."""
+    """Whether the log still has the offset: it may have been deleted meanwhile, or truncated, and appended to again."""
     resident = move.resident
     is_there = log_dir.partitions.get(resident.partition) is resident and move.offset <= resident.high_watermark
     return is_there and _is_durable(move)
@@ -83,7 +83,7 @@ def _drop(log_dir: LogDir, move: Move) -> _Gone:
 
 
 async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
-    """Appends go on meanwhile. What is left when the log dir is let go of is removed by whoever opens the log next."""
+    """Set aside files while appends go on. If the log dir is closing, the next open of the log removes them."""
     async with log_dir.commit_log.between_checkpoints():
         if log_dir.is_closing:
             return
@@ -101,7 +101,8 @@ async def _set_aside(log_dir: LogDir, gone: Sequence[_Gone]) -> None:
 
 
 async def roll(log_dir: LogDir, resident: Resident, end_offset: int) -> bool:
-    """Begin a segment at the end of a log, so that all before it may go; False if that is not `end_offset` any more.
+    """Begin a segment at the end of a log, so that all before it may go; False if the log end is not `end_offset` any
+    more.
 
     Raises StorageError.
     """

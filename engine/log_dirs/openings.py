@@ -1,8 +1,8 @@
 """Opening and deleting many partitions of a log dir together: one job, and few syncs, for all of them.
 
-A partition by itself would cost four syncs to make and three to delete, each a trip to the disk; together they share
-these trips. What is promised is that of one: a partition is served when it is durable by all its names, and its
-deletion is announced in the journal before it begins (RULES L7, J2). Nothing here knows what a partition serves.
+To make one partition costs four syncs, and to delete it three; together the partitions share them. The promises for
+each partition hold: it is served only when all its names are durable, and a barrier in the journal precedes its
+deletion (RULES L7, J2). This module does not know roles.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,8 @@ Known = tuple[Role, LastKnown]
 
 
 def in_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:
-    """What has to be scanned may take long: a worker gets it one by one."""
+    """Split openings into jobs of a worker: one for each log that needs a scan, which may take long, and one for the
+    rest."""
     quick = []
     for one in wanted:
         if one[1].is_clean:
@@ -33,7 +34,7 @@ def in_jobs(wanted: Sequence[Known]) -> Iterator[Sequence[Known]]:
 
 
 async def open_logs(log_dir: LogDir, wanted: Sequence[Known]) -> list[Log | StorageError]:
-    """In this order, made where they are not there. Raises StorageError."""
+    """Open logs, in this order; missing ones are created. Raises StorageError."""
     named = [(one.partition, last_known) for one, last_known in wanted]
     is_quick = all(last_known.is_clean for _, last_known in wanted)
     run = log_dir.disk.run if is_quick else log_dir.disk.scan
@@ -46,9 +47,9 @@ async def open_logs(log_dir: LogDir, wanted: Sequence[Known]) -> list[Log | Stor
 
 
 async def delete_logs(log_dir: LogDir, partitions: Sequence[TopicPartition]) -> None:
-    """Nobody is served any more from these, open until now. Raises StorageError."""
+    """Delete the logs of open partitions, which are not served any more. Raises StorageError."""
     async with log_dir.commit_log.alone():
-        with suppress(StorageError):  # a disk too full for it must not keep what would make room
+        with suppress(StorageError):  # a full disk must not prevent the deletion that frees space
             await log_dir.commit_log.announce(
                 [Barrier(one.topic_id, one.partition, BarrierKind.DELETED) for one in partitions]
             )

@@ -1,7 +1,7 @@
-"""A log dir that is made of what a remote tier has: each partition without files, up to where the tier has its records.
-And what a log dir has that was kept, while the metadata of its cluster were lost.
+"""Log dirs after a loss: restoring one from the remote tier, and listing the logs of one whose metadata were lost.
 
-For a worker, and for a log dir that no broker uses. Until its last file is written no broker takes it for one.
+A restored partition has no segment files with records; it ends where the tier's records end. Blocking, for a log dir
+that no broker uses. A broker takes it for a log dir only after its last file is written.
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ from engine.logs.segment import segment_name
 
 
 class RestoredLog(NamedTuple):
-    """A partition whose records below `end_offset` are in the tier; what comes next is appended there.
+    """A partition whose records below `end_offset` are in the tier; appends go on there.
 
-    `epochs`: (leader epoch, first offset) of all of it. `producers`: the snapshot at its end, as the tier keeps it;
-    empty: no producer has left anything. `footer`: of the last segment. `leader_epoch` is above all of `epochs`, and
-    `now_ms` the time: of the markers that end what is open there.
+    `epochs`: (leader epoch, first offset) of the whole log. `producers`: the producer snapshot at the end, as the tier
+    has it; empty without producers. `footer`: of the last segment. Markers that end open transactions get
+    `leader_epoch`, which is above all of `epochs`, and the time `now_ms`.
     """
 
     partition: TopicPartition
@@ -53,19 +53,19 @@ class RestoredLog(NamedTuple):
     now_ms: int = 0
 
     def lost_markers(self) -> list[Marker]:
-        """Of the transactions that are open at the end. Raises SnapshotDamaged, FooterDamaged."""
+        """Markers for the transactions that are open at the end. Raises SnapshotDamaged, FooterDamaged."""
         return lost_markers(self.producers, self.end_offset, self.footer) if self.producers else []
 
 
 class KeptLog(NamedTuple):
-    """A partition that a log dir has; `leader_epoch` is the last one that its checkpoint knows, or 0."""
+    """A partition in a log dir; `leader_epoch` is the last one in its checkpoint, or 0."""
 
     partition: TopicPartition
     leader_epoch: int
 
 
 def kept_logs(filesystem: FileSystem, path: str, identity: Identity) -> list[KeptLog]:
-    """All that the log dir `path` of that identity has. Raises StoreRefused, StorageError, OSError."""
+    """All partitions of log dir `path`, which must have that owner. Raises StoreRefused, StorageError, OSError."""
     found = identity_of(filesystem, path)
     if found != identity:
         raise StoreRefused(f"{path} belongs to broker {found.broker_id} of cluster {found.cluster_id}")
@@ -82,7 +82,7 @@ def kept_logs(filesystem: FileSystem, path: str, identity: Identity) -> list[Kep
 
 
 def is_used(filesystem: FileSystem, path: str) -> bool:
-    """Whether there is anything in it."""
+    """Whether the directory has any entry."""
     try:
         return bool(filesystem.list_dir(path))
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def is_used(filesystem: FileSystem, path: str) -> bool:
 
 
 def restore_log_dir(filesystem: FileSystem, path: str, identity: Identity, logs: Sequence[RestoredLog]) -> None:
-    """Make the log dir `path`, which is empty, or is not there. Raises StoreRefused, OSError."""
+    """Create the log dir `path`, which is empty or missing. Raises StoreRefused, OSError."""
     if is_used(filesystem, path):
         raise StoreRefused(f"{path} is not empty")
     for log in logs:
@@ -121,7 +121,7 @@ def _make(filesystem: FileSystem, directory: str, log: RestoredLog) -> None:
     file.fdatasync()
     if log.producers:
         replace_small(filesystem, directory, snapshot_name(log.end_offset), log.producers)
-    write_topic_id(filesystem, directory, log.partition.topic_id)  # and the names of all of them are durable
+    write_topic_id(filesystem, directory, log.partition.topic_id)  # this also syncs the names of the other files
 
 
 def _point(log: RestoredLog) -> PartitionCheckpoint:

@@ -1,8 +1,8 @@
-"""Ends the transactions that are open where a restored log ends: their markers were in the part that is lost.
+"""Markers for the transactions that are open where a restored log ends: the original markers were in the lost part.
 
-Pure. A segment is copied to the tier only when every transaction in it has ended, so the outcome of each is known: the
+Pure. A segment is copied to the tier only after every transaction in it has ended, so the outcome of each is known: the
 footer of the last segment names the aborted ones, the others were committed. The markers are the first batches of the
-restored log, as those of `kafka-transactions abort` end a hanging transaction.
+restored log, as the marker of `kafka-transactions abort` that ends a hanging transaction.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 def lost_markers(producers: bytes, end_offset: int, footer: bytes) -> list[Marker]:
-    """The markers of the transactions that are open in the snapshot `producers` of `end_offset`, the oldest first.
-    `footer`: of the segment that ends there.
+    """The markers of the transactions that are open in the snapshot `producers` of `end_offset`, oldest first.
 
-    The epoch of each marker is one higher than that of its producer, so that later batches of the producer are fenced.
-    Raises SnapshotDamaged, FooterDamaged.
+    `footer` is that of the segment that ends there. The epoch of each marker is one higher than that of its producer,
+    so that later batches of the producer are fenced. Raises SnapshotDamaged, FooterDamaged.
     """
     table = decode_snapshot(producers, end_offset).producers
     if not table.open_transactions:

@@ -1,6 +1,6 @@
-"""The files of strays: logs that the metadata does not name, kept under another name (docs/formats/log-dir.md).
+"""Files of stray logs, which the metadata do not name, and which have another directory name (docs/formats/log-dir.md).
 
-Plain functions on a `FileSystem`, for a worker. A stray holds its own checkpoint entry: without it, a log that is put
+Plain functions on a `FileSystem`, for a worker. A stray keeps its own checkpoint entry: without it, a log that is put
 back would be taken for a new one (RULES D3, K8).
 """
 
@@ -28,12 +28,12 @@ from engine.logs.checkpoints import decode as decode_checkpoint
 from engine.logs.checkpoints import encode as encode_checkpoint
 
 RUNNING_TIMES = "strays"
-UNKNOWN = "UNKNOWN"  # the topic of a stray that does not tell it
+UNKNOWN = "UNKNOWN"  # the topic of a stray without metadata
 _ENTRY = "checkpoint\n"
 
 
 class StrayMetadata(NamedTuple):
-    """What a stray says about its log. `may_cut`: whether a torn tail may be truncated."""
+    """The metadata of a stray log. `may_cut`: whether a torn tail may be truncated."""
 
     partition: TopicPartition
     at_ms: int
@@ -43,7 +43,7 @@ class StrayMetadata(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """A directory of a log dir; no `metadata`: they are missing or damaged, or the directory is of the older kind."""
+    """A stray directory of a log dir. `metadata` is None if it is missing, damaged, or of the older kind."""
 
     name: str
     size_bytes: int
@@ -52,14 +52,14 @@ class Stray(NamedTuple):
 
     @property
     def key(self) -> PartitionKey | None:
-        """The partition, as far as it is known."""
+        """Topic id and number, if they are known."""
         if self.metadata is not None:
             return key_of(self.metadata.partition)
         return key_in(self.name)
 
     @property
     def topic(self) -> str:
-        """As far as it is known."""
+        """The topic name, if it is known, else UNKNOWN."""
         if self.metadata is not None:
             return self.metadata.partition.topic
         topic, _, number = self.name.rpartition(".")[0].rpartition("-")
@@ -67,19 +67,19 @@ class Stray(NamedTuple):
 
     @property
     def at_ms(self) -> int | None:
-        """When the log became a stray."""
+        """The time when the log became a stray, in ms; None if the name does not have it."""
         time = self.name.removesuffix(STRAY_SUFFIX).rpartition(".")[2]
         return int(time) if key_in(self.name) is not None else None
 
 
 def stray_name(key: PartitionKey, at_ms: int) -> str:
-    """The name of the directory."""
+    """The directory name of a stray."""
     topic_id, number = key
     return f"{topic_id.hex()}-{number}.{at_ms}{STRAY_SUFFIX}"
 
 
 def key_in(name: str) -> PartitionKey | None:
-    """The partition that the name of a stray tells; None for other names."""
+    """The partition in the name of a stray directory; None for other names."""
     owner, dot, time = name.removesuffix(STRAY_SUFFIX).rpartition(".")
     topic_id, dash, number = owner.rpartition("-")
     if not (name.endswith(STRAY_SUFFIX) and dot and dash and time.isdigit() and number.isdigit()):
@@ -100,7 +100,7 @@ def encode_metadata(metadata: StrayMetadata) -> bytes:
 
 
 def decode_metadata(content: bytes, path: str) -> StrayMetadata:
-    """Raises StorageError, naming `path`."""
+    """Decode the content of `stray.metadata`. Raises StorageError, with `path` in its text."""
     body = _opened(content, path)
     head, _, entry = body.partition(_ENTRY.encode())
     values = dict(line.partition("=")[::2] for line in head.decode().splitlines())
@@ -123,7 +123,7 @@ def _opened(content: bytes, path: str) -> bytes:
 
 
 def read_metadata(filesystem: FileSystem, directory: str) -> StrayMetadata | None:
-    """Of a stray, or of a partition directory that was one; None if there are none. Raises StorageError."""
+    """The metadata of a stray, or of a partition directory that was one; None without it. Raises StorageError."""
     path = f"{directory}/{STRAY_METADATA}"
     try:
         content = read_small(filesystem, path)
@@ -133,7 +133,7 @@ def read_metadata(filesystem: FileSystem, directory: str) -> StrayMetadata | Non
 
 
 def find_strays(filesystem: FileSystem, path: str) -> list[Stray]:
-    """All of log dir `path`, by name."""
+    """All strays of log dir `path`, by name."""
     kept_ms = read_running_times(filesystem, path)
     found = []
     for name in filesystem.list_dir(path):
@@ -157,7 +157,7 @@ def _size_bytes(filesystem: FileSystem, directory: str) -> int:
 
 
 def read_running_times(filesystem: FileSystem, path: str) -> Mapping[str, int]:
-    """By name, in milliseconds. Nothing is known if the file is missing or damaged: the count begins again."""
+    """The running times of strays by name, in ms. Empty if the file is missing or damaged: the count begins again."""
     with suppress(StorageError, Unreadable, ValueError):
         content = read_small(filesystem, f"{path}/{RUNNING_TIMES}")
         if content is not None:
@@ -167,13 +167,13 @@ def read_running_times(filesystem: FileSystem, path: str) -> Mapping[str, int]:
 
 
 def write_running_times(filesystem: FileSystem, path: str, kept_ms: Mapping[str, int]) -> None:
-    """Durably."""
+    """Write the running times durably."""
     lines = [VERSION_LINE, *(f"{name} {time}" for name, time in sorted(kept_ms.items()))]
     replace_small(filesystem, path, RUNNING_TIMES, with_crc("\n".join(lines).encode() + b"\n"))
 
 
 def note_strays(filesystem: FileSystem, path: str, strays: Iterable[StrayMetadata]) -> None:
-    """Give each partition directory its checkpoint entry, durably: it may be renamed afterwards."""
+    """Write the checkpoint entry of each partition directory durably, before it is renamed."""
     for metadata in strays:
         directory = f"{path}/{directory_name(metadata.partition)}"
         write_aside(filesystem, directory, STRAY_METADATA, encode_metadata(metadata)).fdatasync()
@@ -182,7 +182,7 @@ def note_strays(filesystem: FileSystem, path: str, strays: Iterable[StrayMetadat
 
 
 def rename_strays(filesystem: FileSystem, path: str, strays: Sequence[StrayMetadata]) -> list[Stray]:
-    """Make strays of partition directories that were noted."""
+    """Rename partition directories that have their checkpoint entry to strays."""
     found = []
     for metadata in strays:
         at_ms = metadata.at_ms
@@ -197,7 +197,7 @@ def rename_strays(filesystem: FileSystem, path: str, strays: Sequence[StrayMetad
 
 
 def rename_back(filesystem: FileSystem, path: str, strays: Iterable[Stray]) -> None:
-    """Give strays with metadata their plain names; the checkpoint entries stay with them until `forget_notes`."""
+    """Rename strays with metadata back to partition directories; their checkpoint entries stay until `forget_notes`."""
     for one in strays:
         assert one.metadata is not None
         filesystem.rename(f"{path}/{one.name}", f"{path}/{directory_name(one.metadata.partition)}")
@@ -205,8 +205,10 @@ def rename_back(filesystem: FileSystem, path: str, strays: Iterable[Stray]) -> N
 
 
 def noted(filesystem: FileSystem, path: str, names: Iterable[str]) -> list[StrayMetadata]:
-    """The partition directories among `names` that were strays, or were about to be. Those whose note is damaged, or
-    is another partition's, are left out: they are not opened."""
+    """The entries of partition directories that were strays, or were about to be.
+
+    A damaged entry, or one of another partition, is left out: that directory is not opened.
+    """
     found = []
     for name in names:
         with suppress(StorageError):
@@ -222,8 +224,10 @@ def _is_owner(filesystem: FileSystem, directory: str, metadata: StrayMetadata) -
 
 
 def resume(filesystem: FileSystem, path: str, prepared: Prepared) -> Prepared:
-    """Take the checkpoint entries of directories that were strays, or were about to be, into the checkpoint: whatever
-    moved them, at a crash or by hand, they are opened with it. The log dir is let go of if this fails."""
+    """Move the entries of former strays into the checkpoint of the log dir, however the directories were renamed.
+
+    A crash or an operator may have renamed them. On failure the log dir is unlocked.
+    """
     try:
         found = noted(filesystem, path, prepared.partition_names)
         if not found:
@@ -241,7 +245,7 @@ def resume(filesystem: FileSystem, path: str, prepared: Prepared) -> Prepared:
 
 
 def forget_notes(filesystem: FileSystem, path: str, strays: Iterable[StrayMetadata]) -> None:
-    """The checkpoint has their entries, durably."""
+    """Delete the entries of former strays, which the checkpoint has durably."""
     for metadata in strays:
         directory = f"{path}/{directory_name(metadata.partition)}"
         filesystem.unlink(f"{directory}/{STRAY_METADATA}")
@@ -249,7 +253,7 @@ def forget_notes(filesystem: FileSystem, path: str, strays: Iterable[StrayMetada
 
 
 def delete_strays(filesystem: FileSystem, path: str, names: Sequence[str]) -> None:
-    """Each is gone in one step, the renaming; a start removes what a crash leaves of the rest."""
+    """Delete strays. The rename takes each away in one step; the next start removes what a crash leaves."""
     doomed = [f"{name.removesuffix(STRAY_SUFFIX)}{DELETE_SUFFIX}" for name in names]
     for name, new_name in zip(names, doomed, strict=True):
         assert not is_partition_name(name)

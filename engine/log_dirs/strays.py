@@ -1,8 +1,8 @@
-"""Strays of all log dirs: logs that the metadata does not name are set aside, put back and in the end deleted.
+"""Stray logs of all log dirs: logs that the metadata do not name are set aside, put back, and finally deleted.
 
-A log is deleted at once only if a change of the metadata says so. In each other case it becomes a stray: metadata that
-were restored from an old snapshot must not cost the topics created since (RULES D3). `engine.log_dirs.stray_files` has
-the files and the order of steps that a crash may interrupt.
+A log is deleted at once only if a change of the metadata deleted its partition. Otherwise it becomes a stray: metadata
+restored from an old snapshot must not cost the topics created since (RULES D3). `engine.log_dirs.stray_files` has the
+files, and the order of steps that a crash may interrupt.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ STUCK: Final = "its log is a stray that cannot be put back: see kafkawire log-di
 
 
 class Fate(Enum):
-    """What the metadata say about a partition."""
+    """The fate of a partition by the metadata."""
 
     NAMED = "named"  # this broker has, or may have, a replica
     MOVED = "moved"  # the topic is there, and this broker has no replica
@@ -50,20 +50,23 @@ class Fate(Enum):
     UNNAMED = "unnamed"  # the topic is not there, and no change that is known has deleted it
 
 
-FateOf = Callable[[bytes, int], Fate]  # of a topic id and a partition
+FateOf = Callable[[bytes, int], Fate]  # the fate of a topic id and a partition number
 TakeOpen = Callable[[Iterable[TopicPartition]], Mapping[LogDir, Sequence[Resident]]]
 
 
 class _Judged(NamedTuple):
-    """Directories of a log dir that the metadata does not name."""
+    """Directories of a log dir that the metadata do not name."""
 
     gone: list[tuple[str, bytes]]
     unnamed: list[TopicPartition]
 
 
 class Strays:
-    """Of all log dirs. `take_open` closes partitions, and nothing finds them afterwards. `may_age`: whether the broker
-    has a metadata session, and can use the metadata."""
+    """The strays of all log dirs.
+
+    `take_open` closes partitions and removes them from the store. `may_age`: whether the broker has a metadata session,
+    and can use the metadata.
+    """
 
     def __init__(
         self,
@@ -81,9 +84,9 @@ class Strays:
         self._retention_ms = retention_ms
         self._now_ms = now_ms
         self._on_problem = on_problem
-        self._named: set[PartitionKey] = set()  # those that were to be put back
+        self._named: set[PartitionKey] = set()  # partitions that were to be put back
         self._given_up: set[PartitionKey] = set()
-        self._unfinished: dict[PartitionKey, tuple[LogDir, StrayMetadata]] = {}  # renamed, and not in a checkpoint
+        self._unfinished: dict[PartitionKey, tuple[LogDir, StrayMetadata]] = {}  # renamed, but not in a checkpoint
         # The strays themselves: a disk that hangs keeps no log of another one from being set aside or put back (K21).
         self._changing = {one: trio.Lock() for one in log_dirs}
 
@@ -92,9 +95,11 @@ class Strays:
         return [(log_dir, one) for log_dir in online for one in log_dir.strays.values()]
 
     async def settle(self, fate_of: FateOf) -> None:
-        """At a start, before any log is opened: delete what a change has ended, set aside what is not named, and put
-        back what is named again. A log dir that is or goes offline keeps its own. Raises StoreRefused if two of them
-        have records of a partition."""
+        """Delete, set aside or put back logs, as the metadata say; at a start, before logs are opened.
+
+        Deleted partitions lose their logs, unnamed ones become strays, and strays that are named again come back. Log
+        dirs that are or go offline are left alone. Raises StoreRefused if two log dirs have records of a partition.
+        """
         async with self._changes.of_all():
             for log_dir in self._log_dirs:
                 with suppress(StorageError):
@@ -130,15 +135,17 @@ class Strays:
             self._on_problem(f"{log_dir.disk.path}/{one.name} is a stray: topic {one.topic} is not in the metadata")
 
     def _metadata_of(self, log_dir: LogDir, partition: TopicPartition) -> StrayMetadata:
-        """Of a log that this process has not opened."""
+        """The metadata of a log that this process has not opened."""
         name = directory_name(partition)
         known = log_dir.commit_log.last_known(key_of(partition), name, Stored(), has_others=False)
         needs_scan = not known.is_clean
         return StrayMetadata(partition, self._now_ms(), known.checkpoint, needs_scan, may_cut=known.may_cut)
 
     async def set_aside(self, partitions: Collection[TopicPartition]) -> None:
-        """While the broker runs: the metadata names these no longer, and no change has deleted them. A log that is
-        closed stays as it is until the next start."""
+        """Make strays of open logs that the metadata do not name any more, and that no change has deleted.
+
+        A closed log stays as it is until the next start.
+        """
         async with self._changes.of(partitions):
             self._named.difference_update(map(key_of, partitions))
             for log_dir, residents in self._take_open(partitions).items():
@@ -149,8 +156,11 @@ class Strays:
                     self._on_problem(f"{log_dir.disk.path} has logs that are to be strays: {error}")
 
     async def _set_aside(self, log_dir: LogDir, residents: Sequence[Resident]) -> None:
-        """What a start has from the replay of the journal comes from a flush here; a barrier keeps later replays from
-        these logs (RULES J2)."""
+        """Set aside the logs of one log dir.
+
+        A flush makes them complete, as the replay of the journal does at a start. A barrier keeps later replays from
+        them (RULES J2).
+        """
         disk, commit_log, now_ms = log_dir.disk, log_dir.commit_log, self._now_ms()
         partitions = [one.partition for one in residents]
         async with commit_log.alone():
@@ -158,7 +168,7 @@ class Strays:
             points = commit_log.advance_points()
             noted = [StrayMetadata(one, now_ms, points[key_of(one)]) for one in partitions]
             await disk.run(partial(note_strays, disk.filesystem, disk.path, noted))
-            with suppress(StorageError):  # no room: the entry of a stray replaces what a replay makes of the frames
+            with suppress(StorageError):  # without space for it, the stray's entry overrides a replay of the frames
                 kind = BarrierKind.DELETED
                 await commit_log.announce([Barrier(one.topic_id, one.partition, kind) for one in partitions])
             log_dir.release(partitions)
@@ -167,8 +177,10 @@ class Strays:
         await log_dir.let_go([one.log for one in residents])
 
     async def put_back(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        """The metadata names these. Put back the logs of those that are strays; returns why they are not to be opened
-        now, either: an empty log in the place of one that cannot be put back would hide that its records are there."""
+        """Put back the strays of partitions that the metadata name; returns why partitions are not to be opened now.
+
+        If a stray cannot be put back, its partition stays closed: an empty log would hide the records of the stray.
+        """
         known = {one.key for _, one in self._all()} | self._unfinished.keys()
         some = [one for one in partitions if key_of(one) in known and key_of(one) not in self._given_up]
         if not some:
@@ -180,12 +192,12 @@ class Strays:
         }
 
     def home(self, partition: TopicPartition) -> LogDir | None:
-        """The log dir of the stray of the partition that would be put back."""
+        """The log dir of the stray that would be put back."""
         newest = self._newest(key_of(partition))
         return newest[0] if newest is not None else None
 
     def _newest(self, key: PartitionKey) -> tuple[LogDir, Stray] | None:
-        """The stray of the partition to put back: an older one, or one without metadata, stays where it is."""
+        """The newest stray of the partition. Older ones, and those without metadata, are not put back."""
         strays = [one for one in self._all() if one[1].metadata is not None and one[1].key == key]
         return max(strays, key=lambda one: one[1].at_ms or 0, default=None)
 
@@ -194,7 +206,7 @@ class Strays:
         return any(one.key == key for _, one in self._all())
 
     def give_up(self, key: PartitionKey) -> None:
-        """An unclean election gave up what this broker had of it: the log begins anew, beside the stray."""
+        """Note an unclean election, which gave up this broker's records: a new log begins, and the stray stays."""
         self._given_up.add(key)
 
     def _is_stuck(self, partition: TopicPartition) -> bool:
@@ -202,7 +214,7 @@ class Strays:
         return not any(name in one.names for one in self._log_dirs if one.disk.offline_reason is None)
 
     async def _put_back(self, keys: Collection[PartitionKey]) -> Collection[PartitionKey]:
-        """Those whose logs are back."""
+        """The keys of the partitions whose logs are back."""
         self._named.update(keys)
         found: dict[LogDir, list[Stray]] = {self._unfinished[key][0]: [] for key in keys if key in self._unfinished}
         for key in keys:
@@ -224,7 +236,7 @@ class Strays:
         return {key for key in keys if key in before | renamed and key not in self._unfinished and not self.had(key)}
 
     async def _put_back_in(self, log_dir: LogDir, strays: Sequence[Stray]) -> None:
-        """And finish with those whose checkpoint was not written when they were put back."""
+        """Put back strays, and repeat the checkpoint for those for which it failed before."""
         disk, filesystem = log_dir.disk, log_dir.disk.filesystem
         await disk.run(partial(rename_back, filesystem, disk.path, strays))
         for one in strays:
@@ -248,7 +260,7 @@ class Strays:
             del log_dir.strays[name]
 
     async def serve(self) -> None:
-        """Count running time, and delete what was kept for long enough, until cancelled."""
+        """Count running time, and delete strays after their retention, until cancelled."""
         before_s = trio.current_time()
         while True:
             await trio.sleep(CHECK_INTERVAL_S)
@@ -258,7 +270,7 @@ class Strays:
                 await self._age(passed_ms)
 
     async def _age(self, passed_ms: int) -> None:
-        """A disk that stalls in this keeps no log of another one from being put back (RULES K21)."""
+        """Add running time, and delete what is due. A disk that hangs does not block the others (RULES K21)."""
         for log_dir in {log_dir: None for log_dir, _ in self._all()}:
             aged = {name: one._replace(kept_ms=one.kept_ms + passed_ms) for name, one in log_dir.strays.items()}
             log_dir.strays = aged
@@ -275,7 +287,8 @@ class Strays:
             await self._delete(log_dir, due)
 
     def _is_due(self, stray: Stray) -> bool:
-        """Never if the metadata names it, and only its directory is missing."""
+        """Whether the retention of a stray is over; never if the metadata name it, and only its directory is
+        missing."""
         if stray.metadata is None or stray.kept_ms < self._retention_ms:
             return False
         return stray.key not in self._named or not self._is_stuck(stray.metadata.partition)
@@ -286,13 +299,15 @@ class Strays:
 
 
 def running_times(log_dir: LogDir) -> Mapping[str, int]:
-    """Of its strays, by name."""
+    """The running times of a log dir's strays by name, in ms."""
     return {name: one.kept_ms for name, one in log_dir.strays.items()}
 
 
 def _judge(filesystem: FileSystem, path: str, names: Sequence[str], fate_of: FateOf) -> _Judged:
-    """Of partition directories. One that does not say whose it is stays: it may be one that was about to be created, or
-    be damaged."""
+    """Sort partition directories by the fate of their partitions.
+
+    A directory without a topic id stays: it may be about to be created, or be damaged.
+    """
     judged = _Judged([], [])
     for name in names:
         with suppress(StorageError):

@@ -1,9 +1,9 @@
-"""What makes logs shorter at their end, or begin anew: in place, many at once.
+"""Truncation and reset of logs: in place, many at once.
 
-Announced in the journal before it takes effect (RULES J2), so that no replay brings back what is gone. What has to be
-read for it is read before, and files are cut behind it: while it is announced, and takes effect in memory, is all that
-others wait for. Nothing is appended to these logs until a checkpoint has the announcement behind it; should that not
-come about, they are closed.
+A barrier in the journal precedes the change (RULES J2), so that no replay brings records back. All reads come before
+it, and the files are truncated after it. Other logs wait only while the barrier is written and the change takes effect
+in memory. Appends to the truncated logs are refused until a checkpoint has been written. If the checkpoint fails, these
+logs are closed.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -24,11 +24,12 @@ from engine.logs.producer_walk import Extent
 from engine.logs.segment import Segment
 from engine.logs.shortening import Longer, Shorter, begin_anew, cut_files, shorten
 
-TOGETHER_MAX = 16  # logs, a job of a worker: more would keep the disk, and the core, from others
+TOGETHER_MAX = 16  # logs in one job of a worker: more would block the disk, and the core, for others
 
 
 class Truncation(NamedTuple):
-    """Of a log, to before the batch that holds `offset`; `below_sealed`: even if it cuts what is finished for good."""
+    """A truncation of a log to before the batch that holds `offset`. `below_sealed`: sealed segments may be
+    truncated."""
 
     resident: Resident
     offset: int
@@ -36,7 +37,7 @@ class Truncation(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """A log, and what it is to become."""
+    """A log, and the plan of its truncation."""
 
     resident: Resident
     shorter: Shorter
@@ -47,10 +48,10 @@ class _Cut(NamedTuple):
 
 
 async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[EngineError | None]:
-    """Forget for good the batches that hold these offsets, and all behind them; an error for each that was not cut.
+    """Remove the batches that hold these offsets, and all behind them; returns an error for each log that is unchanged.
 
-    No batch is cut in two. Appends are refused meanwhile. OffsetOutOfRange: that is below the log start, or below the
-    end of a sealed segment; CorruptMessage: nobody can tell where the batch begins.
+    A batch is removed as a whole. Appends are refused meanwhile. OffsetOutOfRange: the offset is below the log start,
+    or below the end of a sealed segment. CorruptMessage: the beginning of the batch cannot be found.
     """
     async with log_dir.commit_log.replacing():
         found = await _look(log_dir, wanted)
@@ -64,7 +65,7 @@ async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[Engine
 
 
 async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Cut | EngineError | None]:
-    """What each comes to; None: nothing is to be cut."""
+    """The plan of each truncation, or its error; None if the log already ends there."""
     found: list[_Cut | EngineError | None] = []
     for start in range(0, len(wanted), TOGETHER_MAX):
         some = wanted[start : start + TOGETHER_MAX]
@@ -79,7 +80,7 @@ async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Cut | En
 
 
 def _as_it_is(one: Truncation) -> EngineError | tuple[Longer, int] | None:
-    """What a worker has to know; None: it ends there, or before."""
+    """The arguments of `shorten`, or an error; None if the log ends at the offset, or before."""
     if one.offset >= one.resident.log.end.offset:
         return None
     return _why_not(one) or (_longer(one), one.offset)
@@ -136,7 +137,7 @@ def _shorten(filesystem: FileSystem, log: Longer, offset: int) -> EngineError | 
 
 
 async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
-    """Within `replacing`. Raises StorageError."""
+    """Carry out plans within `replacing`. Raises StorageError."""
     async with log_dir.commit_log.committer.between_rounds():
         log_dir.commit_log.advance_points()
         await log_dir.commit_log.announce([one.barrier for one in cuts])
@@ -147,7 +148,7 @@ async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
 
 
 async def _cut_files(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
-    """May be done again."""
+    """Truncate the files; it may be repeated."""
     for start in range(0, len(cuts), TOGETHER_MAX):
         some = cuts[start : start + TOGETHER_MAX]
         await log_dir.disk.run(partial(cut_files, log_dir.disk.filesystem, [one.shorter for one in some]))
@@ -158,14 +159,14 @@ async def _cut_files(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
 
 
 def is_unused(log: Log) -> bool:
-    """Whether a reset forgets nothing."""
+    """Whether a reset would discard nothing."""
     return log.end.offset == log.start_offset and not log.producers
 
 
 async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unused: bool = False) -> None:
-    """Forget all of a log for good; it goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
+    """Discard all of a log; it goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
 
-    `expects_unused`: there has to be nothing to forget, else OffsetOutOfRange. Raises StorageError.
+    `expects_unused`: if there is anything to discard, OffsetOutOfRange is raised. Raises StorageError.
     """
     partition, log = resident.partition, resident.log
     async with log_dir.commit_log.replacing():
@@ -180,11 +181,11 @@ async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unu
 
 
 async def _empty(log_dir: LogDir, resident: Resident, offset: int) -> None:
-    """May be done again."""
+    """Replace all files by an empty segment; it may be repeated."""
     partition, log = resident.partition, resident.log
     job = partial(begin_anew, log_dir.disk.filesystem, log.directory, offset)
     await log_dir.disk.sync([await log_dir.disk.run(job)])
-    await log_dir.index.forget_partitions([index_key(partition)])  # also of what was in a tier, known or not
+    await log_dir.index.forget_partitions([index_key(partition)])  # also the rows of segments in the tier, known or not
     await log_dir.index.cut({index_key(partition): log})
 
 
@@ -192,9 +193,11 @@ async def _empty(log_dir: LogDir, resident: Resident, offset: int) -> None:
 async def _carried_out(
     log_dir: LogDir, residents: Sequence[tuple[Resident, Work]], gone: Sequence[Segment]
 ) -> AsyncIterator[None]:
-    """Behind the barrier: with a checkpoint at its end appends go on; without, nobody may append any more, as a replay
-    would take what comes next for what was to go. The work of each, which an opening in this process has to do again,
-    is kept then."""
+    """Carry out a change behind its barrier, within the block: then write a checkpoint, and accept appends again.
+
+    If that fails, the logs are closed: a replay would truncate new appends. Their work is kept, so that the next open
+    in this process repeats it.
+    """
     try:
         yield
         await log_dir.commit_log.checkpoint_alone()

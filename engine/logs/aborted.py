@@ -1,7 +1,7 @@
-"""Aborted transactions of a segment: what a reader of committed records has to leave out.
+"""Encoding of the aborted index: the aborted transactions of a segment, which read_committed consumers skip.
 
-Pure; docs/formats/aborted-index.md. Kafka's TransactionIndex and AbortedTxn: an entry for each marker that aborts, in
-the segment of the marker. An entry too many is harmless, one that is missing shows records that were taken back.
+Pure; docs/formats/aborted-index.md. As in Kafka's TransactionIndex and AbortedTxn, each abort marker has an entry in
+the segment of the marker. An entry too many is harmless. A missing entry shows records that were aborted.
 """
 
 from collections.abc import Iterable
@@ -15,27 +15,29 @@ _VERSION = 0
 
 
 class AbortedIndexDamaged(Exception):
-    """Not what was written, or of another version: it must come from the log."""
+    """The content differs from what was written, or has another version: read the log instead."""
 
 
 def aborted_index_name(base_offset: int) -> str:
-    """Beside the segment of that name."""
+    """The file name of the aborted index of the segment that begins at `base_offset`."""
     return f"{base_offset:020d}{SUFFIX}"
 
 
 def encode_aborted(aborted: Iterable[AbortedTransaction]) -> bytes:
-    """In the order of their markers."""
+    """Encode aborted transactions, which are in the order of their markers."""
     return b"".join([_ENTRY.pack(_VERSION, *one) for one in aborted])
 
 
 def aborted_below(aborted: Iterable[AbortedTransaction], end_offset: int) -> list[AbortedTransaction]:
-    """What is left of them where the log is cut."""
+    """The aborted transactions whose markers are below `end_offset`, where the log is truncated."""
     return [one for one in aborted if one.last_offset < end_offset]
 
 
 def decode_aborted(content: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Of a segment from one offset to below another. Raises AbortedIndexDamaged; there is no CRC, so what cannot be is
-    looked for."""
+    """Decode the aborted index of the segment with offsets `base_offset` <= n < `end_offset`.
+
+    Raises AbortedIndexDamaged. The file has no CRC, so each entry is checked for values that are impossible.
+    """
     if len(content) % _ENTRY.size:
         raise AbortedIndexDamaged(f"{len(content)} bytes are no whole entries")
     found: list[AbortedTransaction] = []

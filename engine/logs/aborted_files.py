@@ -1,4 +1,4 @@
-"""Aborted indexes as files beside their segments: docs/formats/aborted-index.md. For a worker."""
+"""Aborted indexes as files beside their segments: docs/formats/aborted-index.md. Blocking: called on a worker."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,7 +11,7 @@ from engine.logs.footer import FooterDamaged, read_footer
 
 
 def aborted_bases(filesystem: FileSystem, directory: str) -> list[int]:
-    """Base offsets of the segments in a partition's directory that have one, ascending."""
+    """Base offsets of the segments in a partition's directory that have an aborted index, ascending."""
     names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if name.isdigit())
 
@@ -19,13 +19,20 @@ def aborted_bases(filesystem: FileSystem, directory: str) -> list[int]:
 def write_aborted(
     filesystem: FileSystem, directory: str, base_offset: int, aborted: Iterable[AbortedTransaction]
 ) -> None:
-    """Durably: a segment that begins behind it must not be there without."""
+    """Write the aborted index of a segment durably.
+
+    It must be durable before a segment begins behind this one.
+    """
     replace_small(filesystem, directory, aborted_index_name(base_offset), encode_aborted(aborted))
 
 
 def aborted_of(filesystem: FileSystem, directory: str, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Of a finished segment that ends there; its footer helps where the index is damaged, but not how far the log was
-    stable. FileNotFoundError; CorruptMessage: nobody knows, and what was taken back might be shown."""
+    """Read the aborted transactions of a finished segment that ends at `end_offset`.
+
+    If the index is damaged, the footer of the segment is read instead; then `last_stable_offset` is 0. Raises
+    FileNotFoundError without an index, and CorruptMessage if the footer does not help either: aborted records might be
+    shown.
+    """
     name = aborted_index_name(base_offset)
     file = filesystem.open(f"{directory}/{name}")
     try:

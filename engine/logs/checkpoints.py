@@ -1,7 +1,8 @@
-"""The checkpoint file of a log dir: what is known to be durable, and what only the running broker knew.
+"""The checkpoint file of a log dir: recovery points, log starts and other offsets that a start cannot read from
+segments.
 
-Pure but for reading and replacing the file as a whole. Format: docs/formats/log-dir.md. A file that fails its CRC is
-refused: without it, rot could be taken for a torn tail.
+Pure, except that the file is read and replaced as a whole. Format: docs/formats/log-dir.md. A file that fails its CRC
+is refused: without it, damage could be taken for a torn tail.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,24 +24,30 @@ _VERSION_4 = "version=4"
 _VERSION_5 = "version=5"
 _LOST = " damaged"
 
-PartitionKey = tuple[bytes, int]  # topic id, partition: a topic deleted and created anew is another one
-IsKnown = Callable[[bytes, int], bool]  # of a topic id and a partition: whether it is to be here
+PartitionKey = tuple[bytes, int]  # topic id, partition: a topic that is deleted and created again has another id
+IsKnown = Callable[[bytes, int], bool]  # whether the log dir is to have the partition with this topic id and number
 
 
 def key_of(partition: TopicPartition) -> PartitionKey:
-    """What the log dir calls it."""
+    """The key of a partition in a log dir: topic id and number."""
     return partition.topic_id, partition.partition
 
 
 class PartitionCheckpoint(NamedTuple):
-    """One partition. Below `recovery_point` everything is durable in its segment files; no record below
-    `log_start_offset` is served; no producer has left state before `producers_from`, nor does a transaction begin there
-    that is undecided; `epochs` tells which leader epoch began where, as far as `epochs_to`; those behind are the
-    leader's word on gaps of what may be there by now. Below `compacted_to` offsets may have gaps; below `clean_to`
-    every record is the newest of its key there. What lies below `high_watermark` was on all replicas in sync. Between
-    the log start and `local_start_offset` there are no segment files; below `tiered_to` all is in a remote tier. Below
-    `tombstones_to` tombstones may be gone, below `markers_to` markers; records below `replaced_to` may have taken the
-    place of what is gone, as the leader of epoch `replaced_in` has said (RULES K18, K19)."""
+    """The checkpoint of one partition.
+
+    `recovery_point`: below it everything is durable in the segment files. `log_start_offset`: no record below it is
+    served. `producers_from`: below it is no batch that the state of a producer needs, and no undecided transaction
+    begins. `epochs`: where each leader epoch began. Below `epochs_to` they come from the log; the others are the
+    leader's word on batches with gaps that may have come since.
+
+    Below `compacted_to` offsets may have gaps; below `clean_to` every record is the newest of its key there.
+    `high_watermark`: records below it were on all replicas in sync. Between the log start and `local_start_offset`
+    there are no segment files; below `tiered_to` the remote tier has everything.
+
+    Below `tombstones_to` tombstones may be gone, below `markers_to` markers. The records that replaced them are below
+    `replaced_to`, as the leader of epoch `replaced_in` has said (RULES K18, K19).
+    """
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -59,12 +66,12 @@ class PartitionCheckpoint(NamedTuple):
 
     @property
     def first_local_offset(self) -> int:
-        """Which the first segment file has to hold."""
+        """The offset that the first segment file must hold."""
         return max(self.log_start_offset, self.local_start_offset)
 
     @property
     def had_records(self) -> bool:
-        """Whether the log was more than an empty one that begins at 0."""
+        """Whether the log was not an empty one that begins at 0."""
         return max(self.recovery_point, self.high_watermark, self.log_start_offset) > 0
 
     @property
@@ -72,11 +79,11 @@ class PartitionCheckpoint(NamedTuple):
         return Dropped(self.tombstones_to, self.markers_to, self.replaced_to, self.replaced_in)
 
     def without(self, dropped: Dropped) -> "PartitionCheckpoint":
-        """The same, where that may be gone as well."""
+        """The same checkpoint, of a log in which `dropped` may be gone as well."""
         return self if dropped == self.dropped else self.lacking(self.dropped.beside(dropped))
 
     def lacking(self, dropped: Dropped) -> "PartitionCheckpoint":
-        """The same, where that may be gone, and no more."""
+        """The same checkpoint, with `dropped` in place of its own."""
         return self._replace(**dropped._asdict())
 
     @property
@@ -95,9 +102,9 @@ _END_OF_VERSION_4 = PartitionCheckpoint._fields.index("tombstones_to")
 
 
 class Checkpoint(NamedTuple):
-    """A whole log dir; journal frames below `journal_sequence` are left-overs.
+    """The checkpoint of a whole log dir. Journal frames below `journal_sequence` are no longer needed.
 
-    With `has_lost` the journal was found damaged, and some partition was not opened since.
+    `has_lost`: the journal was found damaged, and some partition has not been opened since.
     """
 
     journal_sequence: int
@@ -106,7 +113,7 @@ class Checkpoint(NamedTuple):
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    """As version 4, which earlier brokers read, while nothing is compacted: then it tells all there is."""
+    """Encode a checkpoint: version 5, or version 4 while nothing is compacted, so that earlier brokers can read it."""
     is_compacted = any(one.compacted_to or any(one[_END_OF_VERSION_4:]) for one in checkpoint.partitions.values())
     version, end = (_VERSION_5, None) if is_compacted else (_VERSION_4, _END_OF_VERSION_4)
     lines = [version, f"journal {checkpoint.journal_sequence}{_LOST if checkpoint.has_lost else ''}"]
@@ -119,7 +126,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode(content: bytes, path: str) -> Checkpoint:
-    """Raises StoreRefused, naming `path`."""
+    """Decode a checkpoint. Raises StoreRefused, with `path` in its text."""
     body = body_of(content)
     if body is None:
         raise StoreRefused(f"{path} is damaged; without it every segment would be scanned")
@@ -133,14 +140,14 @@ def decode(content: bytes, path: str) -> Checkpoint:
 
 
 def _partition(line: str) -> tuple[PartitionKey, PartitionCheckpoint]:
-    """Of version 2, or 3, which has two offsets more, or 4, which has four more again, or 5, with four."""
+    """Decode a line of version 2 to 5. Each version appended fields: 2 in version 3, 4 more in 4, 4 more in 5."""
     topic_id, number, recovery_point, log_start, producers_from, *others, chain = line.split(" ")
     pairs = [] if chain == "-" else [pair.split(":") for pair in chain.split(",")]
     epochs = tuple(EpochStart(int(epoch), int(start)) for epoch, start in pairs)
     point = PartitionCheckpoint(int(recovery_point), int(log_start), int(producers_from), epochs, *map(int, others))
     if len(others) <= _OTHERS_OF_VERSION_3:
         point = point._replace(epochs_to=point.recovery_point)
-    if len(others) <= _OTHERS_OF_VERSION_4:  # whatever its cleaner dropped lay below, and counted
+    if len(others) <= _OTHERS_OF_VERSION_4:  # all that an earlier cleaner dropped lay below, and was decided
         dropped_to = min(point.compacted_to, point.recovery_point, point.high_watermark)
         point = point._replace(tombstones_to=dropped_to, markers_to=dropped_to)
     return (bytes.fromhex(topic_id), int(number)), point
@@ -157,7 +164,7 @@ def write_checkpoint(filesystem: FileSystem, path: str, checkpoint: Checkpoint) 
 
 
 def read_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
-    """Of log dir `path`; empty when none was ever written. Raises StoreRefused."""
+    """Read the checkpoint of log dir `path`; an empty one if none was ever written. Raises StoreRefused."""
     for name in (CHECKPOINT, OLDER_NAME):
         content = read_small(filesystem, f"{path}/{name}")
         if content is not None:

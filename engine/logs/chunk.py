@@ -1,4 +1,4 @@
-"""What an append puts into one segment."""
+"""A chunk: the batches that an append puts into one segment."""
 
 from dataclasses import dataclass, field
 
@@ -23,9 +23,9 @@ class Chunk:
     size_bytes: int = 0
     rolls: bool = False
     begun_ms: int = NO_TIMESTAMP_MS
-    snapshot: Snapshot | None = None  # of what was before a chunk that rolls
-    allocate_bytes: int = 0  # for a new segment
-    unallocated: str | None = None  # why it was not
+    snapshot: Snapshot | None = None  # of the producers before a chunk that rolls
+    allocate_bytes: int = 0  # bytes to preallocate for a new segment
+    unallocated: str | None = None  # why preallocation failed
 
     def add(self, batch: memoryview, header: BatchHeader) -> None:
         self.batches.append(batch)

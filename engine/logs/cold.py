@@ -1,7 +1,7 @@
-"""The segments of a log that have no file in its log dir any more: a remote tier has them, below the local start.
+"""Cold segments: segments below the local start, without a file in the log dir, which the remote tier has.
 
-They are known without gaps, or not at all: an index that was lost has taken what was stored of them, and only the tier
-can tell. Until it does nobody may take them for missing, or leave them out of an answer.
+Either all of them are known, without gaps, or none. If the index was lost, only the tier knows them. Until the tier has
+answered, they must not count as missing, and no answer may leave them out.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,8 @@ from engine.logs.sparse_index import Summary
 
 
 class ColdSegments:
-    """`segments`, the oldest first, end at `local_start_offset`; none: there are none, or they are not known."""
+    """The cold segments of a log, oldest first; they end at `local_start_offset`. Empty: none exist, or none are
+    known."""
 
     __slots__ = ("_bases", "local_start_offset", "segments")
 
@@ -24,14 +25,15 @@ class ColdSegments:
         self._bases: list[int] = []
 
     def of(self, offset: int) -> Segment:
-        """The one that holds `offset`, which lies below the local start. Raises TierUnreachable."""
+        """The cold segment that holds `offset`, which lies below the local start. Raises TierUnreachable if it is not
+        known."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0:
             raise TierUnreachable(f"what the remote tier has of offset {offset} is not known (yet)")
         return self.segments[number]
 
     def all_from(self, start_offset: int) -> Sequence[Segment]:
-        """Those of a log that starts there. Raises TierUnreachable."""
+        """All cold segments of a log that starts at `start_offset`. Raises TierUnreachable if they are not known."""
         if start_offset < self.local_start_offset:
             self.of(start_offset)
         return self.segments
@@ -44,7 +46,10 @@ class ColdSegments:
         *,
         are_stored: bool = False,
     ) -> bool:
-        """Learn what they are, by base offset, if that fits to a log that starts there; whether it does."""
+        """Learn the cold segments from summaries by base offset. False: they do not fit to this log, and are ignored.
+
+        They have to cover all from `start_offset` to the local start, with the right leader epochs.
+        """
         bases = sorted(base for base in summaries if base < self.local_start_offset)
         found = [
             _cold(base, summaries[base], is_stored=are_stored)
@@ -61,7 +66,7 @@ class ColdSegments:
         return True
 
     def take(self, gone: Sequence[tuple[Segment, Summary]], start_offset: int) -> None:
-        """The first local segments have no files any more. What came before them must be known for them to be."""
+        """Turn the first local segments into cold ones. They are known only if the cold segments before them are."""
         was_known = self.segments or start_offset >= self.local_start_offset
         self.local_start_offset = gone[-1][0].end_offset
         if was_known:
@@ -76,14 +81,14 @@ class ColdSegments:
         return number >= 0 and self.segments[number] is segment
 
     def drop_below(self, offset: int) -> list[Segment]:
-        """Those that end there or before are no part of the log any more."""
+        """Remove and return the cold segments that end at or below `offset`."""
         count = sum(one.end_offset <= offset for one in self.segments)
         gone = self.segments[:count]
         del self.segments[:count], self._bases[:count]
         return gone
 
     def let_go(self) -> None:
-        """The log was deleted."""
+        """Forget all: the log was deleted."""
         self.segments.clear()
         self._bases.clear()
 

@@ -1,8 +1,8 @@
 """The leader epochs of a log: which epoch began at which offset (KIP-101; Kafka's LeaderEpochFileCache).
 
-Pure. Rebuilt from the batch headers when a log is opened: an epoch in which nothing was appended is known only while
-the process lives. What compaction has left does not tell where an epoch began, nor each of them: there a log goes by
-what it knew before, and whoever copies one by what the leader says (`expect`).
+Pure. A start rebuilds it from batch headers: an epoch without batches is known only while the process lives. Batches
+that compaction has left may not show where an epoch began, or that it existed. There a log uses what it knew before,
+and a follower uses what its leader says (`expect`).
 """
 
 from bisect import bisect_right
@@ -34,15 +34,18 @@ class EpochHistory:
         self._expected = tuple(expected)
 
     def expect(self, starts: Iterable[EpochStart]) -> None:
-        """That is where epochs began of what is about to be appended, with gaps, and is all there is to know of it."""
+        """Note where epochs begin in batches that are about to be appended, which have gaps. Nothing else tells of
+        them."""
         self._expected = tuple(starts)
 
     def expects(self, starts: Iterable[EpochStart]) -> bool:
         return self._expected == tuple(starts)
 
     def follow(self, epoch: int, base_offset: int, end_offset: int) -> None:
-        """A batch of `epoch` begins at `base_offset`, behind what ends at `end_offset`. If there is a gap between, what
-        was expected in it counts: nothing else can tell of an epoch of which nothing, or not the first, is left."""
+        """Note that a batch of `epoch` begins at `base_offset`, behind a log that ends at `end_offset`.
+
+        In a gap between both, the expected epochs count: nothing else tells of an epoch whose first batches are gone.
+        """
         if end_offset < base_offset:
             for one in self._expected:
                 if end_offset <= one.start_offset <= base_offset and one.epoch <= epoch:
@@ -50,7 +53,8 @@ class EpochHistory:
         self.note(epoch, base_offset)
 
     def note(self, epoch: int, start_offset: int) -> None:
-        """An append, or a leader, of `epoch` begins at `start_offset`. Only the first note of an epoch counts."""
+        """Note that `epoch` begins at `start_offset`, by an append or a new leader. Only the first note of an epoch
+        counts."""
         if self._starts and epoch <= self._starts[-1].epoch:
             return
         if self._starts and start_offset == self._starts[-1].start_offset:
@@ -58,7 +62,8 @@ class EpochHistory:
         self._starts.append(EpochStart(epoch, start_offset))
 
     def drop_from(self, offset: int) -> None:
-        """Nothing was appended at or above `offset`: whoever does may do so in an older epoch (KAFKA-10706)."""
+        """Forget epochs that began at or above `offset`, where the log now ends: an older epoch may append there
+        (KAFKA-10706)."""
         self._expected = ()
         while self._starts and self._starts[-1].start_offset >= offset:
             self._starts.pop()
@@ -68,12 +73,12 @@ class EpochHistory:
         return self._starts[-1].epoch if self._starts else NO_EPOCH
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch `offset` was, or would be, appended in; -1 when it lies before all that is known."""
+        """The epoch in which `offset` was, or would be, appended; -1 if it lies before all known epochs."""
         index = bisect_right(self._starts, offset, key=_start_offset_of) - 1
         return self._starts[index].epoch if index >= 0 else NO_EPOCH
 
     def since(self, start_offset: int) -> "EpochHistory":
-        """As it is for a log that begins at `start_offset`: epochs that ended before are not known."""
+        """The history of a log that begins at `start_offset`, without epochs that ended before."""
         kept = [start for start in self._starts if start.start_offset > start_offset]
         holding = self.epoch_of(start_offset)
         if holding != NO_EPOCH:
@@ -81,9 +86,9 @@ class EpochHistory:
         return EpochHistory(kept, self._expected)
 
     def end_of(self, epoch: int, log_end_offset: int, log_start_offset: int = 0) -> EpochEnd:
-        """Where the records of `epoch` end; as LeaderEpochFileCache.endOffsetFor, undefined for what nobody knows.
+        """Where the records of `epoch` end, as LeaderEpochFileCache.endOffsetFor; UNDEFINED if it is not known.
 
-        Answered as by `since(log_start_offset)`, without making it: fetches ask.
+        The answer is that of `since(log_start_offset)`, without building it: each Fetch may ask.
         """
         if epoch == NO_EPOCH:
             return UNDEFINED

@@ -1,7 +1,7 @@
-"""What is known for good of a sealed segment, and its file: docs/formats/footer.md. Pure but for reading it.
+"""The footer of a sealed segment, and its file: docs/formats/footer.md. Pure, except for reading the file.
 
-A `Tally` counts and digests batches as they come, in an append or in a walk; a `Footer` is what it comes to. Two
-segments with the same digest hold the same batches (RULES S2).
+A `Tally` counts and digests the batches of a segment, during appends or a scan; a `Footer` is the result. Two segments
+with the same digest hold the same batches (RULES S2).
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ _OLDER_VERSION_LINE = "version=1"  # without the least timestamp
 _MIN_TIMESTAMP = "min.timestamp.ms"
 _LATEST_MS = 2**63 - 1
 _NONE = "-"
-_START = Struct(">qiibI")  # of a header: base offset, length, leader epoch, magic, CRC
-_INTEGERS = tuple(  # fields of a Footer, and what they are called in the file
+_START = Struct(">qiibI")  # first fields of a header: base offset, length, leader epoch, magic, CRC
+_INTEGERS = tuple(  # fields of a Footer, and their names in the file
     (field, field.replace("_", "."))
     for field in (
         "generation",
@@ -39,11 +39,11 @@ _INTEGERS = tuple(  # fields of a Footer, and what they are called in the file
 
 
 class FooterDamaged(Exception):
-    """Not what was written."""
+    """The footer file is missing, or its content differs from what was written."""
 
 
 class Tally:
-    """What there is to say of the batches of a segment, in their order."""
+    """Counts, timestamps and digest of the batches of a segment, which are added in their order."""
 
     __slots__ = (
         "_digest",
@@ -60,11 +60,11 @@ class Tally:
         self.batches = self.records = 0
         self.first_offset = self.last_offset = NO_OFFSET
         self.first_timestamp_ms = self.max_timestamp_ms = NO_TIMESTAMP_MS
-        self.min_timestamp_ms = _LATEST_MS  # of brokers' times; a batch with others takes it to NO_TIMESTAMP_MS
+        self.min_timestamp_ms = _LATEST_MS  # with LogAppendTime; other batches set NO_TIMESTAMP_MS
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
 
     def add(self, header: BatchHeader) -> None:
-        """The next batch."""
+        """Add the next batch."""
         if not self.batches:
             self.first_offset, self.first_timestamp_ms = header.base_offset, header.max_timestamp_ms
         self.batches += 1
@@ -87,7 +87,7 @@ class Tally:
         *,
         tells_least: bool = True,
     ) -> "Footer":
-        """For a segment of which these were all batches."""
+        """The footer of a segment that holds exactly the batches of this tally."""
         least_ms = NO_TIMESTAMP_MS if self.min_timestamp_ms == _LATEST_MS else self.min_timestamp_ms
         return Footer(
             partition.topic_id,
@@ -107,16 +107,20 @@ class Tally:
         )
 
     def is_of(self, footer: "Footer", partition: TopicPartition, base_offset: int, size_bytes: int) -> bool:
-        """Whether the batches are those of a segment that was sealed so; what does not follow from them is believed."""
+        """Whether these batches are those of the sealed segment of `footer`. Fields that do not follow from them are
+        believed."""
         beside = footer.generation, footer.aborted
         tells_least = footer.min_timestamp_ms is not None
         return self.footer(partition, base_offset, size_bytes, *beside, tells_least=tells_least) == footer
 
 
 class Footer(NamedTuple):
-    """`aborted`: producer id, first and last offset of each transaction that was aborted and touches the segment, in
-    the order of their ends. `min_timestamp_ms`: no record has an earlier one, where a broker's clock set them all; -1:
-    there are others, or none; None: this is of a version that did not tell."""
+    """The footer of a sealed segment.
+
+    `aborted`: producer id, first and last offset of each aborted transaction that touches the segment, in the order of
+    their ends. `min_timestamp_ms`: the least timestamp, if all batches have LogAppendTime; -1 otherwise, and without
+    batches; None in a footer of version 1.
+    """
 
     topic_id: bytes
     partition: int
@@ -135,7 +139,7 @@ class Footer(NamedTuple):
 
 
 def footer_name(base_offset: int) -> str:
-    """Of the segment that begins there."""
+    """The file name of the footer of the segment that begins at `base_offset`."""
     return f"{base_offset:020d}{SUFFIX}"
 
 
@@ -156,7 +160,7 @@ def encode(footer: Footer) -> bytes:
 
 
 def decode(content: bytes, path: str) -> Footer:
-    """Raises FooterDamaged; StorageError, naming `path`, for one that another version wrote."""
+    """Decode a footer. Raises FooterDamaged, or StorageError, with `path` in its text, if another version wrote it."""
     body = body_of(content)
     if body is None:
         raise FooterDamaged(f"{path} fails its CRC")
@@ -173,7 +177,8 @@ def decode(content: bytes, path: str) -> Footer:
 
 
 def read_footer(filesystem: FileSystem, directory: str, base_offset: int) -> Footer:
-    """Of a segment in a partition's directory. Raises FooterDamaged, also when there is none, and StorageError."""
+    """Read the footer of a segment in a partition's directory. Raises FooterDamaged, also without a file;
+    StorageError."""
     path = f"{directory}/{footer_name(base_offset)}"
     try:
         content = read_small(filesystem, path)

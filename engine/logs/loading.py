@@ -1,8 +1,8 @@
-"""The slow half of reading, for a worker: open, find, check, and bring into memory what the loop will then serve.
+"""The blocking half of reads, for a worker: open a segment, find batches, check them, load them into the page cache.
 
-Everything that comes from a disk is checked here by its CRC before it is served (RULES L5: wrong bytes never are); a
-read by the loop then finds it in the page cache. Plain values in and out; the owner of the log decides what to keep.
-An index that was wrong is told, and its answer not used.
+All bytes from a disk are checked by their CRC here before they are served (RULES L5); the event loop then reads them
+from the page cache. Arguments and results are plain values, which the log's owner may keep. A wrong index is reported,
+and its answer is not used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,15 +25,18 @@ from engine.logs.epochs import EpochHistory, EpochStart
 from engine.logs.segment import BatchAt, Segment, find_batch, may_follow, walk_headers
 from engine.logs.sparse_index import START, Entry
 
-FIRST_BATCH_ONLY = 1  # byte
-READ_AHEAD_BYTES = 1024 * 1024  # at least so much of a disk is checked at once, and as much again announced to it
-WINDOW_BYTES = 256 * 1024  # of a file in memory to be checked, if batches are not larger: processors keep that near
+FIRST_BATCH_ONLY = 1  # with a size of 1 byte, only the first batch
+READ_AHEAD_BYTES = 1024 * 1024  # at least so much is checked at once, and the disk is told to read as much ahead
+WINDOW_BYTES = 256 * 1024  # of a file are in memory for the check, or one batch: the processor caches that much
 
 
 class Part(NamedTuple):
-    """A segment up to `end`, behind which readers see nothing, and a batch to start from: (offset or -1, position).
-    Without one the whole of it has to be walked. `epochs` are those of its batches; below `compacted_to` there may be
-    gaps between them. `open` is for a worker, where no file is given."""
+    """A segment up to position `end`, behind which readers see nothing, and a batch to start from: (offset or -1,
+    position).
+
+    If `start` is None, all of the segment has to be walked. `epochs` are those of its batches; below `compacted_to`
+    there may be gaps between batches. A worker calls `open` if `file` is None.
+    """
 
     open: Callable[[], File]
     file: File | None
@@ -44,15 +47,15 @@ class Part(NamedTuple):
     compacted_to: int = 0
 
     def opened(self) -> File:
-        """FileNotFoundError: it was deleted meanwhile."""
+        """The open file. Raises FileNotFoundError if it was deleted meanwhile."""
         return self.file or self.open()
 
 
 class Loaded(NamedTuple):
-    """A batch that holds the offset, with right batches behind it up to `end_offset` at `end`; `is_cut_short` when
-    the next one is wrong.
+    """A batch that holds the offset, and sound batches behind it, up to `end_offset` at position `end`.
 
-    `walked` are the entries of the segment as a walk over its headers found them, where there was no (right) index.
+    `is_cut_short`: the next batch is damaged. `walked`: the index entries found by a walk over the headers of the
+    segment, if its index was missing or wrong.
     """
 
     file: File
@@ -65,7 +68,10 @@ class Loaded(NamedTuple):
 
 
 def load(part: Part, offset: int, size_bytes: int) -> Loaded:
-    """CorruptMessage: the batch is not (any more) what it was. FileNotFoundError: the segment was deleted meanwhile."""
+    """Find and check the batch that holds `offset`, and the batches behind it, over `size_bytes` or more.
+
+    Raises CorruptMessage if the batch is damaged, FileNotFoundError if the segment was deleted meanwhile.
+    """
     file = part.opened()
     walked, is_index_wrong, found = None, False, None
     if part.start is not None:
@@ -84,8 +90,10 @@ def load(part: Part, offset: int, size_bytes: int) -> Loaded:
 
 
 def go_on(loaded: Loaded, part: Part, end: int) -> Loaded:
-    """With the right ones of the batches behind it that end at `end` at the latest. A wrong one is for whoever comes
-    to it. FileNotFoundError as above."""
+    """Check the next batches too, up to position `end`, and return the longer range.
+
+    A damaged batch ends the range without an error: the read that comes to it fails. Raises FileNotFoundError.
+    """
     end = min(end, part.end)
     if loaded.is_cut_short or end - loaded.end < HEADER_SIZE_BYTES:
         return loaded
@@ -100,7 +108,7 @@ def go_on(loaded: Loaded, part: Part, end: int) -> Loaded:
 
 
 def walk(file: ReadableFile, part: Part) -> list[Entry]:
-    """The entries of a segment, as far as its headers make sense: whoever needs what is behind will meet it."""
+    """Index entries of a segment, up to the first header that makes no sense; a read behind it will meet the damage."""
     segment, entries = Segment(part.base_offset), []
     try:
         for at in walk_headers(file, 0, part.end):
@@ -121,11 +129,12 @@ def check(
     *,
     behind: int = -1,
 ) -> tuple[int, int]:
-    """(Position, offset) behind the last of the batches from position `first` on, over `size_bytes` or more, that are
-    all right. `behind` is where the batch before ends, if that is known.
+    """Check batches from position `first` on, over `size_bytes` or more; returns (position, offset) behind the last
+    sound one.
 
-    The CRC does not cover all of a header: the rest has to fit to what is known. CorruptMessage when the first batch is
-    not right. `note` is told of the others.
+    `behind` is the end offset of the batch before, if it is known. The CRC does not cover all of a header: the other
+    fields are compared with the known epochs and offsets. `note` is called for each sound batch. Raises CorruptMessage
+    if the first batch is not sound.
     """
     position, end_offset, limit = first, behind, part.end
     wanted_end = min(first + size_bytes, limit)
@@ -151,7 +160,7 @@ def check(
         if header.magic != MAGIC or not may_follow(header.base_offset, end_offset, part.compacted_to):
             break
         if header.leader_epoch != epochs.epoch_of(header.next_offset - 1):
-            break  # asked of its last record: the epochs of a log that starts within the batch begin there
+            break  # the epoch of its last record: if the log starts within the batch, the known epochs begin there
         position += batch_size_bytes
         end_offset = header.next_offset
         note(header)
@@ -161,7 +170,7 @@ def check(
 
 
 class TimestampFound(NamedTuple):
-    """A record that answers a search by timestamp."""
+    """The record that a search by timestamp found."""
 
     offset: int
     timestamp_ms: int
@@ -169,16 +178,16 @@ class TimestampFound(NamedTuple):
 
 
 class Searched(NamedTuple):
-    """The outcome in one segment."""
+    """The outcome of a search by timestamp in one segment."""
 
     found: TimestampFound | None
     is_index_wrong: bool
 
 
 def search_timestamp(part: Part, timestamp_ms: int, start_offset: int) -> Searched:
-    """First record from `start_offset` on with such a timestamp or a later one (FileRecords.searchForTimestamp).
+    """Find the first record, from `start_offset` on, whose timestamp is `timestamp_ms` or later.
 
-    CorruptMessage and FileNotFoundError as above.
+    As FileRecords.searchForTimestamp. Raises CorruptMessage, FileNotFoundError.
     """
     file, start = part.opened(), part.start or START
     is_index_wrong = False
@@ -196,7 +205,10 @@ def search_timestamp(part: Part, timestamp_ms: int, start_offset: int) -> Search
 
 
 def greatest_timestamp(part: Part, start_offset: int) -> int:
-    """Of the records from `start_offset` on; -1 without any. CorruptMessage and FileNotFoundError as above."""
+    """The greatest timestamp (ms) of the records from `start_offset` on; -1 without records.
+
+    Raises CorruptMessage, FileNotFoundError.
+    """
     file, greatest_ms = part.opened(), NO_TIMESTAMP_MS
     for at in walk_headers(file, 0, part.end):
         header = at.header
@@ -211,7 +223,7 @@ def greatest_timestamp(part: Part, start_offset: int) -> int:
 
 
 def position_of(file: ReadableFile, part: Part, offset: int) -> int:
-    """Of the batch that holds `offset`, whether or not the index is right. CorruptMessage."""
+    """The position of the batch that holds `offset`, even if the index is wrong. Raises CorruptMessage."""
     try:
         return find_batch(file.read_at, part.start or START, part.end, offset, part.compacted_to).position
     except CorruptMessage:
@@ -219,17 +231,17 @@ def position_of(file: ReadableFile, part: Part, offset: int) -> int:
 
 
 def records_of(file: ReadableFile, at: BatchAt) -> Iterator[Record]:
-    """The records of a batch, checked and decompressed. CorruptMessage."""
+    """The records of a batch, checked and decompressed. Raises CorruptMessage."""
     return walk_records(at.header, body_of(file, at))
 
 
 def body_of(file: ReadableFile, at: BatchAt) -> bytes | memoryview:
-    """The records section of a batch, checked and decompressed. CorruptMessage."""
+    """The records section of a batch, checked and decompressed. Raises CorruptMessage."""
     return decompress(at.header.codec_id, stored_batch(file, at)[HEADER_SIZE_BYTES:])
 
 
 def stored_batch(file: ReadableFile, at: BatchAt) -> memoryview:
-    """A batch as it was stored. CorruptMessage if it is so no more."""
+    """A batch as it was stored. Raises CorruptMessage if its CRC does not match."""
     header = at.header
     stored = memoryview(file.read_at(at.position, header.size_bytes))
     if len(stored) < header.size_bytes or not has_right_crc(stored, header):

@@ -1,9 +1,9 @@
 """A partition's log: consecutive segments, where the next batch goes, and where to read.
 
-Appending has three parts, so that blocking work can run elsewhere while the loop stays the log's only owner: `stage`
-decides where stamped batches go (loop, no I/O), `perform` does the file operations (loop or worker, touches nothing
-but files), `commit` makes them part of the log (loop). A log knows nothing of durability, epochs of leaders or
-readers' isolation: its partition passes the position up to which a reader may see.
+An append has three steps, so that blocking work can run elsewhere while the event loop stays the log's only owner.
+`stage` decides where batches go (loop, no I/O), `perform` does the file operations (loop or worker; it touches nothing
+but files), `commit` makes the batches part of the log (loop). A log does not know durability rules, leader epochs of
+roles or isolation levels: its partition passes the position up to which a reader may see.
 """
 
 from bisect import bisect_right
@@ -28,13 +28,15 @@ from engine.logs.shortening import Shorter
 from engine.logs.sparse_index import Entry, Summary
 from engine.logs.staging import stage_rolling
 
-GLANCES_MAX = 512  # headers the loop looks at to find a batch: some 0.2 ms
-FRESH_BYTES = 8 * 1024 * 1024  # what was written last is in memory
+GLANCES_MAX = 512  # headers that the loop reads to find a batch: some 0.2 ms
+FRESH_BYTES = 8 * 1024 * 1024  # the newest bytes are in the page cache
 
 
 class Log:
-    """The segments of one partition that have files, at least one, the last of them active; and `cold` ones, that have
-    not. Nothing below `start_offset` is served."""
+    """The log of one partition: `segments` that have files, the last one active, and `cold` segments without files.
+
+    There is at least one segment with a file. Nothing below `start_offset` is served.
+    """
 
     def __init__(
         self, filesystem: FileSystem, directory: str, segments: Sequence[Segment], start_offset: int = 0
@@ -42,24 +44,24 @@ class Log:
         self.directory = directory
         self.segments = list(segments)
         self.cold = ColdSegments()
-        self.tiered_to: int | None = None  # below it all is in a remote tier; None: there is none
-        self.is_tier_confirmed = False  # the tier has said so to this process
+        self.tiered_to: int | None = None  # below it the remote tier has everything; None: no tier
+        self.is_tier_confirmed = False  # whether the tier has confirmed `tiered_to` to this process
         self.epochs = EpochHistory()
         self.start_offset = start_offset
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
         self.dropped, self.swaps = Dropped(), Swaps()
-        self.replacements = self.cuts = 0  # of segments, and at its end, so far
-        self.journaled_offset = self.journal_end_offset = 0  # the journal has appends up to here, durably; or soon
+        self.replacements = self.cuts = 0  # counts of replaced segments, and of truncations
+        self.journaled_offset = self.journal_end_offset = 0  # end of journaled appends: durable; being written
         self.producers = ProducerTable()
         self.aborted = AbortedIndexes()
-        self.unstable: dict[int, LogPosition] = {}  # when it was opened: where transactions begin that are not decided
-        self.unconfirmed: list[LogPosition] = []  # when it was opened: the high watermark, and ends of batches above it
-        self.unreplicated: list[tuple[int, int]] = []  # when it was opened: transactions that had ended above that
-        self.problems: list[str] = []  # found when it was opened, for the operator
+        self.unstable: dict[int, LogPosition] = {}  # at open: where the undecided transactions begin
+        self.unconfirmed: list[LogPosition] = []  # at open: the high watermark, and ends of batches above it
+        self.unreplicated: list[tuple[int, int]] = []  # at open: transactions (first, last) that ended above it
+        self.problems: list[str] = []  # found at open, for the operator
         self.unindexed: list[tuple[int, Entry]] = []  # with the base offset of its segment
-        self.has_spare = False  # the active segment may have been given more space than it holds
+        self.has_spare = False  # the active segment may have more space than it uses
         self._filesystem = filesystem
         self._bases = [segment.base_offset for segment in self.segments]
         self.end = self._flushed = self._end_position(NO_TIMESTAMP_MS)  # behind the last batch that is committed
@@ -70,7 +72,7 @@ class Log:
 
     @property
     def active_file(self) -> File:
-        """Open as long as something written to it is not durable."""
+        """The file of the active segment, which is open while anything written to it is not durable."""
         file = self.segments[-1].file
         assert file is not None
         return file
@@ -80,32 +82,32 @@ class Log:
 
     @property
     def flushed_offset(self) -> int:
-        """Below it everything is durable in the segment files themselves, whatever a journal has."""
+        """The offset below which everything is durable in the segment files, without the journal."""
         return self._flushed.offset
 
     @property
     def durable_offset(self) -> int:
-        """Below it everything is durable, in the segment files or in the journal."""
+        """The offset below which everything is durable, in the segment files or in the journal."""
         return max(self._flushed.offset, self.journaled_offset)
 
     @property
     def covered_offset(self) -> int:
-        """Below it everything is durable, or is before what the journal takes next."""
+        """The offset below which everything is durable, or is in a journal frame that is being written."""
         return max(self._flushed.offset, self.journal_end_offset)
 
     @property
     def leans_on_journal(self) -> bool:
-        """Whether something is, or may be before long, durable in the journal alone."""
+        """Whether records are, or will soon be, durable in the journal alone."""
         return self.journal_end_offset > self._flushed.offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the segments that have files."""
+        """Size of the segments that have files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def local_start_offset(self) -> int:
-        """From there on all has files."""
+        """The first offset that has a segment file."""
         return max(self.start_offset, self.cold.local_start_offset)
 
     @property
@@ -115,17 +117,17 @@ class Log:
 
     @property
     def all_segments(self) -> list[Segment]:
-        """The cold ones, too. StorageError: they are not known."""
+        """All segments, cold ones included. Raises StorageError if the cold ones are not known."""
         return [*self.cold.all_from(self.start_offset), *self.segments]
 
     @property
     def unflushed_bytes(self) -> int:
-        """How much of the active segment is not."""
+        """How many bytes of the active segment are not synced."""
         flushed, end = self._flushed, self.end
         return end.position - (flushed.position if flushed.segment_base_offset == end.segment_base_offset else 0)
 
     def note_flushed(self, end: LogPosition) -> None:
-        """The active segment of `end` was synced after everything below `end` had been written."""
+        """Note that the active segment of `end` was synced after everything below `end` had been written."""
         self._flushed = max(self._flushed, end)
 
     def _end_position(self, max_timestamp_ms: int) -> LogPosition:
@@ -135,7 +137,8 @@ class Log:
     def stage(
         self, batches: list[memoryview], headers: list[BatchHeader], policy: RollPolicy, now_ms: int
     ) -> list[Chunk]:
-        """Where `batches`, which continue the log, will go; rolls to a new segment before one that does not fit."""
+        """Decide where `batches`, which continue the log, will go; a new segment begins before a batch that does not
+        fit."""
         active = self.segments[-1]
         if active.begun_ms == NO_TIMESTAMP_MS:
             active.begun_ms = now_ms
@@ -162,11 +165,11 @@ class Log:
         return stage_rolling(active, batches, headers, is_over, policy, now_ms)
 
     def finished_below(self, offset: int) -> list[Segment]:
-        """The first ones that have files, as far as they end at `offset` or before."""
+        """The first segments with files that end at or below `offset`, without the active one."""
         return [one for one in self.segments[:-1] if one.end_offset <= offset]
 
     def drop_below(self, offset: int) -> list[Segment]:
-        """Begin at `offset`; returns the segments that are wholly below it, which are no part of the log any more."""
+        """Move the log start to `offset`; returns the segments wholly below it, which the log has lost."""
         self.start_offset = offset
         gone = self.finished_below(offset)
         del self.segments[: len(gone)], self._bases[: len(gone)]
@@ -174,18 +177,23 @@ class Log:
         return [*self.cold.drop_below(offset), *gone]
 
     def forget_older_epochs(self) -> None:
-        """Batches below the log start share a segment with it; of cold ones nobody looks at those."""
+        """Forget leader epochs and aborted indexes below the first segment.
+
+        Batches below the log start that share a segment with it keep their epochs. Those in cold segments are never
+        read.
+        """
         self.epochs = self.epochs.since(min(self._bases[0], self.start_offset))
         self.aborted.drop_below(self.cold.segments[0].base_offset if self.cold.segments else self._bases[0])
 
     def know_cold(self, summaries: Mapping[int, Summary], *, are_stored: bool = False) -> bool:
-        """Learn what the cold segments are, by base offset, if that fits; whether it does."""
+        """Learn the cold segments from summaries by base offset; False if these do not fit."""
         fits = self.cold.know(summaries, self.start_offset, self.epochs.epoch_of, are_stored=are_stored)
-        self.aborted.know(one.base_offset for one in self.cold.segments)  # for all that is known here
+        self.aborted.know(one.base_offset for one in self.cold.segments)  # each may have one, as far as is known here
         return fits
 
     def drop_local_below(self, offset: int) -> list[Segment]:
-        """Have no files below `offset`, where a segment begins; returns the segments that had, now cold ones."""
+        """Turn the segments below `offset`, where a segment begins, into cold ones; returns them, so that their files
+        can go."""
         gone = self.finished_below(offset)
         self.cold.take([(one, self.summary_of(one)) for one in gone], self.start_offset)
         del self.segments[: len(gone)], self._bases[: len(gone)]
@@ -193,9 +201,9 @@ class Log:
         return gone
 
     def cut(self, shorter: Shorter) -> list[Segment]:
-        """End there; returns the segments that are no part of the log any more, the one that was cut among them.
+        """Truncate the log to `shorter`; returns the segments that the log has lost, the truncated one included.
 
-        What is durable in the files is as much as before, at most.
+        The durable end and the other known offsets go down to the new end.
         """
         first = self._bases.index(shorter.segment.base_offset)
         gone = self._end_with(first, shorter.segment, shorter.producers)
@@ -212,7 +220,7 @@ class Log:
         return gone
 
     def reset(self, segment: Segment) -> list[Segment]:
-        """Forget everything, and go on with that segment, which is empty; returns those that were there."""
+        """Discard all records and go on with `segment`, which is empty; returns the segments that were there."""
         gone = [*self.cold.segments, *self._end_with(0, segment, ProducerTable())]
         self.start_offset = self.end.offset
         self.cold = ColdSegments()
@@ -230,13 +238,14 @@ class Log:
         self._bases[first:] = [segment.base_offset]
         self.end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
         self.producers = producers
-        self.damaged_from = None  # what is left was served
+        self.damaged_from = None  # the rest was served before
         self.cuts += 1
         self.replacements += 1
         return gone
 
     def replace(self, gone: Sequence[Segment], fresh: Segment, *, has_aborted: bool = False) -> None:
-        """`fresh` takes the place of these consecutive segments, from the base of the first to the end of the last."""
+        """Put `fresh` in the place of consecutive segments; it has the base offset of the first and the end of the
+        last."""
         first = self.segments.index(gone[0])
         assert self.segments[first : first + len(gone)] == list(gone)
         assert (fresh.base_offset, fresh.end_offset) == (gone[0].base_offset, gone[-1].end_offset)
@@ -246,7 +255,8 @@ class Log:
         self.replacements += 1
 
     def perform(self, chunks: Sequence[Chunk]) -> None:
-        """Write them. DiskFull: nothing was written, the log is as before. Any other OSError: nobody can tell."""
+        """Write chunks to their files. DiskFull: nothing was written. After any other OSError the files' content is
+        unknown."""
         closing = self.segments[-1].file
         is_untouched = True
         try:
@@ -267,8 +277,8 @@ class Log:
         return self._filesystem.open(self.path_of(base_offset))
 
     def _begin_next(self, closing: File | None, chunk: Chunk) -> File:
-        """A segment begins only when all before it is durable: a torn tail can then be in the last one only (L5)."""
-        if closing is not None:  # if it is not open, `close_file` saw to it that there is nothing to sync
+        """Begin the next segment after all before it is durable: only the last segment can have a torn tail (L5)."""
+        if closing is not None:  # if the file is closed, `close_file` has ensured that all is synced
             closing.fdatasync()
         if self.has_spare or chunk.allocate_bytes:
             (closing or self._open(self.segments[-1].base_offset)).trim()
@@ -276,16 +286,19 @@ class Log:
 
     @property
     def _snapshots_from(self) -> int | None:
-        """Each goes to the tier with the segment before it; nobody can read what is before the first with a file."""
+        """The offset from which all producer snapshots are kept; None without a tier.
+
+        Each of them goes to the tier with the segment before it. None before the first segment file can be needed.
+        """
         return None if self.tiered_to is None else self.local_start_offset
 
     def preallocate(self, size_bytes: int) -> str | None:
-        """Take the space for an active segment that is empty; returns why not. For a worker."""
+        """Preallocate space for an empty active segment; returns the reason if that fails. Blocking: for a worker."""
         self.has_spare = True
         return None if self.active.size_bytes else preallocate(self._open(self.active.base_offset), size_bytes)
 
     def commit(self, chunks: Sequence[Chunk]) -> None:
-        """The chunks are in their files: they belong to the log now."""
+        """Make chunks that are in their files part of the log."""
         newest_ms = self.end.max_timestamp_ms
         for chunk in chunks:
             if chunk.rolls:
@@ -317,8 +330,10 @@ class Log:
         self.end = self._end_position(newest_ms)
 
     def leave(self) -> None:
-        """Write down the producers of now, unless there are none, and give back what space is left. For a worker;
-        nothing is appended any more."""
+        """Write a producer snapshot, unless it would be empty, and free unused preallocated space.
+
+        Blocking: for a worker, after the last append.
+        """
         snapshot = Snapshot(self.end.offset, self.producers, self.active.base_offset, self.aborted.active)
         if not snapshot.is_empty:
             write_snapshot(self._filesystem, self.directory, snapshot, self._snapshots_from)
@@ -326,35 +341,37 @@ class Log:
             self._open(self.active.base_offset).trim()
 
     def segment_of(self, offset: int) -> Segment:
-        """The one that holds, or would hold, `offset`, which is not below the log start. StorageError: see `cold`."""
+        """The segment that holds, or would hold, `offset`, which is not below the log start. Raises StorageError as
+        `cold.of`."""
         number = bisect_right(self._bases, offset) - 1
         return self.segments[number] if number >= 0 else self.cold.of(offset)
 
     def has(self, segment: Segment) -> bool:
-        """Whether it is a part of the log, still."""
+        """Whether the log still has this segment."""
         return self.cold.has(segment) if segment.is_cold else segment in self.segments
 
     def let_go(self) -> None:
-        """The log was deleted: its descriptors go with the reads in flight, whoever still knows it."""
+        """Drop all segments, since the log was deleted. Reads in flight keep their files open."""
         self.segments.clear()
         self._bases.clear()
         self.cold.let_go()
-        self._flushed = self.end  # whoever was to flush it has nothing to do
+        self._flushed = self.end  # a flush that is still to come has nothing to do
 
     def recovered(self) -> None:
-        """The segments were filled, or dropped, and synced by recovery: take stock of them."""
+        """Take stock of the segments after recovery has filled, dropped and synced them."""
         self._bases = [segment.base_offset for segment in self.segments]
         self.end = self._flushed = self._end_position(max(segment.max_timestamp_ms for segment in self.segments))
 
     def end_in(self, segment: Segment, limit: LogPosition) -> int:
-        """Where the part of `segment` below `limit` ends."""
+        """The position in `segment` where the part below `limit` ends."""
         return limit.position if segment.base_offset == limit.segment_base_offset else segment.size_bytes
 
     def read(self, offset: int, max_size_bytes: int, limit: LogPosition, *, at_least_one: bool) -> FileRange | None:
-        """Bytes of one segment from the batch that holds `offset`, below `limit`; None when there are none to give.
+        """Bytes of one segment from the batch that holds `offset`, below `limit`; None if there are none to give.
 
-        Cut by bytes, as Kafka's LogSegment.read does; but never within the first batch: Kafka replaces a first batch
-        that does not fit by an empty set (ReplicaManager.readFromLog). Raises NotLoaded.
+        The range ends at `max_size_bytes`, even within a batch, as in Kafka's LogSegment.read, but never within the
+        first batch: Kafka replaces a first batch that does not fit by an empty set (ReplicaManager.readFromLog). Raises
+        NotLoaded.
         """
         if offset >= limit.offset or (not at_least_one and max_size_bytes < HEADER_SIZE_BYTES):
             return None
@@ -366,7 +383,7 @@ class Log:
         try:
             position, first_size_bytes = find_batch(in_memory(file), start, end, offset, self.compacted_to, GLANCES_MAX)
         except CorruptMessage:
-            raise NotLoaded from None  # a worker finds out who is wrong
+            raise NotLoaded from None  # a worker finds out whether the index or the batch is wrong
         if max_size_bytes < first_size_bytes and not at_least_one:
             return None
         checked_end = min(segment.checked_end(position), end)
@@ -375,11 +392,11 @@ class Log:
             raise NotLoaded
         is_fresh = segment.checked_from <= position >= segment.size_bytes - FRESH_BYTES
         if not is_fresh and not file.is_cached(position, size_bytes):
-            raise NotLoaded  # sent now, it would keep the loop waiting wherever a page is missing
+            raise NotLoaded  # a missing page would block the event loop during the send
         return FileRange(file, position, size_bytes)
 
     def may_hold(self, timestamp_ms: int, limit: LogPosition) -> list[Segment]:
-        """The segments below `limit` in which a record with a timestamp >= `timestamp_ms` can be. StorageError."""
+        """The segments below `limit` that may have a record with timestamp >= `timestamp_ms`. Raises StorageError."""
         return [
             segment
             for segment in self.all_segments
@@ -387,13 +404,13 @@ class Log:
         ]
 
     def summary_of(self, segment: Segment) -> Summary:
-        """For the stored index."""
+        """The summary of `segment` that the index stores."""
         return segment.summary(self.epochs.epoch_of(segment.end_offset - 1))
 
-    # What can be had again
+    # Caches of segments
 
     def close_file(self, segment: Segment) -> bool:
-        """Unless something is not durable in it yet: an error of the disk must not get lost."""
+        """Close the file of `segment`; False while it has unsynced bytes, because a disk error would get lost."""
         if segment is self.segments[-1] and self._flushed.offset < self.end.offset:
             return False
         segment.file = None

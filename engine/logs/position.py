@@ -1,4 +1,4 @@
-"""Places in a log: an offset, and where in which file that is (Kafka's LogOffsetMetadata)."""
+"""Positions in a log: an offset, and its place in a segment file (Kafka's LogOffsetMetadata)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class LogPosition(NamedTuple):
-    """A place between two batches, and the greatest timestamp of the log before it; -1: nobody looked."""
+    """A place between two batches, and the greatest timestamp of the log before it (-1: not known)."""
 
     offset: int
     segment_base_offset: int

@@ -1,9 +1,8 @@
-"""Finding out, when a log is opened, what its producers last wrote: from the newest sound snapshot and the log itself.
+"""Recovery of the producer state of a log at open: from the newest sound snapshot and the batches behind it.
 
-Runs on a worker, on a log that nobody uses yet. Snapshots are believed only up to their CRC; batches are in the log or
-they are not, so what a crash took away from the log is gone from the state as well. Which transactions are open, and
-which ended in the active segment, follows from the same walk; which ended above the high watermark, too, unless a
-snapshot was made above it.
+Runs on a worker, on a log that is not in use yet. A snapshot is believed only if its CRC is right. Batches that a crash
+took from the log are gone from the state as well. The same scan finds the transactions that are open, and those that
+ended in the active segment. It also finds those that ended above the high watermark, unless the snapshot is above it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,12 +18,14 @@ from engine.logs.sparse_index import START
 
 
 def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> None:
-    """Fill `log.producers`, and what is known of transactions. No batch below `producers_from` matters. What was found
-    damaged goes to `log.problems`."""
+    """Fill `log.producers` and the log's transactions. No batch below `producers_from` matters.
+
+    Damage that is found goes to `log.problems`.
+    """
     end_offset, active_base = log.end.offset, log.active.base_offset
     if log.damaged_from is None:
         _remove_above(filesystem, log.directory, end_offset)
-    else:  # it ends before its time: what matters below its end is not what mattered below the end it had
+    else:  # the log ends too early: `producers_from` belongs to the end that it had before
         producers_from = min(producers_from, log.local_start_offset)
 
     def on_damage(problem: str) -> None:
@@ -37,7 +38,7 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
 
     def on_unreadable(segment: Extent, damage: Exception) -> None:
         problem = f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only"
-        if problem not in log.problems:  # a segment may be read twice
+        if problem not in log.problems:  # both scans may read a segment
             log.problems.append(problem)
 
     def batches_from(offset: int) -> Iterator[Produced]:
@@ -80,23 +81,25 @@ def _ended_from(
     high_watermark: int,
     batches_from: Callable[[int], Iterator[Produced]],
 ) -> list[EndedTransaction]:
-    """All that ended above the high watermark, and others (ProducerStateManager.unreplicatedTxns). A snapshot that was
-    made above it knows them no more: they take one of below, or the log from where the checkpoint says that they may
-    begin."""
+    """All transactions that ended above the high watermark, and others (ProducerStateManager.unreplicatedTxns).
+
+    A snapshot above the high watermark does not have them any more. So the scan begins from a snapshot below it, or
+    from `producers_from` of the checkpoint.
+    """
     found = newest_sound(filesystem, log.directory, producers_from, high_watermark)
     known = found or _nothing_before(producers_from)
     return rebuilt(known.producers, batches_from(known.offset))[1]
 
 
 def aborted_since(base_offset: int, known: Snapshot, ended: list[EndedTransaction]) -> list[AbortedTransaction]:
-    """The aborted transactions with a marker from there on: those that a snapshot knows, and those that ended later."""
+    """The aborted transactions with a marker at or above `base_offset`: from a snapshot, and those that ended later."""
     before = [one for one in known.aborted if one.last_offset >= base_offset]
     later = [one for one in ended if one.outcome is Outcome.ABORT and one.last_offset >= base_offset]
     return [*before, *map(EndedTransaction.aborted, later)]
 
 
 def _remove_above(filesystem: FileSystem, directory: str, end: int) -> None:
-    """Snapshots of what the log has lost: one day it would reach their offsets again, with other batches."""
+    """Delete snapshots above the end of the log: it may reach their offsets again with other batches."""
     above = [offset for offset in snapshot_offsets(filesystem, directory) if offset > end]
     for offset in above:
         filesystem.unlink(f"{directory}/{snapshot_name(offset)}")

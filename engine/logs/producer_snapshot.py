@@ -1,9 +1,10 @@
-"""The file form of a partition's producers: docs/formats/producer-snapshot.md.
+"""Producer snapshot files: docs/formats/producer-snapshot.md.
 
-Written at each roll and at a clean stop, so that a start need not read the log from its beginning; where none is sound,
-the batches of the log tell the same. The first part is Kafka's ProducerSnapshot, which `kafka-dump-log` prints. Under
-the same CRC follows what Kafka forgets: the batches before the last one of each producer, so that retries of five
-requests in flight are recognised after a restart too, and what is in the aborted index of the segment that ends there.
+They are written at each roll and at a clean stop, so that a start need not read the log from its beginning. If no
+snapshot is sound, the batches of the log give the same state. The first part is Kafka's ProducerSnapshot, which
+`kafka-dump-log` prints. Behind it, under the same CRC, is more than Kafka keeps: the older batches of each producer, so
+that retries of five requests in flight are recognised after a restart too, and the aborted index of the segment that
+ends at the snapshot.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +18,8 @@ from engine.files.filesystem import FileSystem, Unreadable, read_small
 from engine.logs.producer_state import ProducedBatch, Producer, ProducerTable, recent
 
 SUFFIX = ".snapshot"
-TEMPORARY = "snapshot.tmp"  # one name for all: what a crash leaves is overwritten by the next
-ASIDE_TEMPORARY = "local-start.snapshot.tmp"  # of whoever makes one beside rounds: both may write at the same time
+TEMPORARY = "snapshot.tmp"  # one name for all: the next snapshot overwrites a rest that a crash left
+ASIDE_TEMPORARY = "local-start.snapshot.tmp"  # of snapshots written outside of commit batches, maybe at the same time
 SNAPSHOTS_KEPT = 2
 _HEAD = Struct(">hI")  # version, CRC of what follows
 _COUNT = Struct(">i")
@@ -29,15 +30,15 @@ _MARKER = Struct(">qq")  # id, offset of its last marker
 _ABORTED_FROM = Struct(">q")
 _ABORTED = Struct(">qqqq")
 _VERSION = 1
-_NO_BATCH = ProducedBatch(-1, -1, 0, -1)  # as Kafka has it
+_NO_BATCH = ProducedBatch(-1, -1, 0, -1)  # as in Kafka
 
 
 class SnapshotDamaged(Exception):
-    """Not what was written, or of another version: the state must come from the log."""
+    """The content differs from what was written, or has another version: the state must come from the log."""
 
 
 class Snapshot(NamedTuple):
-    """What is known before `offset`: producers, and aborted transactions whose markers lie from `aborted_from` on."""
+    """The state before `offset`: producers, and aborted transactions whose markers are at or above `aborted_from`."""
 
     offset: int
     producers: ProducerTable
@@ -46,12 +47,12 @@ class Snapshot(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """That there was nobody, which is something to know, too."""
+        """Whether it has no producer and no aborted transaction; such a snapshot is knowledge, too."""
         return not (self.producers or self.aborted)
 
 
 def snapshot_name(offset: int) -> str:
-    """The state before `offset`, named as Kafka names it."""
+    """The file name of the snapshot before `offset`, as in Kafka."""
     return f"{offset:020d}{SUFFIX}"
 
 
@@ -76,7 +77,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(content: bytes, offset: int) -> Snapshot:
-    """Raises SnapshotDamaged."""
+    """Decode a snapshot. Raises SnapshotDamaged."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise SnapshotDamaged(f"{len(content)} bytes")
     version, crc = _HEAD.unpack_from(content)
@@ -86,7 +87,7 @@ def decode_snapshot(content: bytes, offset: int) -> Snapshot:
         raise SnapshotDamaged("its CRC does not match")
     try:
         producers, position = _producers(content)
-        if position == len(content):  # as it was before there were transactions
+        if position == len(content):  # the format before transactions
             return Snapshot(offset, ProducerTable(producers.items()), aborted_from=offset)
         position = _note_markers(producers, content, position)
         [aborted_from] = _ABORTED_FROM.unpack_from(content, position)
@@ -106,7 +107,7 @@ def _producers(content: bytes) -> tuple[dict[int, Producer], int]:
         batch = ProducedBatch(*last)
         batches = (batch,) if batch.last_offset >= 0 else ()
         known = epoch, batches, batch.last_offset, batch.timestamp_ms, coordinator_epoch, transaction_from
-        marker_offset = NO_OFFSET if coordinator_epoch == NO_EPOCH else 0  # unless it is told below
+        marker_offset = NO_OFFSET if coordinator_epoch == NO_EPOCH else 0  # unless the next section has it
         found[producer_id] = Producer(*known, marker_offset)
         position += _ENTRY.size
     for _ in range(count):
@@ -120,8 +121,10 @@ def _producers(content: bytes) -> tuple[dict[int, Producer], int]:
 
 
 def _note_markers(producers: dict[int, Producer], content: bytes, position: int) -> int:
-    """Where their last markers are, of which earlier versions noted those behind the last batches only; returns where
-    the next section begins."""
+    """Set the offsets of the producers' last markers; returns the position of the next section.
+
+    Earlier versions stored only markers behind the last batch of their producer.
+    """
     [count] = _COUNT.unpack_from(content, position)
     position += _COUNT.size
     for _ in range(count):
@@ -134,14 +137,16 @@ def _note_markers(producers: dict[int, Producer], content: bytes, position: int)
 
 
 def snapshot_offsets(filesystem: FileSystem, directory: str) -> list[int]:
-    """Of the snapshots in a partition's directory, ascending."""
+    """The offsets of the snapshots in a partition's directory, ascending."""
     names = [name.removesuffix(SUFFIX) for name in filesystem.list_dir(directory) if name.endswith(SUFFIX)]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def write_snapshot(filesystem: FileSystem, directory: str, snapshot: Snapshot, keep_from: int | None = None) -> None:
-    """Replace what there may be of that offset, and remove older ones, but for those from `keep_from` on. The names are
-    the caller's to sync, or not."""
+    """Write a snapshot, and delete older ones: all but the newest two, and none from `keep_from` on.
+
+    The caller syncs the directory.
+    """
     put_snapshot(filesystem, directory, snapshot)
     for older in snapshot_offsets(filesystem, directory)[:-SNAPSHOTS_KEPT]:
         if keep_from is None or older < keep_from:
@@ -149,7 +154,7 @@ def write_snapshot(filesystem: FileSystem, directory: str, snapshot: Snapshot, k
 
 
 def put_snapshot(filesystem: FileSystem, directory: str, snapshot: Snapshot, temporary_name: str = TEMPORARY) -> None:
-    """The same, beside others."""
+    """Write a snapshot without deleting others. An existing one of the same offset is replaced."""
     temporary = f"{directory}/{temporary_name}"
     file = filesystem.open(temporary, create=True)
     file.truncate(0)
@@ -166,8 +171,10 @@ def newest_sound(
     on_damage: Callable[[str], None] = lambda _problem: None,
     aborted_from: int = 2**63 - 1,
 ) -> Snapshot | None:
-    """The newest snapshot above one offset, up to another, that is at or below `aborted_from` or knows what was aborted
-    from there on; `on_damage` is told of damaged ones."""
+    """The newest sound snapshot with `above` < offset <= `up_to`.
+
+    Its `aborted_from` is at or below the argument. `on_damage` is called with a text for each damaged one.
+    """
     for offset in reversed(snapshot_offsets(filesystem, directory)):
         if above < offset <= up_to:
             try:
@@ -181,7 +188,7 @@ def newest_sound(
 
 
 def read_snapshot(filesystem: FileSystem, directory: str, offset: int) -> Snapshot:
-    """Raises SnapshotDamaged."""
+    """Read the snapshot of `offset`. Raises SnapshotDamaged, also without a file."""
     try:
         content = read_small(filesystem, f"{directory}/{snapshot_name(offset)}")
     except Unreadable as problem:

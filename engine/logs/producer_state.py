@@ -1,8 +1,8 @@
-"""What a partition knows of its producers: epoch, last five batches, open transaction (KIP-98, KIP-360).
+"""The state of a partition's producers: epoch, last five batches, open transaction (KIP-98, KIP-360).
 
-Pure. `check` and `check_marker` look and change nothing, `apply` and `end` note what goes to the log. The rules are
-those of Kafka's ProducerStateManager and ProducerAppendInfo. It refuses to know what is durable: its partition decides
-when a duplicate may be answered.
+Pure. `check` and `check_marker` change nothing; `apply` and `end` note batches and markers that go to the log. The
+rules are those of Kafka's ProducerStateManager and ProducerAppendInfo. The state does not know what is durable: its
+partition decides when a duplicate may be answered.
 """
 
 from collections import deque
@@ -21,8 +21,8 @@ from engine.errors import (
 )
 
 BATCHES_KEPT = 5  # a client has at most five requests in flight (max.in.flight.requests.per.connection)
-PRODUCERS_MAX = 100_000  # of one partition; beyond it the one that was silent longest is forgotten
-OPEN_MAX = 100_000  # transactions; none of them can be forgotten, so that no more may begin
+PRODUCERS_MAX = 100_000  # of one partition; beyond it the producer that was silent longest is forgotten
+OPEN_MAX = 100_000  # open transactions: their producers cannot be forgotten, so no more may begin
 SEQUENCE_MAX = 2**31 - 1
 EPOCH_MAX = 2**15 - 1  # no producer has it: only markers do
 
@@ -46,10 +46,10 @@ class ProducedBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer: its epoch and its last batches, the oldest first; none, if a marker brought that epoch.
+    """The state of one producer: its epoch, and its last batches, oldest first; none if a marker brought the epoch.
 
-    `last_offset` and `timestamp_ms` are of what came last, be it a batch or a marker. `marker_offset` is where the last
-    marker is, or a place before it: what earlier versions wrote down does not tell.
+    `last_offset` and `timestamp_ms` are of its newest batch or marker. `marker_offset` is the offset of its last
+    marker, or a lower one, if an earlier version wrote the snapshot.
     """
 
     epoch: int
@@ -65,7 +65,7 @@ class Producer(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else -1
 
     def knows(self, header: BatchHeader) -> ProducedBatch | None:
-        """The batch of which this one, of its epoch, is a duplicate."""
+        """The batch of which this one, of the same epoch, is a duplicate."""
         if header.producer_epoch == self.epoch:
             last_sequence = last_sequence_of(header)
             for batch in self.batches:
@@ -75,8 +75,11 @@ class Producer(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Where what is known of it begins. What fences older coordinators comes from its last marker alone, however
-        many batches came since (ProducerStateEntry.coordinatorEpoch)."""
+        """The first offset that this state needs.
+
+        The coordinator epoch comes from the last marker alone, however many batches came since
+        (ProducerStateEntry.coordinatorEpoch).
+        """
         first = self.batches[0].first_offset if self.batches else self.last_offset
         if 0 <= self.marker_offset < first:
             first = self.marker_offset
@@ -89,7 +92,8 @@ _producer_of: Callable[[tuple[int, tuple[ProducedBatch, ...], int, int, int, int
 
 
 class EndedTransaction(NamedTuple):
-    """From its first batch to its marker, at `last_offset`; how far the log was stable behind it."""
+    """A transaction from its first batch to its marker at `last_offset`, and the last stable offset after the
+    marker."""
 
     producer_id: int
     first_offset: int
@@ -98,17 +102,17 @@ class EndedTransaction(NamedTuple):
     outcome: Outcome
 
     def aborted(self) -> AbortedTransaction:
-        """As an index of aborted transactions has it."""
+        """The entry of this transaction in an aborted index."""
         return AbortedTransaction(*self[:4])
 
 
 def last_sequence_of(header: BatchHeader) -> int:
-    """Sequences count up to 2^31 - 1 and go on from 0 (DefaultRecordBatch.incrementSequence)."""
+    """The last sequence of a batch: after 2^31 - 1 comes 0 (DefaultRecordBatch.incrementSequence)."""
     return (header.base_sequence + header.last_offset_delta) & SEQUENCE_MAX
 
 
 class ProducerTable:
-    """The producers of one partition by id, in the order of what came from them last."""
+    """The producers of one partition by id, ordered by their newest batch or marker."""
 
     __slots__ = ("_open", "_producers", "_turned_away", "_turned_away_before")
 
@@ -116,8 +120,8 @@ class ProducerTable:
         self._producers = dict(producers)
         self._open: dict[int, int] = {}  # first offsets of transactions by producer, the oldest first
         self._note_open()
-        self._turned_away: dict[int, tuple[int, int]] = {}  # epoch and sequence with which an unknown one is to begin
-        self._turned_away_before: set[int] = set()  # those of them of before the last look at who may be forgotten
+        self._turned_away: dict[int, tuple[int, int]] = {}  # (epoch, sequence) for a producer without state
+        self._turned_away_before: set[int] = set()  # those from before the last `expire`
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -127,7 +131,8 @@ class ProducerTable:
 
     @property
     def oldest_transaction_ms(self) -> int:
-        """When the producer whose transaction is open for longest has last written, -1 if none is."""
+        """The timestamp of the last batch of the producer whose transaction is open longest; -1 without open
+        transactions."""
         oldest = next(iter(self._open), None)
         return -1 if oldest is None else self._producers[oldest].timestamp_ms
 
@@ -135,11 +140,11 @@ class ProducerTable:
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """The batch of which this one is a duplicate, None when it continues the producer's sequence.
+        """The batch of which this one is a duplicate; None if it continues the producer's sequence.
 
-        Raises InvalidProducerEpoch for an older epoch, OutOfOrderSequence for a gap, InvalidTxnState for a batch
-        outside of the transaction that is open. A producer that is not known may begin with any sequence: its state may
-        be gone with its records.
+        Raises InvalidProducerEpoch for an older epoch, OutOfOrderSequence for a gap, InvalidTxnState for a plain batch
+        within a transaction. A producer without state may begin with any sequence: its state may be gone with its
+        records.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -173,7 +178,7 @@ class ProducerTable:
         return None
 
     def check_written_for(self, header: BatchHeader) -> None:
-        """A coordinator's batch for a producer, of which the sequence means nothing; raises as `check`."""
+        """Check a batch that a coordinator writes for a producer, whose sequence means nothing; raises as `check`."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             self._check_begins(header)
@@ -195,7 +200,7 @@ class ProducerTable:
             raise InvalidTxnState(f"{len(self._open)} transactions are open in this partition")
 
     def check_marker(self, marker: Marker) -> None:
-        """Raises InvalidProducerEpoch, TransactionCoordinatorFenced."""
+        """Check a transaction marker. Raises InvalidProducerEpoch, TransactionCoordinatorFenced."""
         producer = self._producers.get(marker.producer_id)
         if producer is None:
             return
@@ -209,9 +214,9 @@ class ProducerTable:
             )
 
     def apply(self, header: BatchHeader) -> Producer | None:
-        """Note a batch with its final base offset; returns what was known before, for `restore`."""
+        """Note a batch with its final base offset; returns the state before, for `restore`."""
         producer_id = header.producer_id
-        before = self._producers.pop(producer_id, None)  # and it comes back as the last
+        before = self._producers.pop(producer_id, None)  # its next entry is the last
         self._turned_away.pop(producer_id, None)
         epoch, last_offset, timestamp_ms = header.producer_epoch, header.next_offset - 1, header.max_timestamp_ms
         batch = ProducedBatch(last_sequence_of(header), last_offset, header.last_offset_delta, timestamp_ms)
@@ -228,8 +233,11 @@ class ProducerTable:
         return before
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[Producer | None, EndedTransaction | None]:
-        """Note a marker with its final offset; returns what was known before, and the transaction it ends, if one is
-        open (ProducerAppendInfo.appendEndTxnMarker)."""
+        """Note a marker with its final offset; returns the state before, and the transaction that it ends, if one is
+        open.
+
+        As ProducerAppendInfo.appendEndTxnMarker.
+        """
         producer_id, epoch, offset = marker.producer_id, marker.producer_epoch, header.base_offset
         before = self._producers.pop(producer_id, None)
         batches = () if before is None or before.epoch != epoch else before.batches
@@ -242,7 +250,7 @@ class ProducerTable:
         return before, EndedTransaction(producer_id, first_offset, offset, stable_offset, marker.outcome)
 
     def restore(self, producer_id: int, before: Producer | None) -> None:
-        """As if nothing had been applied since."""
+        """Restore the state of a producer before later batches and markers were noted."""
         self._producers.pop(producer_id, None)
         if before is not None:
             self._producers[producer_id] = before
@@ -258,14 +266,14 @@ class ProducerTable:
 
     @property
     def open_transactions(self) -> Mapping[int, int]:
-        """Their first offsets by producer, the oldest first."""
+        """First offsets of open transactions by producer id, oldest first."""
         return self._open
 
     def turn_away(self, header: BatchHeader) -> None:
-        """A batch that nothing is wrong with was not stored, and will be sent again; see `forget_turned_away`.
+        """Note that a sound batch was not stored, and will be sent again; see `forget_turned_away`.
 
-        Had nothing of its producer been stored before, what was sent behind it would pass for a beginning
-        (KAFKA-14359): it has to wait for it.
+        If its producer has no state, a later batch would count as the producer's first one (KAFKA-14359). So a later
+        batch is refused until this one has come.
         """
         producer_id, this = header.producer_id, (header.producer_epoch, header.base_sequence)
         if header.has_sequence and producer_id not in self._producers:
@@ -276,12 +284,13 @@ class ProducerTable:
                 del self._turned_away[next(iter(self._turned_away))]
 
     def forget_turned_away(self, header: BatchHeader) -> None:
-        """The batch will not be sent again."""
+        """Forget a batch of `turn_away`, which will not be sent again."""
         if self._turned_away.get(header.producer_id) == (header.producer_epoch, header.base_sequence):
             del self._turned_away[header.producer_id]
 
     def trim(self) -> None:
-        """Forget those that were silent longest while there are too many, but for those with an open transaction."""
+        """Forget the producers that were silent longest, if there are too many, except those with an open
+        transaction."""
         surplus = len(self._producers) - PRODUCERS_MAX
         if surplus > 0:
             idle = (one for one in self._producers if one not in self._open)
@@ -289,7 +298,7 @@ class ProducerTable:
                 del self._producers[producer_id]
 
     def expire(self, before_ms: int) -> None:
-        """Forget those from which nothing came since (producer.id.expiration.ms), but for those with an open
+        """Forget producers without a batch since `before_ms` (producer.id.expiration.ms), except those with an open
         transaction."""
         for producer_id in self._turned_away_before:
             self._turned_away.pop(producer_id, None)
@@ -298,21 +307,22 @@ class ProducerTable:
             del self._producers[producer_id]
 
     def needed_from(self, durable_offset: int, before: int) -> int:
-        """Where the batches and markers that count begin, should a crash take what is not below `durable_offset`.
+        """The first offset that the state needs, if a crash takes everything from `durable_offset` on.
 
-        `before` was the answer when all was durable last: what newer batches made old counts again without them.
+        `before` is the answer from when all was durable. It holds if there are newer batches: without these, the older
+        ones count again.
         """
         if any(one.last_offset >= durable_offset for _, one in self):
             return before
         return min((one.first_offset for _, one in self), default=durable_offset)
 
     def below(self, offset: int) -> tuple["ProducerTable", set[int]]:
-        """Those from which all that came ends at or below `offset`; and who the others are."""
+        """The producers without batches at or above `offset`, with their state, and the ids of the others."""
         kept = [(producer_id, one) for producer_id, one in self if one.last_offset < offset]
         return ProducerTable(kept), set(self._producers).difference(producer_id for producer_id, _ in kept)
 
     def joined(self, others: "ProducerTable") -> "ProducerTable":
-        """Both, in the order of what came last."""
+        """Both tables in one, ordered by last offset."""
         return ProducerTable(sorted([*self, *others], key=lambda one: one[1].last_offset))
 
 
@@ -322,8 +332,10 @@ def _check_epoch(producer_id: int, epoch: int, known: Producer) -> None:
 
 
 def _check_is_retry(marker: Marker, known: Producer) -> None:
-    """It may have been written before, if nothing has begun since (KAFKA-19999); else it is of the transaction before
-    the one that is open."""
+    """Accept a marker that was written before, if no transaction began since (KAFKA-19999).
+
+    If a transaction is open, the marker belongs to the one before. Raises InvalidProducerEpoch.
+    """
     if known.transaction_from >= 0:
         raise InvalidProducerEpoch(
             f"the transaction of producer {marker.producer_id} that is open began in epoch {known.epoch}"
@@ -333,7 +345,8 @@ def _check_is_retry(marker: Marker, known: Producer) -> None:
 def rebuilt(
     table: ProducerTable, batches: Iterable[tuple[BatchHeader, Marker | None]]
 ) -> tuple[ProducerTable, list[EndedTransaction]]:
-    """`table` after batches that are in the log, which were checked when they came; and the transactions they ended."""
+    """Apply batches of the log, already checked at their append, to `table`; returns it and the transactions that
+    ended."""
     ended = []
     for header, marker in batches:
         if marker is not None:
@@ -347,5 +360,5 @@ def rebuilt(
 
 
 def recent(batches: Iterable[ProducedBatch]) -> tuple[ProducedBatch, ...]:
-    """The last that count."""
+    """The last batches, as many as are kept."""
     return tuple(deque(batches, BATCHES_KEPT))

@@ -1,4 +1,4 @@
-"""What the batches of a log tell of its producers: walked from file to file. For a worker."""
+"""Scans of segment files for the batches and markers of producers. Blocking: called on a worker."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ from engine.logs.position import LogPosition
 from engine.logs.segment import BatchAt, Segment, find_batch, segment_name, walk_headers
 from engine.logs.sparse_index import START
 
-Produced = tuple[BatchHeader, Marker | None]  # a batch, and what it says if it is a marker
+Produced = tuple[BatchHeader, Marker | None]  # a batch, and its content if it is a marker
 
 
 class Extent(NamedTuple):
-    """A segment as the loop knows it; open, or not. `start`: a batch to start from, as `Segment.start_for_offset`."""
+    """A segment as the event loop knows it. `file` is None if it is not open; `start` as `Segment.start_for_offset`."""
 
     base_offset: int
     size_bytes: int
@@ -41,9 +41,9 @@ def produced(
     end_offset: int,
     on_damage: Callable[[Extent, Exception], None],
 ) -> Iterator[Produced]:
-    """The batches from one offset on, of segments that end at another; each marker with what it says.
+    """Batches from `from_offset` on, of segments that end at `end_offset`; markers with their content.
 
-    `on_damage` is told of segments that can be read in part only, and may raise.
+    `on_damage` is called for a segment that can be read in part only, and may raise.
     """
     ends = [*(one.base_offset for one in segments[1:]), end_offset]
     for segment, end in zip(segments, ends, strict=True):
@@ -59,7 +59,7 @@ def produced(
 
 
 def marker_at(file: File, at: BatchAt) -> Marker | None:
-    """What a batch says of the end of a transaction, if anything. CorruptMessage."""
+    """The content of a batch if it is a transaction marker, else None. Raises CorruptMessage."""
     if not at.header.is_control:
         return None
     stored = file.read_at(at.position, at.header.size_bytes)
@@ -76,12 +76,14 @@ def places_of(
     compacted_to: int,
     on_damage: Callable[[Extent, Exception], None],
 ) -> dict[int, LogPosition]:
-    """Where the batches with these offsets begin; what lies before the first segment begins with it: it was deleted, or
-    is in a remote tier, where all was decided, even if the marker was cut later. How late the log was before is not
-    told.
+    """The positions where the batches with these offsets begin.
 
-    `on_damage` is told of a segment in which a place is not found, and may raise: the beginning of that segment is
-    taken for it, so that what is undecided is not shown. One walk a segment, however many are asked for.
+    An offset before the first segment gets the beginning of that segment: its batch was deleted, or is in the remote
+    tier, where all transactions were decided, even if a truncation removed the marker later. The positions have no
+    timestamps.
+
+    `on_damage` is called for a segment in which an offset is not found, and may raise. Otherwise the beginning of the
+    segment counts, so that no undecided record is shown. Each segment is walked once.
     """
     bases = [one.base_offset for one in segments]
     found = {}

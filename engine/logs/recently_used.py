@@ -1,7 +1,7 @@
-"""A bounded number of segments that hold something costly: an open file, an index in memory, or a dense one.
+"""Bounded caches of segments by least recent use: open files, indexes in memory, dense indexes.
 
-The least recently used one has to give it up, unless it cannot just now. On the loop; partitions say when a segment
-was used and when it is no more.
+The least recently used segment gives up its resource, unless it cannot just now. Used on the event loop only.
+Partitions report when a segment is used and when it is gone.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,17 +13,17 @@ ATTEMPTS_MAX = 16
 
 
 class SegmentHolder(Protocol):
-    """A partition, as far as it has segments."""
+    """The part of a partition that frees the resources of its segments."""
 
     def close_file(self, segment: Segment) -> bool:
-        """False: not now."""
+        """Close the file of `segment`; False if that is not possible now."""
 
     def drop_index(self, segment: Segment) -> bool: ...
     def thin_index(self, segment: Segment) -> bool: ...
 
 
 class RecentlyUsed:
-    """At most `max_count` segments, but for those that `give_up` leaves as they are (it says whether it did)."""
+    """A cache of at most `max_count` segments, plus those whose `give_up` returns False."""
 
     __slots__ = ("_give_up", "_max_count", "_owners")
 
@@ -37,11 +37,11 @@ class RecentlyUsed:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more than there should be, because they could not give it up."""
+        """Whether there are more segments than allowed, because `give_up` failed."""
         return len(self._owners) > self._max_count
 
     def use(self, owner: SegmentHolder, segment: Segment) -> None:
-        """It has what it has, now."""
+        """Note that `segment` holds the resource and was used now."""
         self._owners.pop(segment, None)
         self._owners[segment] = owner
         if len(self._owners) > self._max_count:
@@ -57,13 +57,13 @@ class RecentlyUsed:
                 return
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """They are no more."""
+        """Forget segments that are gone."""
         for segment in segments:
             self._owners.pop(segment, None)
 
 
 class SegmentCaches:
-    """What the segments of a whole store may hold together."""
+    """The limits of all segments of a store: open files, indexes, dense indexes."""
 
     __slots__ = ("dense_indexes", "files", "indexes")
 
@@ -73,7 +73,7 @@ class SegmentCaches:
         self.dense_indexes = RecentlyUsed(dense_indexes_max, lambda owner, segment: owner.thin_index(segment))
 
     def forget(self, segments: Iterable[Segment]) -> None:
-        """They are deleted; whoever reads them still has the files."""
+        """Free the resources of deleted segments; reads in flight keep their files open."""
         for segment in segments:
             segment.file = segment.index = None
             self.files.forget([segment])

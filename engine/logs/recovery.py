@@ -1,10 +1,11 @@
-"""Opening a log: read what is on disk, believe only what adds up, and tell a torn tail from rot (RULES L5).
+"""Opening a log: find its sound batches, and tell a torn tail from damage (RULES L5).
 
-A segment of which the index has a summary that fits is not read. Of the others, headers are walked; after an unclean
-stop every batch from the segment of the recovery point on is checked by its CRC, whatever the index says. Bytes that
-are no batch are cut only where a crash can have left them: after an unclean stop, in the last segment, at or above the
-recovery point; what was cut is told. Anywhere else acknowledged data may have been lost: the log is opened up to there
-and marked as damaged, and nothing on disk is touched. Runs on a worker; changes no log that is in use.
+If the index has a summary that fits to a segment, the segment is not read. Of the others, the headers are walked. After
+an unclean stop, every batch from the segment of the recovery point on is checked by its CRC, whatever the index says.
+
+Bytes that are no batch are truncated only where a crash can have left them: after an unclean stop, in the last segment,
+at or above the recovery point. The truncation is reported. Anywhere else acknowledged records may be lost: the log is
+opened up to there and marked as damaged, and nothing on disk changes. Runs on a worker; no log in use is changed.
 """
 
 from collections.abc import Sequence
@@ -27,24 +28,24 @@ from engine.logs.swap import finish_swaps
 
 
 class LastKnown(NamedTuple):
-    """What the log dir says about a partition."""
+    """The state of a partition from the log dir, before its log is opened."""
 
     is_clean: bool
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
     stored: Stored = Stored()
-    may_cut: bool = True  # not when the journal has lost something: a torn tail may be all that is left of it
-    was_let_go: bool = False  # by this very process, which had all of it durable before
-    has_others: bool = False  # what lies above the high watermark may have to be cut, or to wait
+    may_cut: bool = True  # False if the journal has lost frames: a torn tail may be their only copy
+    was_let_go: bool = False  # this process had the log open before, with everything durable
+    has_others: bool = False  # other replicas: records above the high watermark may have to be truncated, or to wait
 
 
 def create_log(filesystem: FileSystem, directory: str) -> Log:
-    """The first segment of a new partition; its directory exists, and is the caller's to sync."""
+    """Create the first segment of a new partition. Its directory exists; the caller syncs it."""
     file = filesystem.open(f"{directory}/{segment_name(0)}", create=True)
     return Log(filesystem, directory, [Segment(0, file)])
 
 
 def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> Log:
-    """The log as far as it can be served; `damaged_from` is set when that is not all there should be."""
+    """Open a log as far as it can be served. `damaged_from` is set if records are missing or damaged."""
     finish_swaps(filesystem, directory)
     bases = segment_bases(filesystem, directory)
     first_offset = last_known.checkpoint.first_local_offset
@@ -71,15 +72,15 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
     if not last_known.is_clean:
         filesystem.open(
             log.path_of(log.active.base_offset)
-        ).fdatasync()  # what only the page cache held must be durable before it is served
+        ).fdatasync()  # content of the page cache must be durable before it is served
         filesystem.sync_dir(directory)  # and so must the names of files that a killed process had just made
-        log.has_spare = True  # only a clean stop gave it back for sure
+        log.has_spare = True  # only a clean stop frees it for sure
     log.recovered()
     log.forget_older_epochs()
     if is_damaged or log.end.offset < max(last_known.checkpoint.recovery_point, first_offset):
         log.damaged_from = log.end.offset
     else:
-        log.dropped = log.dropped.below(log.end.offset)  # what was noted, and has not come, is not missing
+        log.dropped = log.dropped.below(log.end.offset)  # what was noted, but has not come yet, is not missing
         log.compacted_to = min(log.compacted_to, log.end.offset)
     if last_known.has_others:
         log.unconfirmed = _ends_from(filesystem, log, last_known.checkpoint.high_watermark)
@@ -88,7 +89,7 @@ def open_log(filesystem: FileSystem, directory: str, last_known: LastKnown) -> L
 
 
 def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], last_known: LastKnown) -> Log:
-    """With all that need not be read; its segments are still to be filled."""
+    """A log with everything that is known without reading; its segments are still empty."""
     checkpoint = last_known.checkpoint
     start_offset, local_start_offset = checkpoint.log_start_offset, checkpoint.local_start_offset
     log = Log(filesystem, directory, [Segment(base) for base in bases], start_offset)
@@ -98,7 +99,7 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
     if local_start_offset or checkpoint.tiered_to:
         log.tiered_to = checkpoint.tiered_to
     for one in checkpoint.known_epochs:
-        if one.start_offset < max(log.compacted_to, local_start_offset):  # their first batches may be gone
+        if one.start_offset < max(log.compacted_to, local_start_offset):  # first batches may be compacted away
             log.epochs.note(*one)
     log.epochs.expect(checkpoint.expected_epochs)
     log.know_cold(last_known.stored.summaries, are_stored=True)
@@ -106,7 +107,7 @@ def _known_log(filesystem: FileSystem, directory: str, bases: Sequence[int], las
 
 
 def _ends_from(filesystem: FileSystem, log: Log, offset: int) -> list[LogPosition]:
-    """The last place between two batches at or below `offset`, and all behind it."""
+    """The last batch boundary at or below `offset`, and all boundaries behind it."""
     first = log.segment_of(max(offset, log.local_start_offset))
     newest_ms = max((one.max_timestamp_ms for one in log.segments if one.base_offset < first.base_offset), default=-1)
     found = [LogPosition(first.base_offset, first.base_offset, 0, newest_ms)]
@@ -119,12 +120,13 @@ def _ends_from(filesystem: FileSystem, log: Log, offset: int) -> list[LogPositio
             if at.header.next_offset <= offset:
                 found.clear()
             found.append(LogPosition(at.header.next_offset, segment.base_offset, end, newest_ms))
-    found[0] = found[0]._replace(offset=max(found[0].offset, log.start_offset))  # which may lie within a batch
+    found[0] = found[0]._replace(offset=max(found[0].offset, log.start_offset))  # the log start may lie within a batch
     return found
 
 
 def _tidied(filesystem: FileSystem, directory: str, bases: list[int], first_offset: int) -> list[int]:
-    """Delete what a move of the (local) log start has left, the oldest first; returns the segments that count."""
+    """Delete files that a move of the log start or local start has left, oldest first; returns the base offsets that
+    count."""
     left = [name for name in filesystem.list_dir(directory) if name.endswith(DELETED_SUFFIX)]
     gone = [base for base, end in pairwise(bases) if end <= first_offset]
     for name in [*left, *map(segment_name, gone)]:
@@ -135,8 +137,10 @@ def _tidied(filesystem: FileSystem, directory: str, bases: list[int], first_offs
 
 
 def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_damaged: bool) -> bool:
-    """Note what is sealed; True when something is missing of it. What is appended to has no footer (any more). Footers
-    and aborted indexes without their segments go."""
+    """Note which segments are sealed; returns True if the log is damaged.
+
+    A footer of the active segment is removed, and so are footers and aborted indexes without segments.
+    """
     names = [name for name in filesystem.list_dir(log.directory) if FOOTER_SUFFIX in name or ABORTED_SUFFIX in name]
     sealed = {int(name.partition(".")[0]) for name in names if name.endswith(FOOTER_SUFFIX)}
     gone = [name for name in names if name.endswith(ASIDE_SUFFIX) or int(name.partition(".")[0]) not in bases]
@@ -160,7 +164,7 @@ def _note_footers(filesystem: FileSystem, log: Log, bases: Sequence[int], *, is_
 
 
 def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnown) -> bool:
-    """Adopt or scan one segment; False when the log is damaged within it or right behind it."""
+    """Believe or scan one segment; False if the log is damaged within it or directly behind it."""
     segment = log.segments[number]
     is_last = number == len(log.segments) - 1
     next_base = None if is_last else log.segments[number + 1].base_offset
@@ -191,7 +195,7 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
 
 
 def _believe(log: Log, segment: Segment, size_bytes: int, next_base: int | None, last_known: LastKnown) -> bool:
-    """Believe the summary of the index, if nothing on disk speaks against it, instead of walking the segment."""
+    """Believe the summary of the index, if nothing on disk contradicts it, instead of walking the segment."""
     checkpoint = last_known.checkpoint
     summary = last_known.stored.summaries.get(segment.base_offset)
     if summary is None or summary.size_bytes != size_bytes:
@@ -211,7 +215,7 @@ def _believe(log: Log, segment: Segment, size_bytes: int, next_base: int | None,
 
 
 def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, verify: bool) -> bool:
-    """Add batch after batch; False at the first bytes that are not the next one."""
+    """Add each batch to the segment; False at the first bytes that are not the next batch."""
     try:
         for at in walk_headers(file, 0, file.size()):
             if not _continues(log, segment, at.header, last_known.checkpoint.epochs_to):
@@ -227,7 +231,7 @@ def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, veri
     except CorruptMessage:
         return False
     except Unreadable as error:
-        segment.is_damaged = True  # no crash leaves that: what is behind may have been acknowledged
+        segment.is_damaged = True  # a crash does not cause this: acknowledged records may be behind it
         log.problems.append(f"{log.path_of(segment.base_offset)}, behind offset {segment.end_offset}: {error}")
         return False
     finally:
@@ -236,7 +240,10 @@ def _scan(log: Log, segment: Segment, file: File, last_known: LastKnown, *, veri
 
 
 def _continues(log: Log, segment: Segment, header: BatchHeader, epochs_to: int) -> bool:
-    """Epochs are known below `epochs_to`: what compaction has left of them may not tell where they began."""
+    """Whether a batch may be the next one of the log.
+
+    Below `epochs_to` the leader epochs are known: the batches that compaction left may not show where an epoch began.
+    """
     if header.next_offset <= log.compacted_to:
         if header.next_offset <= epochs_to:
             is_right_epoch = header.leader_epoch == log.epochs.epoch_of(header.next_offset - 1)

@@ -1,4 +1,4 @@
-"""When a segment is full."""
+"""The rules for when a segment is full and the next one begins."""
 
 from typing import NamedTuple
 from zlib import crc32
@@ -9,11 +9,12 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.logs.segment import Segment, segment_name
 
 SEGMENT_OFFSETS_MAX = 2**31 - 1  # Kafka's tools keep offsets relative to the segment in 32 bits
-INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes means as many entries here
+INDEX_ENTRY_SIZE_BYTES = 12  # of Kafka's time index: segment.index.bytes allows as many entries here
 
 
 class RollPolicy(NamedTuple):
-    """When a segment is full, as LogSegment.shouldRoll has it. `jitter_ms` spreads those that began together."""
+    """The limits of a segment, as in LogSegment.shouldRoll. `jitter_ms` spreads the rolls of segments that began
+    together."""
 
     segment_size_bytes: int
     age_ms: int
@@ -23,21 +24,22 @@ class RollPolicy(NamedTuple):
 
     @property
     def allocated_bytes(self) -> int:
-        """Of space, for a segment that begins."""
+        """Bytes to preallocate for a new segment."""
         return self.segment_size_bytes if self.preallocates else 0
 
     @classmethod
     def of(cls, config: LogConfig) -> "RollPolicy":
         age_ms = config.segment_age_ms
-        if CleanupPolicy.COMPACT in config.cleanup_policy:  # what is compacted is full segments (KIP-354)
+        if CleanupPolicy.COMPACT in config.cleanup_policy:  # only finished segments are compacted (KIP-354)
             age_ms = min(age_ms, config.max_compaction_lag_ms)
         sizes = config.segment_size_bytes, age_ms, config.segment_jitter_ms
         return cls(*sizes, config.segment_index_size_bytes, config.preallocate)
 
     def is_old(self, active: Segment, header: BatchHeader, now_ms: int, directory: str) -> bool:
-        """By the timestamps of its first batch and of this one, by the clock if they have none; or its index full.
+        """Whether the segment is too old for the batch of `header`, or its index is full.
 
-        What the same round has put before `header` does not count: it is no older than this.
+        The age is the difference between the timestamps of its first batch and of `header`, or wall clock time if they
+        have none. Earlier batches of the same commit batch do not count.
         """
         if not active.size_bytes:
             return False

@@ -1,4 +1,4 @@
-"""The files of a segment that begins, and of one that was begun in vain. For a worker."""
+"""Creation of the files of a new segment, and their removal after a failure. Blocking: called on a worker."""
 
 from engine.files.filesystem import File, FileSystem, preallocate
 from engine.logs.aborted_files import write_aborted
@@ -8,8 +8,11 @@ from engine.logs.segment import segment_name
 
 
 def begin_segment(filesystem: FileSystem, directory: str, chunk: Chunk, snapshots_from: int | None) -> File:
-    """The file `chunk` goes to; a snapshot of who produced before, whose names go down with it. With `snapshots_from`
-    there is one at each roll, and those from there on stay. The index of what was aborted before comes first."""
+    """Create the segment file of `chunk`, with a producer snapshot of the state before it, and sync the directory.
+
+    The aborted index of the segment before is written first. With `snapshots_from`, each roll writes a snapshot, and
+    those from that offset on are kept.
+    """
     snapshot = chunk.snapshot
     if snapshot is not None and snapshot.aborted:
         write_aborted(filesystem, directory, snapshot.aborted_from, snapshot.aborted)
@@ -23,7 +26,7 @@ def begin_segment(filesystem: FileSystem, directory: str, chunk: Chunk, snapshot
 
 
 def withdraw(filesystem: FileSystem, directory: str, chunk: Chunk) -> None:
-    """Remove the segment that was created for `chunk` in vain: later offsets may still go to the one before it."""
+    """Remove the segment file that was created for `chunk` after a failed write: the segment before may go on."""
     if chunk.rolls and chunk.file is not None:
         filesystem.unlink(f"{directory}/{segment_name(chunk.base_offset)}")
         filesystem.sync_dir(directory)

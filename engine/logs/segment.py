@@ -1,7 +1,7 @@
-"""One segment file of a partition: Kafka's `.log`, a run of record batches, and its sparse index.
+"""A segment file of a partition: Kafka's `.log`, a sequence of record batches, and its sparse index.
 
-A segment knows the bytes up to `size_bytes` and nothing of durability or visibility; it is changed by its log only,
-on the loop. The walks below take plain values and may run on a worker.
+A segment knows the bytes up to `size_bytes`, but neither durability nor visibility. Only its log changes it, on the
+event loop. The functions below take plain values and may run on a worker.
 """
 
 import struct
@@ -28,17 +28,17 @@ MARKS_MAX = 16
 CHECKED_MAX = 8
 _WINDOW_BYTES = INTERVAL_BYTES + HEADER_SIZE_BYTES
 _GLANCE_WINDOW_BYTES = 1024
-_FIRST_WINDOW_BYTES = 8 * 1024  # as far apart as the entries of a dense index usually are
+_FIRST_WINDOW_BYTES = 8 * 1024  # usual distance of the entries of a dense index
 _WALK_WINDOW_BYTES = 32 * 1024
-_SMALL_BATCH_BYTES = 4 * 1024  # several lie in one window: where there is one there are more
+_SMALL_BATCH_BYTES = 4 * 1024  # several such batches fit into one window
 _GLANCE = struct.Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 SUFFIX = ".log"
 DELETED_SUFFIX = ".deleted"
-QUARANTINED_SUFFIX = ".quarantined"  # cut off by an operator, and kept
+QUARANTINED_SUFFIX = ".quarantined"  # removed from the log by an operator, and kept
 
 
 def segment_name(base_offset: int) -> str:
-    """Twenty digits, as Kafka names it."""
+    """The file name of a segment: twenty digits, as in Kafka."""
     return f"{base_offset:020d}{SUFFIX}"
 
 
@@ -56,7 +56,7 @@ class BatchAt(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where a log is to end: before the batch at `position` of that segment, which begins at `offset`."""
+    """Where a truncation ends the log: before the batch at `position` of a segment, which begins at `offset`."""
 
     offset: int
     segment_base_offset: int
@@ -64,7 +64,7 @@ class Cut(NamedTuple):
 
 
 def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
-    """Remove, durably, what a partition has behind `cut`. It may be done again. The segment of `cut` exists."""
+    """Truncate a partition's files durably at `cut`, whose segment exists. It may be repeated after a crash."""
     unlink_behind(filesystem, directory, cut)
     filesystem.sync_dir(directory)
     file = filesystem.open(f"{directory}/{segment_name(cut.segment_base_offset)}")
@@ -74,9 +74,10 @@ def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
 
 
 def unlink_behind(filesystem: FileSystem, directory: str, cut: Cut) -> bool:
-    """Remove the files behind `cut`, also others that are named by an offset as segments are. Whether there were any.
+    """Remove the files behind `cut`, also other files named by an offset; returns whether there were any.
 
-    The last one first, so that a crash leaves no gap. The segment of `cut` is finished no longer.
+    The last one goes first, so that a crash leaves no gap. The footer and the aborted index of the truncated segment
+    go, too.
     """
     base_offset, found = cut.segment_base_offset, False
     first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset, ABORTED_SUFFIX: base_offset}
@@ -90,10 +91,10 @@ def unlink_behind(filesystem: FileSystem, directory: str, cut: Cut) -> bool:
 
 
 class Segment:
-    """What is known of a segment file: `file` and `index` are None while they are not needed.
+    """The state of a segment file. `file` and `index` are None while they are not needed.
 
-    Bytes written by this process, or read and checked by it, are right; others are to be checked before they are
-    served: disks rot.
+    Bytes that this process wrote, or read and checked, are right. All others are checked before they are served,
+    because disks rot.
     """
 
     __slots__ = (
@@ -124,24 +125,24 @@ class Segment:
         self.end_offset = base_offset
         self.file = file
         self.size_bytes = 0
-        self.first_timestamp_ms = NO_TIMESTAMP_MS  # the greatest of the first batch
+        self.first_timestamp_ms = NO_TIMESTAMP_MS  # the greatest timestamp of the first batch
         self.max_timestamp_ms = NO_TIMESTAMP_MS
         self.index: SparseIndex | None = SparseIndex()
         self.marks: dict[int, int] = {}
         self.checked_from = 0
         self.checked: list[tuple[int, int]] = []
         self.begun_ms = NO_TIMESTAMP_MS  # when this process first appended to it
-        self.entries = 0  # given to the stored index
-        self.summarised_size_bytes = 0  # as the stored index knows it
-        self.tally: Tally | None = None  # of all its batches, as long as it may be wanted for a footer
+        self.entries = 0  # index entries given to the stored index
+        self.summarised_size_bytes = 0  # the size in the stored summary
+        self.tally: Tally | None = None  # of all its batches, while a footer may need it
         self.is_sealed = False  # it has a footer
-        self.is_cold = False  # it has no file here any more
-        self.is_damaged = False  # as a look at all of it has found
-        self.is_condemned = False  # nobody can tell what of it is right
+        self.is_cold = False  # it has no file in the log dir any more
+        self.is_damaged = False  # a full scan found damage
+        self.is_condemned = False  # after a failed write or sync, its content is unknown
         self._next_entry_offset = self._next_entry_position = 0
 
     def believe(self, summary: Summary) -> None:
-        """Believe the stored index instead of walking the file."""
+        """Take over the stored summary instead of walking the file."""
         self.size_bytes = self.summarised_size_bytes = summary.size_bytes
         self.end_offset = summary.end_offset
         self.first_timestamp_ms = summary.first_timestamp_ms
@@ -153,25 +154,27 @@ class Segment:
         self.checked_from = summary.size_bytes
 
     def begin_at(self, index: SparseIndex, last: Entry, first_timestamp_ms: int) -> None:
-        """Know what is before `last`, the last entry of `index`, whose batch is to be added next. It has no tally."""
+        """Take over everything before `last`, the last entry of `index`; its batch is added next. There is no tally
+        then."""
         self.size_bytes, self.end_offset = last.position, last.offset
         self.first_timestamp_ms, self.max_timestamp_ms = first_timestamp_ms, last.max_timestamp_ms
         self.index = index
         self.entries = len(index)
 
     def summary(self, leader_epoch: int) -> Summary:
-        """`leader_epoch` is that of its last batch."""
+        """The summary of the segment. `leader_epoch` is that of its last batch."""
         return Summary(self.size_bytes, self.end_offset, self.first_timestamp_ms, self.max_timestamp_ms, leader_epoch)
 
     def add(self, header: BatchHeader) -> Entry | None:
-        """The batch of `header` (base offset assigned) now stands at the end; returns what is to be stored of it."""
+        """Add the batch of `header`, with its final base offset, at the end; returns an index entry to store, or
+        None."""
         position, offset = self.size_bytes, header.base_offset
         if not position:
             self.first_timestamp_ms = header.max_timestamp_ms
             self.tally = Tally()
         if self.tally is not None:
             self.tally.add(header)
-        if header.max_timestamp_ms > self.max_timestamp_ms and header.record_count:  # without, all was compacted
+        if header.max_timestamp_ms > self.max_timestamp_ms and header.record_count:  # compaction may have emptied it
             self.max_timestamp_ms = header.max_timestamp_ms
         if self.index is None:
             self.index = SparseIndex(position)
@@ -189,23 +192,23 @@ class Segment:
     # Where batches begin
 
     def mark(self, offset: int, position: int) -> None:
-        """Remember that the batch at `position` holds `offset`: somebody is likely to ask for it."""
+        """Remember that the batch at `position` holds `offset`, which a consumer is likely to fetch next."""
         marks = self.marks
         marks[offset] = position
         if len(marks) > MARKS_MAX:
             del marks[next(iter(marks))]  # the oldest
 
     def start_for_offset(self, offset: int) -> tuple[int, int] | None:
-        """(Offset or -1, position) of a batch at or before the one that holds `offset`; None: ask the stored index."""
+        """(Offset or -1, position) of a batch at or before the one that holds `offset`; None: read the stored index."""
         position = self.marks.get(offset)
         if position is not None:
             return -1, position
         return None if self.index is None else self.index.before_offset(offset)
 
-    # Which bytes are known to be right
+    # Which bytes are known to be sound
 
     def note_checked(self, position: int, end: int) -> None:
-        """The CRCs of all batches from `position` to `end` are right."""
+        """Note that the CRCs of all batches from position `position` to `end` are right."""
         for one in self.checked:
             if position <= one[1] and one[0] <= end:
                 position, end = min(position, one[0]), max(end, one[1])
@@ -213,26 +216,26 @@ class Segment:
         self.checked.append((position, end))
 
     def doubt(self) -> None:
-        """Something in it was found damaged: nothing counts as right any more."""
+        """Forget which bytes were sound, after damage was found."""
         self.checked_from = self.size_bytes
         self.checked = []
 
     def checked_end(self, position: int) -> int:
-        """Up to where everything from `position` on is known to be right."""
+        """The position up to which everything from `position` on is known to be sound."""
         if position >= self.checked_from:
             return self.size_bytes
         return max((end for start, end in self.checked if start <= position), default=position)
 
 
 class Located(NamedTuple):
-    """The batch that holds an offset."""
+    """The place of a batch that holds an offset."""
 
     position: int
     size_bytes: int
 
 
 def may_follow(base_offset: int, end_offset: int, compacted_to: int) -> bool:
-    """Whether a batch may begin there behind one that ended at `end_offset`, or -1: behind any."""
+    """Whether a batch may begin at `base_offset` behind one that ended at `end_offset` (-1: not known)."""
     return end_offset in (base_offset, -1) or end_offset < base_offset < compacted_to
 
 
@@ -244,13 +247,13 @@ def find_batch(
     compacted_to: int = 0,
     headers_max: int = 2**63 - 1,
 ) -> Located:
-    """Walk from `start` to the batch that holds `offset`, or, where there is a gap, the next one; NotLoaded after
-    `headers_max` others.
+    """Walk from `start` to the batch that holds `offset`, or to the next one if the offset is in a gap.
 
-    Every step costs a fraction of a full header. CorruptMessage: something that is not the batch it should be.
+    Each step costs a fraction of a full header. Raises NotLoaded after `headers_max` other batches, and CorruptMessage
+    at bytes that are not the expected batch.
     """
     expected_offset, position = start
-    gaps_to = 0  # the batch to start from has exactly the offset that is known of it
+    gaps_to = 0  # the first batch must have exactly the known offset
     window, window_start = b"", position
     wanted_bytes = _GLANCE_WINDOW_BYTES if expected_offset in (offset, -1) else _FIRST_WINDOW_BYTES
     while position < end:
@@ -279,7 +282,7 @@ def find_batch(
 
 
 def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchAt]:
-    """Headers of the batches from `position` on; raises CorruptMessage at bytes that cannot be a complete batch."""
+    """Headers of the batches from `position` on. Raises CorruptMessage at bytes that cannot be a complete batch."""
     window = b""
     window_start = 0
     while position < end:
@@ -297,7 +300,7 @@ def walk_headers(file: ReadableFile, position: int, end: int) -> Iterator[BatchA
 
 
 def in_memory(file: File) -> Callable[[int, int], bytes]:
-    """For `find_batch`, where nobody may wait; NotLoaded when a header's worth is not in memory."""
+    """A reader for `find_batch` that never blocks; raises NotLoaded if less than a header is in the page cache."""
 
     def read(position: int, size_bytes: int) -> bytes:
         data = file.read_cached(position, size_bytes)

@@ -1,7 +1,6 @@
-"""Segments that nobody opens any more: set aside under another name, and deleted later. File work for a worker.
+"""Segments that are set aside: renamed to `.deleted`, and deleted later. Blocking: called on a worker.
 
-Readers in flight keep them open whatever becomes of the name. What a crash leaves is deleted when their log is next
-opened (engine.logs.recovery).
+Reads in flight keep the files open. Files that a crash leaves are deleted at the next open (engine.logs.recovery).
 """
 
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from engine.logs.segment import DELETED_SUFFIX, segment_name
 
 
 def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
-    """Rename segments, the oldest first, so that nobody opens them any more; returns what they are called now.
+    """Rename segments to `.deleted`, oldest first, so that no new read opens them; returns the new paths.
 
-    Their footers and aborted indexes go behind them. Their partition may be deleted meanwhile: then they are gone.
+    Their footers and aborted indexes are deleted. If the partition was deleted meanwhile, there is nothing to do.
     """
     paths = []
     with suppress(FileNotFoundError):
@@ -32,7 +31,7 @@ def set_aside(filesystem: FileSystem, directory: str, base_offsets: Sequence[int
 
 
 def delete(filesystem: FileSystem, paths: Sequence[str]) -> None:
-    """For good, as far as their partition was not deleted meanwhile."""
+    """Delete segments that were set aside; a missing file is no error."""
     for path in paths:
         with suppress(FileNotFoundError):
             filesystem.unlink(path)

@@ -1,6 +1,6 @@
-"""What is left of a log that is made shorter: all that has to be read for it, before anybody stands still.
+"""The plan of a truncation: all reads that it needs, before appends have to stop.
 
-What lies below the place where a log is to end does not change while it is appended to. For a worker.
+Records below the new end do not change during appends. Blocking: called on a worker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,10 @@ from engine.logs.sparse_index import Entry, SparseIndex
 
 
 class Longer(NamedTuple):
-    """A log as it is: its segments up to the one that is to be cut, what is known of that below, and its producers.
+    """A log before its truncation: its segments up to the one to truncate, and its producers.
 
-    `aborted` is what is in the aborted index of that one, which ends at `end_offset`; None: its file tells.
+    `known` is the index of the last segment below the new end. `aborted` are the entries of the aborted index of that
+    segment, which ends at `end_offset`; None: its file has them.
     """
 
     directory: str
@@ -37,8 +38,11 @@ class Longer(NamedTuple):
 
 
 class Shorter(NamedTuple):
-    """What it is to become: it ends with `segment`, whose `file` is longer still; `producers` are those then,
-    `unstable` where their open transactions begin, by offset, `aborted` what is in the aborted index of `segment`."""
+    """A log after its truncation: it ends with `segment`, whose `file` is still longer.
+
+    `producers` are those at the new end, `unstable` the positions of their open transactions by offset, `aborted` the
+    entries of the aborted index of `segment`.
+    """
 
     directory: str
     segment: Segment
@@ -49,15 +53,16 @@ class Shorter(NamedTuple):
 
     @property
     def cut(self) -> Cut:
-        """Where in which file it ends."""
+        """The place where the log ends."""
         return Cut(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
 
 
 def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
-    """Without the batch that holds `offset`, which lies in the last of the segments or behind it, and all behind that.
+    """Plan the removal of the batch that holds `offset` and of all behind it. `offset` is in the last segment or behind
+    it.
 
-    Raises OffsetOutOfRange when that batch begins below the log start, CorruptMessage when nothing there holds the
-    offset; OSError as files do.
+    Raises OffsetOutOfRange if that batch begins below the log start, CorruptMessage if no batch holds the offset, and
+    OSError.
     """
     last = log.segments[-1]
     file = last.file or filesystem.open(f"{log.directory}/{segment_name(last.base_offset)}")
@@ -77,7 +82,10 @@ def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
 
 
 def _still_aborted(filesystem: FileSystem, log: Longer, segment: Segment) -> list[AbortedTransaction]:
-    """Raises CorruptMessage: what is missing would show records that were taken back."""
+    """The aborted transactions of the segment after the truncation.
+
+    Raises CorruptMessage: a missing entry would show aborted records.
+    """
     aborted = log.aborted
     if aborted is None:
         aborted = aborted_of(filesystem, log.directory, segment.base_offset, log.end_offset)
@@ -85,7 +93,7 @@ def _still_aborted(filesystem: FileSystem, log: Longer, segment: Segment) -> lis
 
 
 def _left(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, offset: int) -> Segment | None:
-    """The segment before the batch that holds `offset`, by its headers; None: it, or what was known of it, is wrong."""
+    """The segment up to the batch that holds `offset`, by its headers; None if it, or `known`, is wrong."""
     segment = Segment(extent.base_offset, file)
     if known is not None:
         segment.begin_at(*known, extent.first_timestamp_ms)
@@ -103,10 +111,10 @@ def _left(file: File, extent: Extent, known: tuple[SparseIndex, Entry] | None, o
 def secure_producers(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, needed_from: int
 ) -> None:
-    """Have a snapshot, durably, of what producers did before `end_offset`, where the last of these segments ends: they
-    will not be there for long. An empty one says that there were none. What matters of it begins at `needed_from`.
+    """Ensure, durably, a producer snapshot at `end_offset`, where the last of these segments ends.
 
-    Raises CorruptMessage when that cannot be told; OSError as files do.
+    The segment files will go. An empty snapshot says that there were no producers. Batches below `needed_from` do not
+    matter. Raises CorruptMessage if the state cannot be found, and OSError.
     """
     known = _known(filesystem, directory, end_offset)
     if known.offset == end_offset:
@@ -121,7 +129,7 @@ def secure_producers(
 
 
 def _known(filesystem: FileSystem, directory: str, end_offset: int) -> Snapshot:
-    """The newest that counts, or one of nothing at no offset."""
+    """The newest sound snapshot up to `end_offset`, or an empty one without an offset."""
     found = newest_sound(filesystem, directory, NO_OFFSET, end_offset)
     return Snapshot(NO_OFFSET, ProducerTable(), NO_OFFSET) if found is None else found
 
@@ -131,13 +139,13 @@ def _raise_damage(_segment: Extent, damage: Exception) -> None:
 
 
 def _pass_over(_segment: Extent, _damage: Exception) -> None:
-    """What can be read counts, as when a log is opened."""
+    """Ignore damage, as at the open of a log: the readable part counts."""
 
 
 def _earlier(
     filesystem: FileSystem, directory: str, segments: Sequence[Extent], end_offset: int, wanted: set[int]
 ) -> ProducerTable:
-    """What these producers did before, as far as it can be read: as when a log is opened."""
+    """The earlier state of the `wanted` producers, as far as it can be read."""
     known = _known(filesystem, directory, end_offset)
     table = ProducerTable(one for one in known.producers if one[0] in wanted)
     batches = produced(filesystem, directory, segments, known.offset, end_offset, _pass_over)
@@ -145,7 +153,7 @@ def _earlier(
 
 
 def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
-    """So that nothing is behind their ends. The files that are left are the caller's to sync; it may be done again."""
+    """Truncate the files of logs to their plans. The caller syncs the files; it may be repeated after a crash."""
     changed = [one.directory for one in shorter if unlink_behind(filesystem, one.directory, one.cut)]
     for directory in changed:
         filesystem.sync_dir(directory)
@@ -155,8 +163,10 @@ def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
 
 
 def begin_anew(filesystem: FileSystem, directory: str, offset: int) -> File:
-    """So that there is one segment, an empty one that begins at `offset`; its file is the caller's to sync. It may be
-    done again, wherever a crash came between."""
+    """Remove all segments and create an empty one that begins at `offset`. The caller syncs its file.
+
+    It may be repeated after a crash at any step.
+    """
     unlink_behind(filesystem, directory, Cut(-1, -1, 0))
     filesystem.sync_dir(directory)
     file = filesystem.open(f"{directory}/{segment_name(offset)}", create=True)

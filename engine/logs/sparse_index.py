@@ -1,7 +1,7 @@
-"""Where to start reading a segment for an offset or a timestamp.
+"""Sparse index of a segment: where to start reading for an offset or a timestamp.
 
-Pure. It answers with the position of *some* batch at or before the one looked for; the reader walks on from there by
-batch headers and believes those, never the index. The stored form is another module's (engine.index.rows).
+Pure. It returns the position of some batch at or before the wanted one. The reader walks on from there by batch
+headers, and believes those, never the index. engine.index.rows has the stored form.
 """
 
 from array import array
@@ -15,11 +15,11 @@ INTERVAL_RECORDS = 1000
 ENTRIES_MAX = 16 * 1024
 THIN_ENTRIES_MAX = 1024
 
-START = (-1, 0)  # nothing is known: from the beginning of the segment
+START = (-1, 0)  # nothing is known: begin at the start of the segment
 
 
 class Entry(NamedTuple):
-    """A batch begins here; the timestamp is the greatest of the segment up to and including this batch."""
+    """An index entry: where a batch begins, and the greatest timestamp of the segment up to this batch, included."""
 
     offset: int
     position: int
@@ -27,8 +27,8 @@ class Entry(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What there is to know of a whole segment: the first timestamp is the greatest of the first batch, the leader
-    epoch that of the last."""
+    """Summary of a segment. `first_timestamp_ms` is the greatest of the first batch; `leader_epoch` is of the last
+    batch."""
 
     size_bytes: int
     end_offset: int
@@ -38,7 +38,7 @@ class Summary(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What the index says about a partition that is about to be opened."""
+    """The stored index of a partition that is about to be opened."""
 
     indexed_to: int = 0
     summaries: Mapping[int, Summary] = MappingProxyType({})
@@ -46,10 +46,11 @@ class Stored(NamedTuple):
 
 
 class SparseIndex:
-    """Up to ENTRIES_MAX entries of 24 bytes: when there are more, every other one goes and the rest lie wider apart.
+    """Index of one segment in memory, with up to ENTRIES_MAX entries of 24 bytes.
 
-    Few can be that dense at once: of the others `thin` leaves THIN_ENTRIES_MAX (engine.logs.recently_used).
-    It knows the segment from `start_position` on; below, the answer is None: the store has to be asked.
+    When it is full, every other entry goes and the distance doubles. Few segments can be that dense at once: `thin`
+    reduces the others to THIN_ENTRIES_MAX (engine.logs.recently_used). It covers the segment from `start_position` on;
+    below that, the answer is None, and the stored index has to be read.
     """
 
     __slots__ = ("_interval_bytes", "_max_timestamps_ms", "_offsets", "_positions", "next_position", "start_position")
@@ -66,7 +67,7 @@ class SparseIndex:
         return len(self._offsets)
 
     def add(self, base_offset: int, position: int, max_timestamp_so_far_ms: int) -> None:
-        """Note a batch; the timestamp is the greatest of the segment up to and including this batch."""
+        """Note a batch. The timestamp is the greatest of the segment up to this batch, included."""
         if position < self.next_position:
             return
         if len(self._offsets) == ENTRIES_MAX:
@@ -81,7 +82,7 @@ class SparseIndex:
         return len(self._offsets) > THIN_ENTRIES_MAX
 
     def thin(self) -> None:
-        """Be dense no longer."""
+        """Drop entries until the index is not dense."""
         while self.is_dense:
             self._halve()
 
@@ -92,7 +93,7 @@ class SparseIndex:
         self.next_position = self._positions[-1] + self._interval_bytes
 
     def completed(self, before: Sequence[Entry]) -> "SparseIndex":
-        """Itself with the entries of the segment's start, as stored, before its own."""
+        """The whole index: stored entries of the segment's start, before those of this index."""
         whole = SparseIndex()
         own = zip(self._offsets, self._positions, self._max_timestamps_ms, strict=True)
         for offset, position, max_timestamp_ms in [
@@ -103,8 +104,9 @@ class SparseIndex:
         return whole
 
     def below(self, offset: int) -> "tuple[SparseIndex, Entry] | None":
-        """What it knows of batches that end at or below `offset`, with the last of its entries; None: nothing."""
-        count = bisect_right(self._offsets, offset) - 1  # without the last: its batch may be the one with the offset
+        """The part of the index for batches that end at or below `offset`, and its last entry; None if it has no
+        entry."""
+        count = bisect_right(self._offsets, offset) - 1  # without the last: its batch may hold the offset
         if count <= 0:
             return None
         kept = SparseIndex(self.start_position)
@@ -117,17 +119,17 @@ class SparseIndex:
         return kept, last
 
     def before_offset(self, offset: int) -> tuple[int, int] | None:
-        """(Offset, position) of the last known batch that begins at or before `offset`."""
+        """(Offset, position) of the last known batch that begins at or before `offset`; None: read the stored index."""
         entry = bisect_right(self._offsets, offset) - 1
         return self._at(entry)
 
     def before_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(Offset, position) of the last known batch before which, it included, all timestamps are below this one."""
+        """(Offset, position) of the last known batch up to which, included, all timestamps are below `timestamp_ms`."""
         entry = bisect_left(self._max_timestamps_ms, timestamp_ms) - 1
         return self._at(entry)
 
     def offset_behind(self, position: int) -> int | None:
-        """Of the first known batch that begins at or behind a position; None: none is known."""
+        """The offset of the first known batch that begins at or behind `position`; None without one."""
         entry = bisect_left(self._positions, position)
         return self._offsets[entry] if entry < len(self._offsets) else None
 

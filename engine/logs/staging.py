@@ -1,4 +1,4 @@
-"""Where batches go that do not all fit into the active segment. Pure."""
+"""Staging of batches that do not all fit into the active segment. Pure."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from engine.logs.segment import Segment
 
 
 def empty_chunk(offset: int, policy: RollPolicy) -> Chunk:
-    """A segment that begins there and holds nothing yet."""
+    """A chunk without batches that begins a segment at `offset`."""
     chunk = Chunk(offset, None, 0, rolls=True)
     chunk.allocate_bytes = policy.allocated_bytes
     return chunk
@@ -23,7 +23,10 @@ def stage_rolling(
     policy: RollPolicy,
     now_ms: int,
 ) -> list[Chunk]:
-    """Batches that continue a log; a segment begins before each that fits no more, or with which `active` `is_over`."""
+    """Distribute batches that continue a log over segments.
+
+    A segment begins before each batch that does not fit any more, or for which `is_over` says that `active` is full.
+    """
     chunk = Chunk(active.base_offset, active.file, active.size_bytes)
     chunks, end_offset = [chunk], active.end_offset
     for batch, header in zip(batches, headers, strict=True):

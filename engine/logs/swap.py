@@ -1,8 +1,7 @@
-"""A compacted segment takes the place of those it was made of, in steps a crash may come between.
+"""The swap of compaction: a compacted segment replaces the segments it was made of, in steps that survive a crash.
 
-File operations for a worker, and what is to be done about them when a log is opened: docs/formats/compaction.md. The
-names are Kafka's: `.cleaned` counts for nothing, `.swap` counts already. That the checkpoint is ahead of it is the
-caller's to see to (RULES J2).
+File operations for a worker, and their completion at the open of a log: docs/formats/compaction.md. As in Kafka, a
+`.cleaned` file is ignored and a `.swap` file counts. The caller writes the checkpoint first (RULES J2).
 """
 
 from collections.abc import Sequence
@@ -22,12 +21,12 @@ SWAP_SUFFIX = ".swap"
 
 
 def cleaned_path(directory: str, base_offset: int) -> str:
-    """Of a segment that is being made."""
+    """The path of a compacted segment that is being written."""
     return f"{directory}/{segment_name(base_offset)}{CLEANED_SUFFIX}"
 
 
 def drop_cleaned(filesystem: FileSystem, directory: str, base_offset: int) -> None:
-    """It is not wanted, if it is still there."""
+    """Delete a compacted segment that is not needed, if it exists."""
     path = cleaned_path(directory, base_offset)
     if filesystem.exists(path):
         filesystem.unlink(path)
@@ -36,8 +35,11 @@ def drop_cleaned(filesystem: FileSystem, directory: str, base_offset: int) -> No
 def swap_in(
     filesystem: FileSystem, directory: str, base_offsets: Sequence[int], aborted: Sequence[AbortedTransaction] = ()
 ) -> list[str]:
-    """The cleaned segment, which is synced, replaces these; returns what they are called now. `aborted` is what is in
-    its aborted index, which counts when it does: an entry goes with its marker."""
+    """Replace segments by their compacted segment, which is synced; returns the paths of the old ones, set aside.
+
+    `aborted` is the content of the new segment's aborted index. It takes effect with the segment, because each entry
+    goes with its marker.
+    """
     name = segment_name(base_offsets[0])
     indexed = [base for base in base_offsets if filesystem.exists(f"{directory}/{aborted_index_name(base)}")]
     if indexed or aborted:
@@ -50,11 +52,13 @@ def swap_in(
 
 
 def _finish(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> list[str]:
-    """As far as a crash has left it to do. The old ones go before the name of the first is taken: at no time is there
-    one without the other, or both."""
+    """Finish a swap, from whichever step a crash left it at; returns the paths of the old segments, set aside.
+
+    The old segments go before the name of the first one is taken: at no time are both present, or neither.
+    """
     path = f"{directory}/{segment_name(base_offsets[0])}"
     old = [base for base in base_offsets if filesystem.exists(f"{directory}/{segment_name(base)}")]
-    with suppress(FileNotFoundError):  # it would be taken for that of the new one
+    with suppress(FileNotFoundError):  # it would count as the footer of the new segment
         filesystem.unlink(f"{directory}/{footer_name(base_offsets[0])}")
     names = set_aside(filesystem, directory, old)
     index_path = f"{directory}/{aborted_index_name(base_offsets[0])}"
@@ -67,7 +71,7 @@ def _finish(filesystem: FileSystem, directory: str, base_offsets: Sequence[int])
 
 
 def finish_swaps(filesystem: FileSystem, directory: str) -> None:
-    """What a crash has left of compaction: half made segments go, those that count take their place."""
+    """Finish the swaps that a crash interrupted: delete `.cleaned` files, and complete those with a `.swap` file."""
     names = filesystem.list_dir(directory)
     swapped = {name.partition(".")[0] for name in names if name.endswith(SUFFIX + SWAP_SUFFIX)}
     for name in names:
@@ -79,7 +83,7 @@ def finish_swaps(filesystem: FileSystem, directory: str) -> None:
             base_offset = int(name.removesuffix(SUFFIX + SWAP_SUFFIX))
             file = filesystem.open(f"{directory}/{name}")
             end_offset = base_offset + 1
-            with suppress(CorruptMessage, Unreadable):  # rot, which the scan of the log will find
+            with suppress(CorruptMessage, Unreadable):  # damage, which the scan of the log will find
                 for at in walk_headers(file, 0, file.size()):
                     end_offset = at.header.next_offset
             others = [base for base in segment_bases(filesystem, directory) if base_offset < base < end_offset]

@@ -1,1 +1,1 @@
-"""Log dirs that no broker has open, for the command line."""
+"""Commands on log dirs that no broker has open."""

@@ -1,7 +1,7 @@
-"""A log dir that no broker has open: what is in it, whether it is right, and what can be done about it.
+"""Inspection of a log dir that no broker has open: its content, its damage, and possible repairs.
 
-For the command line: blocking, and with the lock of the log dir held throughout. Reading changes nothing, and footers
-are all that is ever written here; repairing is another module's (engine.offline.repair).
+For the command line: blocking, with the lock of the log dir held throughout. Reading changes nothing, and this module
+writes only footers; engine.offline.repair repairs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ from engine.offline.transactions import LogTransactions
 
 
 class PartitionFiles(NamedTuple):
-    """One that lies in the log dir, and what is known of it."""
+    """A partition directory, and its checkpoint."""
 
     directory: str
     identity: TopicPartition
@@ -31,28 +31,30 @@ class PartitionFiles(NamedTuple):
 
 
 class SegmentFile(NamedTuple):
-    """A segment as it lies there."""
+    """A segment file, and its footer."""
 
     base_offset: int
     size_bytes: int
-    next_base_offset: int | None  # None: it is appended to
+    next_base_offset: int | None  # None: the active segment
     footer: Footer | None
     footer_problem: str | None
 
 
 class Verdict(NamedTuple):
-    """What came of reading a segment, as far as it is right. `is_torn`: what is behind may be what a crash left of an
-    append that nobody was promised."""
+    """The result of reading a segment, up to the first damage.
+
+    `is_torn`: the rest may come from an append that a crash interrupted, and that was never acknowledged.
+    """
 
     tally: Tally
     problem: str | None = None
     is_torn: bool = False
     is_unreadable: bool = False
-    aborts: Mapping[int, int] = {}  # the producers of markers that abort, by their offsets
+    aborts: Mapping[int, int] = {}  # producers of abort markers, by offset
 
 
 class FoundBatch(NamedTuple):
-    """A batch of a segment; `marker`: if it ends a transaction."""
+    """A batch of a segment; `marker` if it ends a transaction."""
 
     at: BatchAt
     is_right: bool
@@ -61,7 +63,7 @@ class FoundBatch(NamedTuple):
 
 @contextmanager
 def held(filesystem: FileSystem, path: str) -> Iterator[None]:
-    """Nobody else has the log dir within the block. Raises StoreRefused."""
+    """Hold the lock of the log dir within the block. Raises StoreRefused."""
     if not filesystem.exists(f"{path}/{META}"):
         raise StoreRefused(f"{path} is no log dir: there is no {META}")
     try:
@@ -75,7 +77,7 @@ def held(filesystem: FileSystem, path: str) -> Iterator[None]:
 
 
 def partitions(filesystem: FileSystem, path: str) -> list[PartitionFiles]:
-    """By name. Raises StorageError, StoreRefused."""
+    """The partitions of a log dir, by name. Raises StorageError, StoreRefused."""
     known: Mapping[tuple[bytes, int], PartitionCheckpoint] = read_checkpoint(filesystem, path).partitions
     found = []
     for name in filter(is_partition_name, filesystem.list_dir(path)):
@@ -88,7 +90,7 @@ def partitions(filesystem: FileSystem, path: str) -> list[PartitionFiles]:
 
 
 def segment_files(filesystem: FileSystem, directory: str) -> list[SegmentFile]:
-    """From the oldest on; the last one is appended to."""
+    """The segments of a partition, oldest first; the last one is active."""
     bases = segment_bases(filesystem, directory)
     names = set(filesystem.list_dir(directory))
     found = []
@@ -106,7 +108,8 @@ def segment_files(filesystem: FileSystem, directory: str) -> list[SegmentFile]:
 
 
 def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterator[FoundBatch]:
-    """Those of a segment, and whether the CRC of each is right. Raises CorruptMessage at what is no batch."""
+    """The batches of a segment, and whether the CRC of each is right. Raises CorruptMessage at bytes that are no
+    batch."""
     file = filesystem.open(f"{directory}/{segment_name(base_offset)}")
     for at in walk_headers(file, 0, file.size()):
         stored = file.read_at(at.position, at.header.size_bytes)
@@ -115,18 +118,18 @@ def batches(filesystem: FileSystem, directory: str, base_offset: int) -> Iterato
 
 
 def is_what_was_sealed(partition: TopicPartition, segment: SegmentFile, tally: Tally) -> bool:
-    """Whether the batches are those that its footer is of; without one there is nothing to compare them with."""
+    """Whether the batches are those of the segment's footer; True without a footer."""
     footer = segment.footer
     return footer is None or tally.is_of(footer, partition, segment.base_offset, segment.size_bytes)
 
 
 def _marker(stored: bytes, at: BatchAt) -> Marker | None:
-    """Raises CorruptMessage."""
+    """Parse a batch that may be a marker. Raises CorruptMessage."""
     return parse_marker(at.header, stored) if at.header.is_control else None
 
 
 def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFile) -> Verdict:
-    """Read all of a segment: its batches against their CRCs, their offsets, and all of it against its footer."""
+    """Read a whole segment, and check CRCs, offsets and its footer."""
     examined = _examine(filesystem, partition, segment)
     if examined.problem is not None:
         end_offset = max(examined.tally.last_offset + 1, segment.base_offset)
@@ -151,7 +154,7 @@ def aborted_problem(
     verdict: Verdict,
     transactions: LogTransactions,
 ) -> str | None:
-    """What is wrong with the aborted index of a segment that is right. One that is appended to need not have any."""
+    """The error in the aborted index of a sound segment, or None. The active segment need not have an index."""
     name = aborted_index_name(segment.base_offset)
     end_offset = max(verdict.tally.last_offset + 1, segment.base_offset)
     try:
@@ -204,7 +207,7 @@ def seal(
     verdict: Verdict,
     transactions: LogTransactions,
 ) -> Footer:
-    """Write the footer of a finished segment that was found to be right, and in which no transaction is open."""
+    """Write the footer of a finished segment that is sound, and has no open transaction."""
     filesystem.open(f"{partition.directory}/{segment_name(segment.base_offset)}").fdatasync()
     generation = int(segment.base_offset < partition.checkpoint.compacted_to)
     end_offset = segment.base_offset if segment.next_base_offset is None else segment.next_base_offset

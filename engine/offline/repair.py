@@ -1,9 +1,9 @@
-"""Repairs a log dir that no broker has open, as far as nothing acknowledged is lost by it (RULES L5).
+"""Repair of a log dir that no broker has open, without the loss of acknowledged records (RULES L5).
 
-It does what a start does: replay the journal, cut torn tails, remove left-overs; and it writes footers anew where the
-segment is right. A log that takes no appends because something of it is missing is cut before that place only if the
-loss was accepted; what is cut is kept beside it under another name. A rotten batch within a log that is whole otherwise
-is left: nobody is served it, and consumers may go on behind it.
+It does what a start does: replay the journal, truncate torn tails, remove temporary files. It also writes footers
+again, if the segment is sound. **If the loss is accepted, a log with missing or damaged records is truncated before the
+damage**, so that it takes appends again; the removed bytes are kept in files beside it. A damaged batch within a log
+that is complete otherwise stays: it is never served, and consumers can go on behind it.
 """
 
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ COPIED_AT_ONCE_BYTES = 1024 * 1024
 
 
 class Outcome(NamedTuple):
-    """What was done, and what is wrong still, a line each."""
+    """The lines of a repair: what was done, and what is still wrong."""
 
     done: Sequence[str]
     left: Sequence[str]
 
 
 def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drops_index: bool = False) -> Outcome:
-    """All partitions of log dir `path`. Raises StoreRefused, StorageError."""
+    """Repair all partitions of log dir `path`. Raises StoreRefused, StorageError."""
     prepared = resume(filesystem, path, prepare(filesystem, path, identity_of(filesystem, path)))
     try:
         done, left = list(prepared.journal.problems), list[str]()
@@ -70,7 +70,7 @@ def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drop
 
 
 class _Repair:
-    """Of one partition."""
+    """The repair of one partition."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Repair:
         return log
 
     def _look(self, segment: SegmentFile, transactions: LogTransactions) -> None:
-        """Its footer and its aborted index follow from the log, if the segment is right."""
+        """Repair the footer and the aborted index of a segment that is sound."""
         directory = self._partition.directory
         verdict = verify(self._filesystem, self._partition, segment._replace(footer=None, footer_problem=None))
         if verdict.problem is not None:
@@ -138,7 +138,7 @@ class _Repair:
     def _index_aborted(self, segment: SegmentFile, transactions: LogTransactions) -> None:
         directory, base_offset = self._partition.directory, segment.base_offset
         path = f"{directory}/{aborted_index_name(base_offset)}"
-        if segment.next_base_offset is None:  # a start has it from the log
+        if segment.next_base_offset is None:  # a start reads it from the log
             self._filesystem.unlink(path)
             self.done.append(f"{path} was removed")
         else:
@@ -147,13 +147,13 @@ class _Repair:
             self.done.append(f"{path} was written anew")
 
     def _give_up(self, log: Log, offset: int) -> None:
-        """What is missing is missing: the log ends before it, or begins behind it."""
+        """Accept a loss: the log ends before the damage, or begins behind it."""
         directory, bases = self._partition.directory, segment_bases(self._filesystem, self._partition.directory)
         if bases and bases[0] > self._point.first_local_offset:
             self._begin_later(bases[0])
             return
         base_offset, position = log.active.base_offset, log.active.size_bytes
-        if not bases:  # what a remote tier has of it is still there: it goes on behind that
+        if not bases:  # the remote tier still has its part, and appends go on behind that
             self._filesystem.open(log.path_of(base_offset), create=True).fdatasync()
             self._filesystem.sync_dir(directory)
         self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
@@ -164,12 +164,15 @@ class _Repair:
         self.done.append(f"{directory} ends before offset {offset}: what was behind is in files *{QUARANTINED_SUFFIX}")
 
     def _is_in_the_tier(self) -> bool:
-        """Whether all that is missing before the first file is."""
+        """Whether the tier has everything that is missing before the first file."""
         point, bases = self._point, segment_bases(self._filesystem, self._partition.directory)
         return bool(bases) and point.first_local_offset < bases[0] <= point.tiered_to
 
     def _begin_later(self, base_offset: int) -> None:
-        """The log start stays where there is a remote tier: what is there would be given up with it, unasked."""
+        """Move the local start, or the log start, to the first file.
+
+        With a remote tier, the log start stays: moving it would also give up the records in the tier.
+        """
         directory, point = self._partition.directory, self._point
         if base_offset <= point.tiered_to:
             self._points[self._key] = point._replace(local_start_offset=base_offset)
@@ -198,10 +201,10 @@ class _Repair:
 
 
 def _cut_point(point: PartitionCheckpoint, offset: int, leader_epoch: int) -> PartitionCheckpoint:
-    """The checkpoint of a log that ends at `offset` now.
+    """The checkpoint of a log that now ends at `offset`.
 
-    If the log was compacted beyond it, records that are given up may have taken the place of records below: other
-    replicas may still have those (RULES K19). Appends to come have no gaps.
+    If the log was compacted beyond it, records that are given up may have replaced records below: other replicas may
+    still have those (RULES K19). Later appends have no gaps.
     """
     start_offset = min(point.log_start_offset, offset)
     if point.compacted_to <= offset:

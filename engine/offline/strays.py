@@ -1,6 +1,6 @@
-"""Strays of a log dir that no broker has open: giving them their plain names back, and deleting them.
+"""Strays of a log dir that no broker has open: rename them back to partition directories, and delete them.
 
-For the command line: blocking, within `inspection.held`. The next start of the broker decides about what was restored.
+For the command line: blocking, within `inspection.held`. The next start of the broker decides about restored ones.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from engine.log_dirs.stray_files import Stray, delete_strays, find_strays, renam
 
 
 class Outcome(NamedTuple):
-    """A line for each stray."""
+    """The lines of a command, one for each stray."""
 
     done: list[str]
     problems: list[str]
@@ -36,7 +36,7 @@ def restore(filesystem: FileSystem, path: str, names: Sequence[str]) -> Outcome:
 
 
 def delete(filesystem: FileSystem, path: str, names: Sequence[str]) -> Outcome:
-    """Delete strays, whatever is known of them."""
+    """Delete strays, with or without metadata."""
     outcome = Outcome([], [])
     for name, stray in _named(filesystem, path, names, outcome):
         delete_strays(filesystem, path, [name])

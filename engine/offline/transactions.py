@@ -1,4 +1,4 @@
-"""The transactions of a log that no broker has open: read from all its batches, whatever indexes and snapshots say."""
+"""Transactions of a log that no broker has open: read from all its batches, without indexes and later snapshots."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,26 +13,29 @@ from engine.logs.segment import segment_bases, segment_name
 
 
 class LogTransactions(NamedTuple):
-    """Those that were aborted, by their markers, and where the first one begins that is open; None: none is."""
+    """The aborted transactions of a log in the order of their markers, and the start of the first open one, or None."""
 
     aborted: Sequence[AbortedTransaction]
     open_from: int | None
 
     def touching(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Of the aborted ones, those that have anything in a segment."""
+        """The aborted transactions with offsets in a segment."""
         return [one for one in self.aborted if touches(one, base_offset, end_offset)]
 
     def ended_in(self, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What the aborted index of a segment is to have."""
+        """The aborted transactions whose markers are in a segment: the content of its aborted index."""
         return [one for one in self.aborted if base_offset <= one.last_offset < end_offset]
 
     def is_stable(self, end_offset: int) -> bool:
-        """Whether all that touch what lies below are over."""
+        """Whether every transaction that begins below `end_offset` has ended."""
         return self.open_from is None or end_offset <= self.open_from
 
 
 def transactions_of(filesystem: FileSystem, directory: str) -> LogTransactions:
-    """As far as the log can be read. A transaction that began before its first segment is known if a snapshot tells."""
+    """The transactions of a log, as far as it can be read.
+
+    Transactions that began before the first segment are known only from a snapshot there.
+    """
     bases = segment_bases(filesystem, directory)
     if not bases:
         return LogTransactions([], None)

@@ -1,1 +1,1 @@
-"""A partition as a replica: who may append, what is acknowledged, what readers may see."""
+"""A partition as a replica: appends, acknowledgements, and the offsets that readers may see."""

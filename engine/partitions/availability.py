@@ -1,4 +1,4 @@
-"""Whether a partition is served, and takes appends, and the error that says why not."""
+"""Availability of a partition: whether it is served and takes appends, or the error of a refusal."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from engine.roles import TopicPartition
 
 
 class Availability(Watched):
-    """What of a `Partition` knows only whether it is open, in which role, and whole."""
+    """The part of `Partition` that knows whether it is open, its role, and whether its log is damaged."""
 
     __slots__ = ("_closed", "_is_being_cut", "_is_suspended", "_role", "log", "log_dir", "opening", "partition")
 
@@ -22,11 +22,11 @@ class Availability(Watched):
         self.partition = partition
         self.log = log
         self.log_dir = log_dir
-        self.opening: Opening | None = None  # what a start has found
+        self.opening: Opening | None = None  # findings of the opening of its log
         self._role: Leader | Follower | None = None
         self._closed: Callable[[], EngineError] | None = None
         self._is_being_cut = False
-        self._is_suspended = False  # and closed only until it has its newest role
+        self._is_suspended = False  # closed, but only until it has its newest role
 
     @property
     def is_sound(self) -> bool:
@@ -34,25 +34,25 @@ class Availability(Watched):
 
     @property
     def is_led(self) -> bool:
-        """A suspended partition may have another leader by now."""
+        """Whether this broker leads it. False if it is suspended: it may have another leader by now."""
         return isinstance(self._role, Leader) and not self._is_suspended
 
     def check_led(self) -> None:
-        """And open. Raises NotLeaderOrFollower, and as `check_open`."""
+        """Raise NotLeaderOrFollower unless this broker leads it, and as `check_open` does."""
         if self._closed is not None:
             raise self._closed()
         if not isinstance(self._role, Leader):
             raise NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")
 
     def check_follows(self, leader_epoch: int) -> None:
-        """In that epoch. Raises NotLeaderOrFollower."""
+        """Raise NotLeaderOrFollower unless it follows in that leader epoch."""
         if not isinstance(self._role, Follower) or self._role.epoch != leader_epoch:
             name = f"{self.partition.topic}-{self.partition.partition}"
             raise NotLeaderOrFollower(f"{name} does not follow in epoch {leader_epoch}")
 
     @property
     def is_closed(self) -> bool:
-        """For good: its log has to be opened again."""
+        """Whether it is closed for good: its log has to be opened again."""
         return self._closed is not None and not self._is_suspended
 
     @property
@@ -64,7 +64,7 @@ class Availability(Watched):
             raise self._closed()
 
     def leading(self) -> Leader:
-        """Raises why it takes no appends."""
+        """Return the leader role; raises the error of an append that is refused now."""
         if not isinstance(self._role, Leader) or self._takes_no_appends:
             raise self._why_closed()
         return self._role

@@ -1,4 +1,4 @@
-"""Reads of a leader that wait until no successor can have been elected before they came (RULES K24)."""
+"""Confirmed reads: reads of a leader wait until no successor can have been elected before they came (RULES K24)."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,14 +15,14 @@ Told = Callable[[bool], None]
 
 
 class _Waiting(NamedTuple):
-    """`told`: called once, with whether the leader still led when the read came."""
+    """A waiting read. `told`: called once, with whether the leader still led when the read came."""
 
     asked: AsOf
     told: Told
 
 
 class ConfirmedReads:
-    """Of one leadership of a partition that has other replicas."""
+    """Confirmed reads of one leadership of a partition that has other replicas."""
 
     __slots__ = ("_began_ms", "_confirming", "_replicas", "_shown", "_waiting")
 
@@ -38,19 +38,22 @@ class ConfirmedReads:
 
     @property
     def successors(self) -> frozenset[int]:
-        """See `Replicas.successors`."""
+        """The replicas that may be elected instead of this leader, see `Replicas.successors`."""
         return self._replicas.successors
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether followers alone cannot confirm a read: none may succeed, or one of them is down."""
+        """Whether the followers alone cannot confirm a read: there is no possible successor, or one of them is down."""
         successors = self.successors
         return not successors or not successors.issubset(self._replicas.serving)
 
     @property
     def is_current(self) -> bool:
-        """Whether a read may be answered that may be stale. A leader without a metadata session needs as many replicas
-        as min.insync.replicas says that have fetched within replica.lag.time.max.ms; one other, if any may lead."""
+        """Whether reads that may be stale are answered.
+
+        A leader without a metadata session needs other replicas that have fetched within replica.lag.time.max.ms:
+        enough for min.insync.replicas, and at least one if any can be elected.
+        """
         if self._confirming.has_session():
             return True
         wanted = max(self._replicas.enough_others, 1 if self.successors else 0)
@@ -59,8 +62,8 @@ class ConfirmedReads:
 
     @property
     def is_confirmed_of_late(self) -> bool:
-        """Whether all possible successors have fetched in this epoch a moment ago. A successor may have been elected
-        since."""
+        """Whether all possible successors have fetched in this epoch within RECENT_MS. A successor may have been
+        elected since."""
         successors = self.successors
         if not successors:
             return self._confirming.has_session()
@@ -70,37 +73,40 @@ class ConfirmedReads:
         return sum(self._shown.by(one).ms >= since_ms for one in self._replicas.others)
 
     def fetched(self, replica: int, as_of: AsOf, standing: Standing | None = None) -> None:
-        """See `Shown.fetched`. The reads are told by `WaitingReads.check`, once for a whole Fetch."""
+        """Note a Fetch of a replica, see `Shown.fetched`. `WaitingReads.check` answers the reads, once for a whole
+        Fetch request."""
         self._shown.fetched(replica, as_of, standing)
 
     def left(self, replica: int, standing: Standing | None = None) -> None:
-        """See `Shown.left`."""
+        """Note that a replica no longer fetches, see `Shown.left`."""
         self._shown.left(replica, standing)
 
     def wait(self, told: Told) -> None:
-        """Call `told` when each possible successor has sent a Fetch that was made after now, or when the metadata has
-        shown this leadership after now; with False when that comes to nothing."""
+        """Call `told(True)` when each possible successor has sent a Fetch that it made after this call, or when the
+        metadata have shown this leadership after this call. `told(False)`: the read expired, or the leadership
+        ended."""
         asked = self._confirming.waiting.clock.next()
         self._waiting.append(_Waiting(asked, told))
         self._shown.hurry(self.successors, asked)
         self._confirming.waiting.add(self)
 
     def check(self) -> None:
-        """Tell the reads that all possible successors have confirmed."""
+        """Answer the reads that all possible successors have confirmed."""
         self.confirm(self._shown.by_all(self.successors))
 
     def confirm(self, as_of: AsOf) -> None:
-        """Tell the reads that came before this moment that the leader led then."""
+        """Confirm the reads that came before this moment."""
         while self._waiting and self._waiting[0].asked < as_of:
             self._waiting.popleft().told(True)
 
     def expire(self, before_ms: int) -> None:
-        """Give up the reads that came before."""
+        """Refuse the reads that came at or before this time, in ms of the clock."""
         while self._waiting and self._waiting[0].asked.ms <= before_ms:
             self._waiting.popleft().told(False)
 
     def end(self) -> None:
-        """The leadership is over, or suspended: what followers have shown counts no longer, as they ask elsewhere."""
+        """End the leadership, also for a suspension: refuse the waiting reads, and forget the Fetches of followers,
+        which fetch from another leader from now on."""
         given_up, self._waiting, self._shown = self._waiting, deque[_Waiting](), Shown()
         self._confirming.waiting.remove(self)
         for one in given_up:

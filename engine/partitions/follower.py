@@ -1,9 +1,9 @@
-"""What a follower does to what its leader has: nothing. It appends batches as received, where it is told (KIP-101).
+"""The follower role: appends the batches of the leader unchanged, at the leader's offsets (KIP-101).
 
-Bytes are not changed, so that the logs of replicas are equal. Where a segment begins is the leader's to say, so that
-segments are equal, too, but for one that began with records that were cut off again. A batch that does not continue the
-log is refused: the two logs part before it, and whoever fetches has to find out where. Where compaction may have left
-gaps they are expected, below an offset that the checkpoint has by then, with the epochs that began there (RULES K19).
+The logs of replicas have the same bytes. Segments begin where they begin on the leader, so that they are equal, too,
+except for a segment whose first records were truncated. A batch that does not continue the log is refused: the logs
+diverge before it, and the fetcher has to find the offset. Gaps that compaction may have left are expected only below an
+offset that the checkpoint already has, together with the leader epochs that began there (RULES K19).
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,10 @@ from engine.replication.fetch_state import FetchState
 
 
 class Replicated(Append):
-    """Batches of a leader, one behind the other; `begins_segment`: the first of them does. `compacted`: what the leader
-    says of its log there."""
+    """An append of consecutive batches that were fetched from the leader.
+
+    `begins_segment`: the first batch begins a segment. `compacted`: the traces of compaction that the leader tells.
+    """
 
     __slots__ = ("batches", "begins_segment", "dropped", "epoch_starts", "headers", "markers")
 
@@ -48,13 +50,13 @@ class Replicated(Append):
         super().__init__(owner, records, self.headers[0], role, wants_all=False)
 
     def result(self, log_start_offset: int) -> AppendResult:
-        """Of all its batches."""
+        """The offsets of all its batches together."""
         first, last = self.headers[0], self.headers[-1]
         return AppendResult(first.base_offset, last.next_offset - 1, NO_TIMESTAMP_MS, log_start_offset)
 
 
 class Follower:
-    """Of one partition, in one epoch of its leader."""
+    """The follower role of one partition, in one leader epoch."""
 
     __slots__ = ("config", "epoch", "fetching", "leader_high_watermark")
 
@@ -62,21 +64,24 @@ class Follower:
         self.epoch = epoch
         self.config = config
         self.fetching = fetching
-        self.leader_high_watermark = 0  # as it was told last
+        self.leader_high_watermark = 0  # of the last Fetch response
 
     def configure(self, config: LogConfig) -> None:
-        """Go by this from now on."""
+        """Use this configuration from now on."""
         self.config = config
 
     def admit(self, owner: Owner, records: memoryview, compacted: Compacted, *, begins_segment: bool) -> Replicated:
-        """Whole batches; raises CorruptMessage."""
+        """Check whole batches and make them an append; raises CorruptMessage."""
         return Replicated(owner, records, self, compacted, begins_segment=begins_segment)
 
     def missing(
         self, records: memoryview, end_offset: int, told: Compacted
     ) -> tuple[int, Sequence[EpochStart], Dropped]:
-        """Below which offset there are gaps, or within batches, behind a log that ends at `end_offset`, 0: nowhere;
-        which epochs began there, and what else may be missing. CorruptMessage."""
+        """Gaps in fetched records that are to follow a log that ends at `end_offset`.
+
+        Returns the offset below which there are gaps, between or within batches (0: none), the leader epochs that began
+        there, and the offsets below which tombstones and markers may be missing. Raises CorruptMessage.
+        """
         _, headers = checked(records)
         below_offset = headers[-1].next_offset
         dropped, epochs = told.dropped_below(below_offset, self.epoch), begun_below(told.epoch_starts, below_offset)
@@ -87,7 +92,7 @@ class Follower:
         return below_offset, epochs, dropped
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
-        """What continues the log goes behind its end; the rest is refused."""
+        """Stage the appends that continue the log; the others are refused."""
         part, end_offset, epoch = PartitionRound(owner, log), log.end.offset, log.epochs.latest
         chunks: list[Chunk] = []
         for append in appends:
@@ -144,12 +149,12 @@ class Follower:
 
 
 def begun_below(epoch_starts: Sequence[tuple[int, int]], offset: int) -> tuple[EpochStart, ...]:
-    """Those that began below it."""
+    """The leader epochs that began below `offset`."""
     return tuple(EpochStart(*one) for one in epoch_starts if one[1] < offset)
 
 
 def _markers(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> dict[int, Marker]:
-    """By their offsets."""
+    """The markers among the batches, by base offset."""
     found = {}
     for batch, header in zip(batches, headers, strict=True):
         if header.is_control and (marker := parse_marker(header, batch)) is not None:
@@ -158,7 +163,10 @@ def _markers(batches: Sequence[memoryview], headers: Sequence[BatchHeader]) -> d
 
 
 def checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
-    """The batches, each against its own CRC: a leader's disk may rot too (Kafka's followers check as well)."""
+    """Split fetched records into batches, and check the CRC of each: a leader's disk may be damaged, too.
+
+    Kafka's followers check as well. Raises CorruptMessage.
+    """
     batches: list[memoryview] = []
     headers: list[BatchHeader] = []
     position = 0

@@ -1,4 +1,7 @@
-"""How appends of one partition get to the rounds of its log dir: at once, or when they may, or by way of a worker."""
+"""Append queue of a partition: the way of its appends to the commit batches of the log dir.
+
+An append goes there at once, after its transaction is verified, or after a worker has validated its records.
+"""
 
 from typing import Protocol
 
@@ -11,14 +14,15 @@ from engine.partitions.joining import JoiningAppend, JoiningAppends
 
 
 class Receiving(Owner, Protocol):
-    """A partition, as far as it takes appends."""
+    """A partition as its append queue sees it."""
 
     def refusal(self) -> EngineError | None:
-        """Why it takes none now, if it does not."""
+        """The error of an append that is refused now; None: appends are taken."""
 
 
 class Intake:
-    """There are many, and few have to do with transactions: what waits is made room for when it comes."""
+    """Append queue of one partition. The state for verifications is created with the first transactional append, since
+    most partitions have none."""
 
     __slots__ = ("_joining", "_log", "_log_dir", "_owner")
 
@@ -29,13 +33,13 @@ class Intake:
         self._joining: JoiningAppends | None = None
 
     def queue(self, append: Append) -> Append:
-        """For the next round. Raises StorageError, Overloaded."""
+        """Queue the append for the next commit batch. Raises StorageError, Overloaded."""
         self._take_room(append)
         self._enqueue(append)
         return append
 
     def join(self, append: JoiningAppend, joining: Joining) -> Append:
-        """Once its transaction has the partition. Raises InvalidProducerEpoch, StorageError, Overloaded."""
+        """Queue the append when its transaction is verified. Raises InvalidProducerEpoch, StorageError, Overloaded."""
         append.join(joining, self._log.producers)
         self._take_room(append, is_waiting=True)
         if self._joining is None:
@@ -44,7 +48,7 @@ class Intake:
         return append
 
     def ended(self, marker: Marker) -> None:
-        """A marker goes to the log."""
+        """Note that a marker goes to the log: verifications before it may become void."""
         if self._joining is not None:
             self._joining.ended(marker)
 
@@ -69,7 +73,7 @@ class Intake:
             log_dir.examiner.enqueue(append)
 
     def _joined(self, append: JoiningAppend) -> None:
-        """It may be appended, as far as its transaction goes."""
+        """Queue an append whose transaction is verified, if the partition still takes appends."""
         error = self._owner.refusal()
         if error is None:
             self._log_dir.commit_log.budget.queue_waiting(append.size_bytes)
@@ -78,7 +82,7 @@ class Intake:
             self._turn_away(append, error)
 
     def _turn_away(self, append: JoiningAppend, error: EngineError) -> None:
-        """It is not appended, and perhaps sent again."""
+        """Refuse a waiting append; the producer may send it again."""
         self._log_dir.commit_log.budget.give_waiting_back(append.size_bytes)
         self._log.producers.turn_away(append.header)
         append.settle(error)

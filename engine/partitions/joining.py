@@ -1,10 +1,11 @@
-"""Batches of transactions that their partition may not be a part of yet: whoever coordinates them is asked first.
+"""Transaction verification in a partition: the transaction coordinator is asked before the first batch is appended.
 
-After Kafka's UnifiedLog.maybeStartTransactionVerification and batchMissingRequiredVerification (KIP-890). Without it a
-batch that comes late, when its transaction is over, would begin one that nobody ends. In the first protocol the
-coordinator says whether it has the partition, in the second one it adds it. Only the producer that waits waits: its
-batches keep their order, others pass. A marker takes back what was allowed before it, but for one of the second
-protocol: there the epoch tells what is late, and the marker of the transaction before has the epoch of the next.
+After Kafka's UnifiedLog.maybeStartTransactionVerification and batchMissingRequiredVerification (KIP-890). Without it, a
+late batch of a transaction that has ended would begin a hanging transaction. In the first protocol the coordinator
+tells whether the transaction has the partition; in the second one it adds the partition. The batches of a producer keep
+their order while they wait; batches of other producers pass them. A marker makes verifications before it void, unless
+both are of the second protocol: there a late batch has an old producer epoch, and the marker of the transaction before
+has the epoch of the next one.
 """
 
 from collections import deque
@@ -19,7 +20,8 @@ from engine.logs.producer_state import Producer, ProducerTable
 
 
 class JoiningAppend(Append):
-    """`permission` to append it; None: its transaction was open here when it came. `is_void`: it was taken back."""
+    """An append of a transaction. `permission`: the verification; None: its transaction was open in the partition when
+    the batch came. `is_void`: a marker has made the verification void."""
 
     __slots__ = ("_is_enforced", "is_void", "permission", "protocol")
 
@@ -29,7 +31,7 @@ class JoiningAppend(Append):
     _is_enforced: bool
 
     def join(self, joining: Joining, producers: ProducerTable) -> None:
-        """Before anything else is done with it: ask for permission, if it takes one. Raises InvalidProducerEpoch."""
+        """Start the verification, if the batch needs one; called first. Raises InvalidProducerEpoch."""
         known = producers.get(self.header.producer_id)
         if known is not None and self.header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
@@ -40,12 +42,15 @@ class JoiningAppend(Append):
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known if it may be appended."""
+        """Whether the verification has its result, or is not needed."""
         return self.permission is None or self.permission.is_settled
 
     def check(self, producers: ProducerTable) -> None:
-        """Whether its transaction is still the one that it was to be in. What is wrong with its epoch, or what it is a
-        duplicate of, is found elsewhere. Raises InvalidTxnState, OutOfOrderSequence."""
+        """Check that the transaction of the batch is still the verified one. Raises InvalidTxnState,
+        OutOfOrderSequence.
+
+        A wrong epoch and duplicates are not checked here: ProducerTable.check finds them.
+        """
         header = self.header
         known = producers.get(header.producer_id)
         if known is not None and (header.producer_epoch < known.epoch or known.knows(header)):
@@ -65,7 +70,10 @@ def _is_open(known: Producer | None, header: BatchHeader) -> bool:
 
 
 class JoiningAppends:
-    """Of one partition, by producer. `pass_on` gets them when they are allowed, `refuse` those that are not."""
+    """Appends of one partition that wait for their verification, by producer id.
+
+    `pass_on`: called with each verified append; `refuse`: called with each other one and its error.
+    """
 
     __slots__ = ("_pass_on", "_refuse", "_unsettled", "_waiting")
 
@@ -75,10 +83,10 @@ class JoiningAppends:
         self._pass_on = pass_on
         self._refuse = refuse
         self._waiting: dict[int, deque[JoiningAppend]] = {}
-        self._unsettled: dict[int, set[JoiningAppend]] = {}  # those that were asked for, until they are answered
+        self._unsettled: dict[int, set[JoiningAppend]] = {}  # appends with a verification, until they are answered
 
     def submit(self, append: JoiningAppend) -> None:
-        """It waits, unless it may go on at once, and nothing of its producer is before it."""
+        """Pass the append on when it is verified: at once, if it is and no append of its producer waits."""
         producer_id = append.header.producer_id
         if append.permission is not None:
             self._unsettled.setdefault(producer_id, set()).add(append)
@@ -91,7 +99,7 @@ class JoiningAppends:
             append.permission.call_when_settled(partial(self._go_on, producer_id))
 
     def ended(self, marker: Marker) -> None:
-        """A marker goes to the log, and what was allowed before it is void."""
+        """Make the verifications before this marker, which goes to the log, void."""
         for append in self._unsettled.get(marker.producer_id, ()):
             if marker.protocol < SECOND_PROTOCOL or append.protocol < SECOND_PROTOCOL:
                 append.is_void = True
@@ -104,7 +112,7 @@ class JoiningAppends:
             del self._unsettled[producer_id]
 
     def _go_on(self, producer_id: int) -> None:
-        """In their order, as far as it is known what becomes of them."""
+        """Handle the waiting appends of a producer in order, up to the first one without a result."""
         waiting = self._waiting.get(producer_id)
         while waiting and waiting[0].is_decided:
             self._decided(waiting.popleft())

@@ -1,4 +1,4 @@
-"""Batches that keep the offsets they have: as they come from another log, docs/formats/append-at-offset.md."""
+"""Append at offset: batches that keep the offsets of another log (docs/formats/append-at-offset.md)."""
 
 from engine.batches.batch import BatchHeader
 from engine.commit.appends import Append, Owner
@@ -8,8 +8,11 @@ from engine.logs.segment import may_follow
 
 
 class Kept(Append):
-    """Nobody's batch, so its offsets alone tell whether it is there. `follows`: the log end that it is to go behind, as
-    it was when somebody looked; None if it was there by then."""
+    """A batch without a producer that keeps its offsets, which alone tell whether the log has it already.
+
+    `follows`: the log end that the batch has to follow, as it was when the request came; None: the log had the batch
+    already.
+    """
 
     __slots__ = ("follows",)
 
@@ -18,8 +21,11 @@ class Kept(Append):
         self.follows: int | None = None
 
     def is_next(self, end_offset: int, compacted_to: int) -> bool:
-        """Whether it goes to a log that ends there; else it is there already. Raises OffsetOutOfRange: the log has
-        changed since somebody looked, or there are gaps that nobody was told to expect."""
+        """Whether the batch is appended to a log that ends at `end_offset`; False: the log has it already.
+
+        Raises OffsetOutOfRange if the log end has changed since the request came, or if there are gaps that are not
+        expected.
+        """
         header = self.header
         if self.follows is None and header.next_offset <= end_offset:
             return False
@@ -33,12 +39,12 @@ class Kept(Append):
 
 
 def has_gaps(header: BatchHeader) -> bool:
-    """Whether it has fewer records than offsets."""
+    """Whether the batch has fewer records than offsets."""
     return header.record_count <= header.last_offset_delta
 
 
 def check_reach(header: BatchHeader, end_offset: int) -> None:
-    """Whether it may go behind that end, gaps aside. Raises OffsetOutOfRange."""
+    """Raise OffsetOutOfRange if the batch overlaps that log end, or is too far from it. Gaps are not checked."""
     if header.base_offset < end_offset:
         raise OffsetOutOfRange(f"a batch from offset {header.base_offset} on reaches below the log end {end_offset}")
     if header.next_offset - end_offset > SEGMENT_OFFSETS_MAX:

@@ -1,7 +1,8 @@
-"""What a leader does to appends: it checks them, recognises duplicates, and stamps what goes to the log (RULES L2).
+"""The leader role: checks appends, recognises duplicates, and stamps the batches that go to the log (RULES L2).
 
-One object for each leadership: what was queued under another one is refused, so that nobody is told "appended" by a
-leader that he did not ask. On the loop, between rounds; the log is changed by the round that is staged, not here.
+Each leadership has its own object. Appends that were queued under another leadership are refused, so that a producer
+gets no acknowledgement from a leadership that it did not send to. All methods run on the loop, between commit batches.
+The log changes only when the staged commit batch is written.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +30,11 @@ from engine.replication.replicas import Replicas
 
 
 class Written(Append):
-    """What a coordinator writes; `marker`: if it ends a transaction, as whoever wants it ended says it, who knows more
-    than is written. Its sequence means nothing: it is no duplicate."""
+    """An append of a coordinator. Its sequence is not checked, so it is never a duplicate.
+
+    `marker`: the marker that the batch holds, if any, as the transaction coordinator has sent it: it has more than the
+    batch, such as the protocol.
+    """
 
     __slots__ = ("marker",)
 
@@ -48,14 +52,14 @@ class Written(Append):
         super().__init__(owner, records, header, role, wants_all, hurries and self.marker is None)
 
     def check(self, producers: ProducerTable) -> None:
-        """Raises what is wrong with it."""
+        """Check it against the state of its producer; raises an EngineError."""
         if self.marker is not None:
             producers.check_marker(self.marker)
         elif self.header.has_sequence:
             producers.check_written_for(self.header)
 
     def note(self, part: PartitionRound, producers: ProducerTable) -> None:
-        """It goes to the log."""
+        """Note in the producer state that it goes to the log."""
         if self.marker is not None:
             part.end_transaction(self.header, self.marker, producers)
             self.owner.ended(self.marker)
@@ -64,7 +68,7 @@ class Written(Append):
 
 
 class Leader:
-    """Of one partition, in one epoch."""
+    """The leader role of one partition, in one leader epoch."""
 
     __slots__ = (
         "_is_async",
@@ -102,7 +106,7 @@ class Leader:
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Go by this from now on."""
+        """Use this configuration from now on."""
         self.config = config
         self._rolls = RollPolicy.of(config)
         self._is_async = config.flush_policy is FlushPolicy.ASYNC
@@ -114,7 +118,8 @@ class Leader:
     def admit(
         self, owner: Owner, records: memoryview, *, acks: int, allow_zstd: bool, origin: Origin, is_joining: bool
     ) -> Append:
-        """What needs no state is checked. Raises what is wrong with the batch, NotEnoughReplicas."""
+        """Do the checks that need no state, and make the batch an append. Raises NotEnoughReplicas, and the errors of
+        the batch."""
         if self.replicas is not None and acks < 0:
             self._check_in_sync(self.replicas)
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
@@ -128,14 +133,14 @@ class Leader:
         return append
 
     def admit_kept(self, owner: Owner, records: memoryview) -> Kept:
-        """One batch that keeps its offsets; what needs no state is checked. Raises what is wrong with it."""
+        """Do the checks that need no state for a batch that keeps its offsets. Raises the errors of the batch."""
         append = Kept(owner, records, check_kept(records, self._limits, self._now_ms()), self, self._is_async)
         if self._record_rules is not None:
             append.examination = self._record_rules.of_kept.examination(records, append.header)
         return append
 
     def admit_marker(self, owner: Owner, marker: Marker) -> Append:
-        """It waits for all replicas, and for the disk. Raises NotEnoughReplicas."""
+        """Make a marker an append that waits for all replicas, and for the sync. Raises NotEnoughReplicas."""
         if self.replicas is not None:
             self._check_in_sync(self.replicas)
         now_ms = self._now_ms()
@@ -144,7 +149,8 @@ class Leader:
         return Written(owner, records, header, self, True, marker=marker)
 
     def _check_in_sync(self, replicas: Replicas) -> None:
-        """min.insync.replicas counts up to the number of replicas (KIP-966)."""
+        """Raise NotEnoughReplicas if the ISR is too small; min.insync.replicas counts up to the number of replicas
+        (KIP-966)."""
         if not replicas.is_enough:
             raise NotEnoughReplicas(f"{self._name} has fewer replicas in sync than min.insync.replicas")
 
@@ -153,7 +159,8 @@ class Leader:
         return f"{self._partition.topic}-{self._partition.partition}"
 
     def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
-        """Those that go to the log, behind its end; the others are refused, or wait for their originals."""
+        """Stage the appends that go to the log; the others are refused, or wait for the batch they are duplicates
+        of."""
         part = PartitionRound(owner, log)
         batches: list[memoryview] = []  # `list[memoryview]()` is slow
         headers: list[BatchHeader] = []
@@ -183,7 +190,7 @@ class Leader:
         return part
 
     def _is_new(self, append: Append, log: Log, end_offset: int) -> bool:
-        """Whether it goes to the log. It is of a producer, or keeps its offsets."""
+        """Whether an append of a producer, or one that keeps its offsets, goes to the log; else it is answered."""
         try:
             if isinstance(append, Kept):
                 is_next = append.is_next(end_offset, log.compacted_to)
@@ -205,13 +212,16 @@ class Leader:
         return False
 
     def _refuse(self, append: Append, error: EngineError, producers: ProducerTable) -> None:
-        """By what this log says, which is asked after that was looked up: in the log of a successor its transaction may
-        be another one, and what seems to be missing be there (RULES K24). Clients give up what they are told here."""
+        """Refuse an append, after it is confirmed that this broker still leads (RULES K24).
+
+        In the log of a successor the transaction may be another one, and missing batches may be there. A client gives
+        the batch up when it gets such an error.
+        """
         if self.reads is None:
             append.settle(error)
             return
         append.release()
-        producers.turn_away(append.header)  # it is sent again, unless the refusal is confirmed
+        producers.turn_away(append.header)  # the producer sends it again, unless the refusal is confirmed
 
         def told(is_confirmed: bool) -> None:
             if is_confirmed:
@@ -223,7 +233,7 @@ class Leader:
         append.owner.confirm(told)
 
     def _is_there(self, append: Append, result: AppendResult) -> None:
-        """It is answered as the one that is in the log."""
+        """Answer a duplicate when the batch in the log has the requested acks."""
         if result.last_offset < acked_to(self._progress, append):
             append.settle(result)
         else:
@@ -242,7 +252,8 @@ class Leader:
         return header.placed(base_offset, self.epoch)
 
     def _must_sync(self, log: Log, end_offset: int) -> bool:
-        """Whether a round that takes the log to `end_offset` counts only once it is synced (as UnifiedLog.append)."""
+        """Whether a commit batch that moves the log end to `end_offset` is durable only after a sync (as
+        UnifiedLog.append)."""
         if not self._is_async:
             return True
         messages = self.config.flush_messages
@@ -250,5 +261,5 @@ class Leader:
 
 
 def _result_of_duplicate(original: ProducedBatch, log_start_offset: int) -> AppendResult:
-    """Kafka tells the original's timestamp as its log append time, whatever the topic uses."""
+    """The result of a duplicate. As in Kafka, its log append time is the timestamp of the original in any topic."""
     return AppendResult(original.first_offset, original.last_offset, original.timestamp_ms, log_start_offset)

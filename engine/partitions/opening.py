@@ -1,4 +1,4 @@
-"""What the opening of a log has found out about it: whether it may lack something that it had. Pure."""
+"""Findings of the opening of a log: whether it may lack records that it had. Pure."""
 
 from typing import NamedTuple
 
@@ -7,10 +7,10 @@ from engine.logs.recovery import LastKnown
 
 
 class Opening(NamedTuple):
-    """Of a log that ended with `last_epoch` at `end_offset`.
+    """Findings of an opened log that ends at `end_offset`, with `last_epoch` as its last leader epoch.
 
-    `is_short`: it had counted as further than that, so what the disk had acknowledged is gone. `is_clean`: the process
-    before has let go of it in order.
+    `is_short`: its end is below the high watermark of the checkpoint, so synced records are missing. `is_clean`: the
+    log was closed in order.
     """
 
     last_epoch: int
@@ -21,7 +21,7 @@ class Opening(NamedTuple):
 
 
 def opening_of(log: Log, last_known: LastKnown) -> Opening:
-    """Before anything is appended to it."""
+    """The findings of a log that was just opened; call it before the first append."""
     end_offset = log.end.offset
     is_short = end_offset < last_known.checkpoint.high_watermark
     is_clean = last_known.is_clean or last_known.was_let_go

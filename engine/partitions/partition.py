@@ -1,7 +1,8 @@
-"""One partition on this broker: a façade over its log, its progress, its role and those who wait.
+"""A partition on this broker: a facade over its log, its progress, its role, and waiting requests.
 
-Owned by the loop: every method runs there, so offset assignment, epochs and the high watermark need no lock (RULES
-L2). `append` does what needs no state and queues; `stage`, called at the start of a round, does the rest in one step.
+Every method runs on the loop, so offset assignment, epochs and the high watermark need no lock (RULES L2). `append`
+does the checks that need no state and queues; `stage`, called at the start of a commit batch, does the rest in one
+step.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ from engine.replication.replicas import Replicas
 from engine.roles import Others
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
-NEVER_MS = 2**63 - 1  # flush.ms as Kafka defaults it
+NEVER_MS = 2**63 - 1  # Kafka's default of flush.ms
 
 
 class Partition(Replica):
@@ -69,14 +70,15 @@ class Partition(Replica):
     # Life
 
     def assume(self, role: Role) -> None:
-        """Lead or follow from now on; see `lead`, `follow`."""
+        """Take a role; see `lead`, `follow`."""
         if isinstance(role, Following):
             self.follow(role.config, role.leader_epoch, role.unclean_since)
         else:
             self.lead(role.config, role.leader_epoch, role.others)
 
     def lead(self, config: LogConfig, leader_epoch: int, others: Others | None = None) -> None:
-        """Take over in an epoch acquired durably; between rounds. What was queued before is refused."""
+        """Lead in a leader epoch acquired durably; call it between commit batches. Appends queued before are
+        refused."""
         check_newer(leader_epoch, self.log.epochs, self.leader_epoch, self.partition.topic)
         self.config = config
         self._index_keys()
@@ -91,7 +93,7 @@ class Partition(Replica):
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
     def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
-        """In an epoch that begins at the end of the log."""
+        """Prepare to lead in an epoch that begins at the log end; returns the replicas, None if there are no others."""
         dropped = self.log.dropped.led_from(self.log.end.offset, leader_epoch)
         self.log_dir.commit_log.lacks(key_of(self.partition), self.log, dropped)
         self.progress.has_others = others is not None
@@ -103,7 +105,10 @@ class Partition(Replica):
         return Replicas(broker_id, leader_epoch, self.progress, committed, self._lag_clock_ms(), lag_max_ms)
 
     def follow(self, config: LogConfig, leader_epoch: int, unclean_since: int = NO_EPOCH) -> None:
-        """Take what the leader of that epoch has; between rounds. Nothing is acknowledged here any more."""
+        """Follow the leader of that epoch; call it between commit batches. Waiting appends fail.
+
+        `unclean_since`: leader epoch of the last unclean election, or NO_EPOCH.
+        """
         self.config = config
         if isinstance(self._role, Follower) and leader_epoch == self._role.epoch:
             self._role.configure(config)
@@ -145,11 +150,11 @@ class Partition(Replica):
         self.announce_change()
 
     def segment_replaced(self, fresh: Segment) -> None:
-        """It took the place of others in the log."""
+        """Note that `fresh` has replaced other segments in the log."""
         self._reader.segment_replaced(fresh)
         self._index_keys()
 
-    # What callers see
+    # Interface for callers
 
     @property
     def leader_epoch(self) -> int:
@@ -211,16 +216,17 @@ class Partition(Replica):
         return self._intake.queue(self.leading().admit_marker(self, marker))
 
     def queue(self, append: Append) -> PendingAppend:
-        """One that the leader has admitted. Raises as `append`."""
+        """Queue an append that the leader has admitted. Raises as `append` does."""
         return self._intake.queue(append)
 
     def replicate(
         self, records: memoryview, *, begins_segment: bool = False, compacted: Compacted = NOT_COMPACTED
     ) -> PendingAppend:
-        """As `append`, of a follower: what it fetched from its leader, unchanged; a segment begins where it did there.
+        """Append records that a follower fetched from its leader, unchanged.
 
-        It is settled when it is durable. Raises CorruptMessage; OffsetOutOfRange when it does not continue this log, or
-        when what the leader has compacted was not expected.
+        `begins_segment`: they begin a segment on the leader, and so do they here. The append is settled when it is
+        durable. Raises CorruptMessage; OffsetOutOfRange if the records do not continue this log, or if gaps or missing
+        tombstones were not expected (see `expect_compacted`).
         """
         role = self._role
         if not isinstance(role, Follower) or self._takes_no_appends:
@@ -230,8 +236,8 @@ class Partition(Replica):
     async def expect_gaps(
         self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped: Dropped = NOT_COMPACTED.dropped
     ) -> None:
-        """Before what a leader has compacted is replicated: a start has to know as well. Raises StorageError, and
-        NotLeaderOrFollower for what another role was told."""
+        """Note durably that the log may have gaps below an offset, before batches with gaps are appended: a start has
+        to know. Raises StorageError, and NotLeaderOrFollower if the role changes meanwhile."""
         role, key, end_offset = self._role, key_of(self.partition), self.log.end.offset
         gaps = Gaps(end_offset, below_offset, tuple(epochs), dropped)
         is_noted = await self.log_dir.commit_log.expect_gaps(key, gaps, lambda: self._role is role)
@@ -242,8 +248,8 @@ class Partition(Replica):
         self.log.dropped = self.log.dropped.beside(dropped)
 
     async def expect_compacted(self, records: memoryview, told: Compacted) -> None:
-        """The same for what is to be replicated, if it lacks something, between batches or within them, or what comes
-        behind does. Raises CorruptMessage, and as `expect_gaps` does."""
+        """Call `expect_gaps` for records to be replicated, if they have gaps, or if the leader tells of more missing
+        tombstones or markers. Raises CorruptMessage, and as `expect_gaps` does."""
         role = self._role
         if not isinstance(role, Follower):
             raise self._why_closed()
@@ -282,7 +288,8 @@ class Partition(Replica):
         return self.log.start_offset
 
     def leaders_log_start(self, offset: int) -> Move | None:
-        """What takes over the leader's (RULES K20), as far as all below it is here and counts: also within a batch."""
+        """The move of the log start to that of the leader (RULES K20), as far as the log is durable and below the high
+        watermark here; the new start may be within a batch. None: the log start stays."""
         role, progress = self._role, self.progress
         told = role.leader_high_watermark if isinstance(role, Follower) else 0
         before_offset = min(offset, max(told, progress.high_watermark.offset), progress.durable.offset)
@@ -295,7 +302,7 @@ class Partition(Replica):
         self.check_open()
         return await self._reads.find_records(wanted, offset, count_max)
 
-    # What the group committer calls
+    # Interface for the group committer
 
     def stage(self, appends: list[Append]) -> PartitionRound | None:
         if self._closed is not None or self._role is None or self._is_being_cut:
@@ -305,7 +312,7 @@ class Partition(Replica):
             return None
         part = self._role.stage(self, self.log, appends)
         if part is not None and self.progress.durable.offset < part.before_offset:
-            part.must_sync = True  # it comes behind what waits for a sync
+            part.must_sync = True  # it follows batches that wait for a sync
         return part
 
     def written(self, part: PartitionRound) -> None:
@@ -331,12 +338,12 @@ class Partition(Replica):
             progress.note_written(part.end)
 
     def durable(self, part: PartitionRound) -> None:
-        """Whoever is answered may look at once: the high watermark goes first."""
+        """Advance the high watermark, then answer the appends: a client that gets its reply may read at once."""
         self._advance(part)
         self._answer(part)
 
     def _advance(self, part: PartitionRound) -> None:
-        """`part` is durable; with it the high watermark may move."""
+        """Note that `part` is durable; the high watermark may move."""
         before, stable_in = self.progress.high_watermark, self.progress.last_stable.segment_base_offset
         has_moved = self.progress.note_durable(part.end)
         if self.config.index_keys and outgrows_tail(before, self.progress.high_watermark):

@@ -1,4 +1,4 @@
-"""Appends that wait for more than their own round: for the high watermark, or for what they are duplicates of."""
+"""Waiting appends: they wait for the high watermark, or for the batch that they are duplicates of."""
 
 from collections import deque
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from engine.replication.progress import Progress
 
 
 class _Waiting(NamedTuple):
-    """An append that is answered once the log is far enough."""
+    """An append that is answered when the high watermark, or the durable end, reaches `end_offset`."""
 
     append: Append
     end_offset: int
@@ -19,12 +19,12 @@ class _Waiting(NamedTuple):
 
 
 class PendingAcks:
-    """Of one partition. It holds no records: those of new batches are in the log, those of duplicates were before."""
+    """Waiting appends of one partition. It holds no records: the log has those of new batches and of duplicates."""
 
     __slots__ = ("_appends", "_duplicates", "_stopped")
 
     def __init__(self) -> None:
-        self._appends: deque[_Waiting] = deque()  # by offset: those of new batches, which come in order
+        self._appends: deque[_Waiting] = deque()  # of new batches, which come in the order of offsets
         self._duplicates: list[_Waiting] = []
         self._stopped = 0  # appends that have stopped waiting since the last sweep
 
@@ -33,7 +33,7 @@ class PendingAcks:
 
     @property
     def waiting(self) -> WaitingAppends:
-        """Those whose requests still wait for a reply."""
+        """Statistics of the appends whose requests still wait for a reply."""
         found = [one for one in (*self._appends, *self._duplicates) if one.append.wants_all]
         if not found:
             return WaitingAppends()
@@ -41,17 +41,18 @@ class PendingAcks:
         return WaitingAppends(len(found), size_bytes, min(one.since_s for one in found))
 
     def add(self, append: Append, result: AppendResult, now_s: float) -> None:
-        """It is durable here, and waits for the high watermark."""
+        """Add an append that is durable here, and waits for the high watermark."""
         append.release()
         self._appends.append(_Waiting(append, result.last_offset + 1, result, now_s))
 
     def add_duplicate(self, append: Append, result: AppendResult, now_s: float) -> None:
-        """It waits until its original is where an append with its acks would have been answered."""
+        """Add a duplicate, which waits until the batch in the log has the acks that the duplicate requested."""
         append.release()
         self._duplicates.append(_Waiting(append, result.last_offset + 1, result, now_s))
 
     def stopped_waiting(self, progress: Progress) -> None:
-        """Forget those that wait no longer, once they are half of all: each is looked at twice on average."""
+        """Count an append that has stopped waiting. When these are half of all, settle and remove them, so that each
+        append is visited twice on average."""
         self._stopped += 1
         if self._stopped * 2 > len(self):
             self._stopped = 0
@@ -64,7 +65,7 @@ class PendingAcks:
             self._settle_duplicates(progress)
 
     def settle(self, progress: Progress) -> None:
-        """Answer those that have waited long enough."""
+        """Answer the appends that `progress` has reached."""
         appends, high_watermark = self._appends, progress.high_watermark.offset
         while appends and appends[0].end_offset <= high_watermark:
             waiting = appends.popleft()
@@ -81,7 +82,7 @@ class PendingAcks:
                 self._duplicates.append(one)
 
     def fail(self, error: EngineError, from_offset: int = 0) -> None:
-        """Those that wait for what is, or was, at or above an offset."""
+        """Fail the appends whose batches end above `from_offset`."""
         failed = [one for one in (*self._appends, *self._duplicates) if one.end_offset > from_offset]
         self._appends = deque(one for one in self._appends if one.end_offset <= from_offset)
         self._duplicates = [one for one in self._duplicates if one.end_offset <= from_offset]
@@ -90,5 +91,5 @@ class PendingAcks:
 
 
 def acked_to(progress: Progress, append: Append) -> int:
-    """Below it, appends with these acks are answered."""
+    """The offset below which an append with these acks is answered: high watermark or durable end."""
     return progress.high_watermark.offset if append.wants_all else progress.durable.offset

@@ -1,4 +1,4 @@
-"""What is read of a partition: how far who may see it, and what a reader of committed records has to leave out."""
+"""Reads of a partition: the limit of each isolation level, and the aborted transactions of read_committed."""
 
 from functools import partial
 from typing import cast
@@ -29,7 +29,7 @@ from engine.tier import ColdFile
 
 
 class Reads:
-    """Of one partition that is open. Errors as `engine.api.PartitionLog` has them."""
+    """Reads of one open partition. Errors are those of `engine.api.PartitionLog`."""
 
     __slots__ = ("_log", "_log_dir", "_progress", "_reader")
 
@@ -41,7 +41,8 @@ class Reads:
 
     @property
     def last_stable_offset(self) -> int:
-        """A transaction may be open from before the log start on (UnifiedLog.maybeIncrementFirstUnstableOffset)."""
+        """The LSO, at least the log start: an open transaction may begin before it
+        (UnifiedLog.maybeIncrementFirstUnstableOffset)."""
         return max(self._progress.last_stable.offset, self._log.start_offset)
 
     def _limit(self, isolation: Isolation) -> LogPosition:
@@ -57,7 +58,7 @@ class Reads:
         at_least_one: bool,
         limit: LogPosition | None = None,
     ) -> ReadResult:
-        """`limit`: how far, if that is not as the isolation says."""
+        """Read as `PartitionLog.read` does. `limit`: the end of the readable log, instead of that of the isolation."""
         self._check_readable(offset)
         log = self._log
         if limit is None:
@@ -69,7 +70,7 @@ class Reads:
                 aborted = [] if found is None or not log.aborted else self._aborted_in(offset, found, limit)
             records = [] if found is None else self._ranges(offset, found) if log.cold.segments else [found]
         except OSError as error:
-            if offset >= log.local_start_offset:  # below it nothing is on the disk
+            if offset >= log.local_start_offset:  # segments below it are not on the disk
                 self._log_dir.disk.fail(error)
             raise StorageError(f"offset {offset} cannot be read: {error}") from error
         except NotLoaded:
@@ -87,8 +88,8 @@ class Reads:
         )
 
     def with_compacted(self, offset: int, found: ReadResult) -> ReadResult:
-        """With the leader epochs that began in what was found from `offset` on, and perhaps some more, and with what
-        the cleaner has dropped."""
+        """Add the traces of compaction to records read from `offset` on: the leader epochs that began there, perhaps
+        some more, and the offsets below which tombstones and markers may be missing."""
         if not found.size_bytes:
             return found
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
@@ -99,21 +100,24 @@ class Reads:
         return found._replace(compacted=told)
 
     def _ranges(self, offset: int, found: FileRange) -> list[FileRange]:
-        """What a socket can be given: of a cold segment, the files in which its parts are."""
+        """The file ranges for the socket; the parts of a cold segment are in several files of the cache."""
         if offset >= self._log.local_start_offset:
             return [found]
         return cast("ColdFile", found.file).parts(found.position, found.size_bytes)
 
     def _aborted_in(self, offset: int, found: FileRange, limit: LogPosition) -> list[AbortedTransaction]:
-        """Those that touch what was found from `offset` on; perhaps more, as far as the next entry of the index of its
-        segment (LogSegment.fetchUpperBoundOffset). Raises NotLoaded."""
+        """The aborted transactions that touch the records found from `offset` on, and perhaps more, up to the next
+        entry of the segment's index (LogSegment.fetchUpperBoundOffset). Raises NotLoaded."""
         segment = self._log.segment_of(offset)
         to_offset = min(limit.offset, _offset_behind(segment, found.position + found.size_bytes))
         return self._log.aborted.overlapping(segment.base_offset, offset, to_offset)
 
     def _check_readable(self, offset: int) -> None:
-        """Between the high watermark and the end of the log there is nothing to read, yet: a reader may have been told
-        of it by a leader before (RULES K17)."""
+        """Raise CorruptMessage or OffsetOutOfRange unless the offset may be read.
+
+        Offsets between the high watermark and the log end are no error: an earlier leader may have shown them (RULES
+        K17).
+        """
         start_offset, damaged_from = self._log.start_offset, self._log.damaged_from
         end_offset = self._progress.written.offset
         if damaged_from is not None and offset >= damaged_from:
@@ -124,7 +128,7 @@ class Reads:
     async def load(
         self, offset: int, max_size_bytes: int, isolation: Isolation, limit: LogPosition | None = None
     ) -> object:
-        """`limit` as of `read`."""
+        """Load as `PartitionLog.load` does. `limit`: see `read`."""
         self._check_readable(offset)
         if limit is None:
             limit = self._limit(isolation)
@@ -137,8 +141,11 @@ class Reads:
         return held
 
     def offset_of(self, spec: int, isolation: Isolation, *, has_tier: bool) -> OffsetAtTimestamp:
-        """Where the log or a part of it begins or ends, or the tier does. There may be no tier, or nothing behind it
-        yet; where nothing is to be uploaded, nothing is pending (UnifiedLog.fetchEarliestPendingUploadOffset)."""
+        """The offset of an OffsetSpec except MAX_TIMESTAMP.
+
+        NOT_FOUND for LATEST_TIERED and EARLIEST_PENDING_UPLOAD without a tier, or if the tier has nothing, or nothing
+        waits for the upload (UnifiedLog.fetchEarliestPendingUploadOffset).
+        """
         log, limit = self._log, self._limit(isolation).offset
         if spec == OffsetSpec.LATEST:
             return OffsetAtTimestamp(max(limit, log.start_offset), NO_TIMESTAMP_MS, log.epochs.latest)
@@ -158,7 +165,8 @@ class Reads:
     async def offset_for_timestamp(
         self, timestamp_ms: int, isolation: Isolation, *, has_tier: bool
     ) -> OffsetAtTimestamp:
-        """As Kafka has it, the latest of all records is looked for, and not told if it is not stable."""
+        """Find an offset by timestamp. As in Kafka, MAX_TIMESTAMP searches all records up to the high watermark, and is
+        NOT_FOUND if the record is not below the limit of the isolation."""
         limit = self._limit(isolation)
         if timestamp_ms >= 0:
             return await self._reader.offset_for_timestamp(timestamp_ms, limit)
@@ -168,7 +176,7 @@ class Reads:
         return found if found.offset < limit.offset else NOT_FOUND
 
     def read_behind(self, end: EpochEnd, offset: int, last_epoch: int, isolation: Isolation) -> ReadResult | None:
-        """`end` is what is known of the end of that epoch."""
+        """Check a reader for log divergence, see `PartitionLog.read_behind`. `end`: the known end of that epoch."""
         diverging = diverging_end(self._log.start_offset, end, offset, last_epoch)
         if diverging is None:
             return None
@@ -181,6 +189,6 @@ class Reads:
 
 
 def _offset_behind(segment: Segment, position: int) -> int:
-    """The first offset known to lie behind that position; where the segment ends, if none is."""
+    """The first offset that the index shows behind that position; otherwise the end of the segment."""
     behind = None if segment.index is None else segment.index.offset_behind(position)
     return segment.end_offset if behind is None else behind

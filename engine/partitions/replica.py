@@ -1,7 +1,7 @@
-"""What a partition is to its other replicas: what it tells them as their leader, and what it asks its own leader for.
+"""Replication of a partition: the answers of a leader to its followers, and the fetches of a follower.
 
-The machines in `engine.replication` decide; here they meet the log. Every method runs on the loop, in one step, but
-for those that read.
+The pure state machines of `engine.replication` decide; this module applies them to the log. Every method runs on the
+loop, in one step, except for loads.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from engine.roles import Committed, TopicPartition
 
 
 class Replica(Availability):
-    """What of a `Partition` knows of other replicas, if there are any."""
+    """The part of `Partition` that knows the other replicas, if there are any."""
 
     __slots__ = ("_lag_clock_ms", "_now_ms", "_pending", "_reader", "_reads", "config", "progress")
 
@@ -48,18 +48,19 @@ class Replica(Availability):
         log.unconfirmed, log.unstable, log.unreplicated = [], {}, []
         self._pending = PendingAcks()
         self._now_ms = now_ms
-        self._lag_clock_ms = now_ms  # of a leader one that nobody sets, if there is any
+        self._lag_clock_ms = now_ms  # a leader with confirmed reads has a monotonic clock
         self._reader = LogReader(partition, log, log_dir.reading)
         self._reads = Reads(log, log_dir, self.progress, self._reader)
 
     @property
     def undecided_from(self) -> int:
-        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+        """The first offset of the first transaction that is open, or ended above the high watermark; else the log
+        end."""
         return self.progress.undecided_from
 
     @property
     def log_state(self) -> LogState:
-        """As replication has to know it."""
+        """The state of the log for the state machines of replication."""
         log, progress = self.log, self.progress
         sealed_to = next((one.end_offset for one in reversed(log.segments) if one.is_sealed), 0)
         return LogState(
@@ -79,28 +80,29 @@ class Replica(Availability):
 
     @property
     def waiting_appends(self) -> WaitingAppends:
-        """Those whose requests wait for other replicas."""
+        """Statistics of the appends whose requests wait for other replicas."""
         return self._pending.waiting
 
     def stopped_waiting(self) -> None:
         self._pending.stopped_waiting(self.progress)
 
     def close(self, error: Callable[[], EngineError]) -> None:
-        """Serve nothing from now on: every call, and every append not yet answered, gets the error."""
+        """Close the partition: from now on every call, and every append not yet answered, gets the error."""
         if self._closed is None or self._is_suspended:
             self._is_suspended = False
             self._shut(error)
 
     def suspend(self) -> None:
-        """Serve nothing until `resume_service`: the metadata give it a role that it could not take yet (decision 44).
-        Appends and reads that wait fail, and nothing is asked of a leader."""
+        """Suspend the partition until `resume_service`: the metadata give it a role that it could not take yet
+        (decision 44). Waiting appends and reads fail, and a follower does not fetch."""
         if self._closed is None:
             self._is_suspended = True
             name = f"{self.partition.topic}-{self.partition.partition}"
             self._shut(lambda: NotLeaderOrFollower(f"{name} waits for its role: {self.log_dir.disk.path} is behind"))
 
     def resume_service(self) -> bool:
-        """Whether it was suspended; it takes a role in the same step. A follower is none until then."""
+        """End a suspension; returns whether there was one. The caller gives the partition a role in the same step. A
+        follower loses its role, so that it asks its leader anew."""
         was_suspended, self._is_suspended = self._is_suspended, False
         if was_suspended:
             self._closed = None
@@ -117,7 +119,7 @@ class Replica(Availability):
         self.announce_change()
 
     def put_offline(self, error: Callable[[], EngineError]) -> None:
-        """Close it, on a log dir that is online, and tell so."""
+        """Close the partition while its log dir is online, and report it as an offline replica."""
         self.close(error)
         self.log_dir.note_closed(self.partition)
 
@@ -125,7 +127,7 @@ class Replica(Availability):
 
     @property
     def replicas(self) -> Replicas | None:
-        """What is known of them by the leader, which this is; None if this is the only one."""
+        """The replicas as this leader knows them; None if this is the only one. Raises as `leading` does."""
         return self.leading().replicas
 
     @property
@@ -166,7 +168,7 @@ class Replica(Availability):
         as_of: AsOf,
         standing: Standing | None = None,
     ) -> Heard:
-        """See `engine.replica_log.ReplicaLog`, as of those that follow."""
+        """Note the Fetch of a follower, see `engine.replica_log.ReplicaLog`."""
         asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, log_start_offset)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
@@ -181,12 +183,12 @@ class Replica(Availability):
 
     @property
     def low_watermark(self) -> int:
-        """See `engine.replica_log.ReplicaLog`."""
+        """The smallest log start of the replicas, see `engine.replica_log.ReplicaLog`."""
         replicas, start_offset = self.leading().replicas, self.log.start_offset
         return start_offset if replicas is None else replicas.low_watermark(start_offset)
 
     def left_by(self, replica: int, standing: Standing | None = None) -> None:
-        """See `engine.replica_log.ReplicaLog`."""
+        """Note that a follower no longer fetches, see `engine.replica_log.ReplicaLog`."""
         role = self._role
         if isinstance(role, Leader):
             for one in (role.replicas, role.reads):
@@ -194,7 +196,7 @@ class Replica(Availability):
                     one.left(replica, standing)
 
     def check_heard(self, replica: int) -> None:
-        """See `engine.replica_log.ReplicaLog`."""
+        """Check a follower's Fetch after it has waited, see `engine.replica_log.ReplicaLog`."""
         try:
             self._known_replicas().check_heard(replica)
         except UnknownLeaderEpoch:
@@ -202,38 +204,38 @@ class Replica(Availability):
             raise
 
     def check_has_latest(self) -> None:
-        """Raises OffsetNotAvailable for a leader that has just begun."""
+        """Raise OffsetNotAvailable if the high watermark has not reached the begin of the leader epoch yet."""
         role = self._role
         if isinstance(role, Leader) and role.replicas is not None and not role.replicas.has_latest:
             raise OffsetNotAvailable("the high watermark is not where the leader epoch begins yet")
 
     def learn(self, committed: Committed) -> None:
-        """What the metadata says by now. Raises why it is not led here."""
+        """Take over a new committed ISR from the metadata. Raises as `leading` does."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
         replicas = self._known_replicas()
         version = replicas.version
         if replicas.learn(committed, self._lag_clock_ms()):
             self._moved_on(before, stable)
         elif replicas.version != version:
-            self.announce_change()  # what followers have said may count no longer: those who stand by it are heard anew
+            self.announce_change()  # earlier Fetches may no longer count: followers in sessions are noted again
         if (reads := self.leading().reads) is not None:
             reads.check()  # there may be fewer successors
 
     def propose(self) -> Proposal | None:
-        """The ISR that is to be written, if it is to be another one. Raises why it is not led here."""
+        """The ISR to write into the metadata; None: no change. Raises as `leading` does."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
         proposal = self._known_replicas().propose(self._lag_clock_ms())
-        if self.progress.high_watermark is not before:  # nobody waits any more for one that has fallen back
+        if self.progress.high_watermark is not before:  # it no longer waits for a follower that left the ISR
             self._moved_on(before, stable)
         return proposal
 
     def follower_lags(self) -> dict[int, FollowerLag]:
-        """By broker id; none if this is the only replica. Raises why it is not led here."""
+        """Lags of the followers by broker id; empty if this is the only replica. Raises as `leading` does."""
         replicas = self.replicas
         return {} if replicas is None else replicas.lags(self._lag_clock_ms())
 
     def read(self, offset: int, max_size_bytes: int, isolation: Isolation, *, at_least_one: bool) -> ReadResult:
-        """See `engine.api.PartitionLog`, as `load`."""
+        """Read records, see `engine.api.PartitionLog`."""
         if self._closed is not None:
             raise self._closed()
         try:
@@ -249,8 +251,11 @@ class Replica(Availability):
             raise self._not_there(offset, error) from None
 
     def _not_there(self, offset: int, error: OffsetOutOfRange) -> EngineError:
-        """Readers begin anew when they are told that. What lies behind the end of the log a successor may have; what is
-        gone from its start has gone wherever it is led (RULES K24)."""
+        """The error for an offset that is not in the log.
+
+        Consumers reset their position upon OffsetOutOfRange. A successor may have an offset behind the log end, so this
+        leader must be confirmed first. Offsets below the log start are gone on every replica (RULES K24).
+        """
         reads = self._role.reads if isinstance(self._role, Leader) else None
         if offset <= self.log.end.offset or reads is None or reads.is_confirmed_of_late:
             return error
@@ -279,22 +284,22 @@ class Replica(Availability):
 
     @property
     def fetching(self) -> FetchState | None:
-        """What it asks its leader for; None while it follows nobody, or is shut."""
+        """The fetch state of a follower; None: it does not follow, or takes no records now."""
         role = self._role
         return role.fetching if isinstance(role, Follower) and not self._is_shut else None
 
     def ask(self) -> Asked | None:
-        """The next question to its leader; None: not now."""
+        """The next Fetch to the leader; None: not now."""
         fetching = self.fetching
         return None if fetching is None else fetching.ask(self.log_state)
 
     def answered(self, asked: Asked, answer: Answer) -> Action | None:
-        """What is to be done about it, and then `done` be called; None: nothing."""
+        """The action upon the leader's answer, after which the caller calls `FetchState.done`; None: none."""
         fetching = self.fetching
         return None if fetching is None else fetching.answered(asked, answer, self.log_state)
 
     def note_leader(self, high_watermark: int) -> None:
-        """What the leader says that all replicas in sync have; of a follower."""
+        """Note the leader's high watermark, in a follower."""
         if isinstance(self._role, Follower):
             self._role.leader_high_watermark = high_watermark
         before, stable = self.progress.high_watermark, self.progress.last_stable
@@ -303,14 +308,15 @@ class Replica(Availability):
 
     @property
     def lag(self) -> int:
-        """How many records it lacks, as a follower, of what the leader said that all in sync have."""
+        """The number of offsets between a follower's log end and the leader's high watermark; 0 if it does not
+        follow."""
         role = self._role
         return max(0, role.leader_high_watermark - self.log.end.offset) if isinstance(role, Follower) else 0
 
     # Either
 
     def _moved_on(self, before: LogPosition, stable: LogPosition) -> None:
-        """The high watermark has moved from there, because of what others have."""
+        """Act upon a high watermark that other replicas have moved. `before`, `stable`: HW and LSO before that."""
         progress = self.progress
         if outgrows_tail(before, progress.high_watermark):
             self._index_keys()
@@ -321,7 +327,7 @@ class Replica(Availability):
         self.announce_change()
 
     def _want_seal(self) -> None:
-        """Of a `Partition`: there may be more segments that nothing changes any more."""
+        """Start sealing: more segments may be finished and without open transactions. `Partition` implements it."""
         raise NotImplementedError
 
     def _index_keys(self) -> None:

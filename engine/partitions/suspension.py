@@ -8,11 +8,11 @@ from engine.roles import Leadership, Role
 
 
 def take_role(partition: Partition, role: Role) -> None:
-    """Between rounds; a role that is refused leaves the partition suspended if it was. Raises why it is closed, and as
-    `Partition.assume` does.
+    """Give the partition a role, between commit batches. If the role is refused, a suspended partition stays suspended.
 
-    A follower asks its leader anew, also in the same epoch: nobody told its questions what became of them. A leader
-    that goes on in its epoch learns first what the metadata says by now.
+    A suspended follower asks its leader anew, also in the same epoch: the answers to its earlier Fetches are lost. A
+    leader that goes on in its epoch first learns the newest committed ISR. Raises as `Partition.check_open` and
+    `Partition.assume` do.
     """
     was_suspended = partition.resume_service()
     try:

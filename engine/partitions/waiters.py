@@ -1,9 +1,9 @@
-"""Long polls: who is told when a partition has something new.
+"""Long polls: waiters that are woken when a partition changes.
 
-A waiter watches any number of partitions; a partition that changes puts itself on the waiter's list, and forgets the
-waiter until it has taken the list. So a change costs one step per waiter that has looked since the last one, nothing
-for those who are away, and a wake-up one step per partition that changed, however many are watched. Nothing here
-carries data or knows offsets: whoever wakes looks again.
+A waiter watches any number of partitions. A partition that changes puts itself on the waiter's list, and forgets the
+waiter until the waiter has taken the list. So a change costs one step for each waiter that has taken its list since the
+last change. A wake-up costs one step for each changed partition, however many are watched. No data and no offsets are
+passed: a woken waiter reads again.
 """
 
 import trio
@@ -12,7 +12,7 @@ from engine.api import PartitionLog
 
 
 class Watched:
-    """The part of a partition that knows who is to be told of its next change."""
+    """The part of a partition that knows the waiters of its next change."""
 
     __slots__ = ("_waiters",)
 
@@ -20,14 +20,14 @@ class Watched:
         self._waiters: dict[Waiter, None] = {}  # a dict keeps the order: simulations must repeat
 
     def announce_change(self) -> None:
-        """Tell every waiter to look again, once until it does."""
+        """Note the change in every waiter that has taken its list since the last change."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             waiter.note(self)
 
 
 class Waiter:
-    """One long poll or one fetch session (see `engine.api.ReadyWaiter`)."""
+    """Waiter of a long poll or a fetch session (see `engine.api.ReadyWaiter`)."""
 
     __slots__ = ("_changed", "_wake_up", "_watched")
 
@@ -48,7 +48,7 @@ class Waiter:
         log._waiters.pop(self, None)
 
     def note(self, log: Watched) -> None:
-        """`log` changed; called by it, once until the change is taken."""
+        """Note that `log` has changed; the partition calls it once until the change is taken."""
         self._changed[log] = None
         if self._wake_up is not None:
             self._wake_up.set()

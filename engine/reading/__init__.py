@@ -1,1 +1,1 @@
-"""Reads beyond what is in memory, and searches."""
+"""Reads from disk and remote tier, and searches."""

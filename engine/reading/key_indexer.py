@@ -1,7 +1,6 @@
-"""Builds the index of which records have a key, behind the appends: finished segments, and the active one as it grows.
+"""Builds the key index in the background: for finished segments, and for the active one as it grows.
 
-What is left uncovered is a tail, which look-ups read (engine.reading.search); so it is kept short enough to be read
-quickly.
+A tail is not covered, and a search reads it (engine.reading.search), so it is kept short.
 """
 
 from contextlib import suppress
@@ -15,11 +14,11 @@ from engine.index.keys import collect_keys
 from engine.logs.position import LogPosition
 from engine.reading.reader import LogReader
 
-TAIL_BYTES = 1024 * 1024  # of the active segment, not covered at least
+TAIL_BYTES = 1024 * 1024  # the active segment is covered further when so many bytes are not covered
 
 
 def outgrows_tail(before: LogPosition, end: LogPosition) -> bool:
-    """Whether there is more to cover at `end` than there may have been at `before`."""
+    """Whether the log has grown from `before` to `end` by so much that the key index may have more to cover."""
     if before.segment_base_offset != end.segment_base_offset:
         return True
     return before.position // TAIL_BYTES != end.position // TAIL_BYTES
@@ -35,18 +34,18 @@ class KeyIndexer:
         self._at_work: LogReader | None = None
 
     def want(self, reader: LogReader, limit: LogPosition) -> None:
-        """Its log is durable up to `limit`, and may not be covered yet."""
+        """Request the index for a log up to `limit`, where it is durable."""
         self._wanted[reader] = limit
         self._is_wanted.set()
 
     def abandon(self, reader: LogReader) -> None:
-        """Its log is about to be cut: what was collected of it and not yet stored may not be true."""
+        """Drop keys of a log that are collected and not stored yet, because the log is about to be truncated."""
         self._wanted.pop(reader, None)
         if self._at_work is reader:
             self._at_work = None
 
     async def serve(self) -> None:
-        """Build, until cancelled. What is damaged is left to look-ups to tell."""
+        """Build indexes until cancelled. Damage is skipped; a search reports it."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted = trio.Event()
@@ -59,7 +58,7 @@ class KeyIndexer:
                         pass
 
     async def _build_slice(self, reader: LogReader, limit: LogPosition) -> bool:
-        """False when there is nothing (more) to do."""
+        """Index a slice of a log; False: there is no more to do."""
         log = reader.log
         covered_to = await self._index.keys_to(reader.index_key)
         if covered_to is None or not log.segments:
@@ -70,7 +69,7 @@ class KeyIndexer:
         segment = log.segment_of(offset)
         part = await reader.part_from(segment, offset, limit)
         if not log.has(segment):
-            return bool(log.segments)  # replaced meanwhile, or the log was let go of
+            return bool(log.segments)  # the segment was replaced meanwhile, or the log was closed
         if segment is log.active and part.end - (0 if part.start is None else part.start[1]) < TAIL_BYTES:
             return False
         found = await reader.run(segment, partial(collect_keys, part, offset))

@@ -1,8 +1,8 @@
-"""A partition's reads beyond what is in memory, and what its segments keep there.
+"""Reads of a partition from disk and remote tier, and the caches of its segments.
 
-On the loop, between the log, the stored index and the workers: asks one for where to start, sends the other to look,
-and keeps what came back with the segment. Files that a worker does not find were deleted meanwhile: nothing is kept,
-and the caller's next look says so.
+The reader runs on the loop, between the log, the stored index and the workers: it gets a start position from the index,
+lets a worker read, and keeps the result with the segment. If a worker does not find a file, it was deleted meanwhile:
+then no result is kept, and the caller's next read shows the deletion.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReadingParts:
-    """What all logs of a log dir are read with."""
+    """Dependencies that the readers of all logs of a log dir share."""
 
     disk: Disk
     commit_log: CommitLog
@@ -59,7 +59,8 @@ class ReadingParts:
 
 
 class LogReader:
-    """Implements `engine.logs.recently_used.SegmentHolder`. `index_key`: what the stored index calls the partition."""
+    """Reader of one log; implements `engine.logs.recently_used.SegmentHolder`. `index_key`: the partition's key in the
+    stored index."""
 
     __slots__ = ("_caches", "_disk", "_partition", "_parts", "_reported", "index_key", "log")
 
@@ -75,7 +76,7 @@ class LogReader:
         self._keep_indexes(log.segments)
 
     def appended(self, chunks: Sequence[Chunk]) -> None:
-        """They belong to the log now, and are durable: only now their files may be closed, if need be."""
+        """Note appended chunks that are durable: from now on their files may be closed."""
         if len(chunks) == 1 and not chunks[0].rolls:
             active, caches = self.log.segments[-1], self._caches
             if active.file is not None:
@@ -84,12 +85,12 @@ class LogReader:
                 caches.dense_indexes.use(self, active)
             return
         first = self.log.segments.index(self.log.segment_of(chunks[0].base_offset))
-        written = self.log.segments[max(0, first - chunks[0].rolls) :]  # and the one that was rolled away from
+        written = self.log.segments[max(0, first - chunks[0].rolls) :]  # with the segment that has ended
         self._use_files(written)
         self._keep_indexes(written)
 
     def segment_replaced(self, fresh: Segment) -> None:
-        """It took the place of others."""
+        """Note that `fresh` has replaced other segments."""
         self._use_files([fresh])
         self._keep_indexes([fresh])
 
@@ -126,13 +127,13 @@ class LogReader:
         return True
 
     async def load(self, offset: int, max_size_bytes: int, limit: LogPosition) -> object:
-        """Make the next read at `offset` find what it needs, for as long as the result lives. CorruptMessage: the batch
-        there is damaged."""
+        """Load and check the bytes and the index for the next read at `offset`. Bytes of a tier stay for as long as the
+        result lives. Raises CorruptMessage if the batch there is damaged."""
         segment = self.log.segment_of(offset)
         part = await self.part_from(segment, offset, limit)
         job = partial(_load, part, offset, max_size_bytes, is_cold=segment.is_cold)
         loaded, held = await self.run(segment, job) or (None, None)
-        if part.file is None and self.log.swaps.is_under_way:  # by its name, which what takes its place may have by now
+        if part.file is None and self.log.swaps.is_under_way:  # it was opened by name, which may be another file's now
             await self._parts.commit_log.replaced()
         if loaded is not None and self.log.has(segment):
             await self._keep(segment, offset, loaded)
@@ -156,11 +157,11 @@ class LogReader:
             self._complete(segment, loaded.walked)
 
     async def aborted_between(self, segment: Segment, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Those that touch these offsets, of which the first is in that segment and all are stable; the log remembers.
+        """Aborted transactions that touch these offsets; the log remembers the result.
 
-        An index that is looked at while its segment is replaced, or loses its files, may be there no more, or be that
-        of the segment to come: then what was found counts for nothing. CorruptMessage: what is in an index is not
-        known.
+        `from_offset` is in `segment`, and all offsets are stable. If the segment is replaced, or loses its files,
+        during the read of an index, that may be missing, or belong to the new segment: then the read is repeated.
+        Raises CorruptMessage if an index is damaged.
         """
         with suppress(NotLoaded):
             return self.log.aborted.overlapping(segment.base_offset, from_offset, to_offset)
@@ -176,7 +177,7 @@ class LogReader:
         return aborted
 
     async def _aborted_from(self, base_offset: int, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """From the index of the segment at `base_offset` on."""
+        """Search the aborted indexes, from that of the segment at `base_offset` on."""
         log = self.log
         found: list[AbortedTransaction] = []
         base, is_complete = log.aborted.next_base(base_offset), False
@@ -195,20 +196,21 @@ class LogReader:
         else:
             where = self._disk.filesystem, self.log.directory
             job = partial(aborted_of, *where, segment.base_offset, segment.end_offset)
-        return await self.run(segment, job) or ()  # none: the segment is no more, and whoever looks will look again
+        return await self.run(segment, job) or ()  # empty: the segment was removed, and the caller repeats the search
 
     async def offset_for_timestamp(self, timestamp_ms: int, limit: LogPosition) -> OffsetAtTimestamp:
-        """Of a time, none of OffsetSpec; CorruptMessage as below."""
+        """Find the first record at or after a timestamp (not an OffsetSpec). Raises CorruptMessage."""
         found = await self.undisturbed(partial(self._find_timestamp, timestamp_ms, limit))
         return NOT_FOUND if found is None else OffsetAtTimestamp(*found)
 
     async def offset_of_greatest_timestamp(self, limit: LogPosition) -> OffsetAtTimestamp:
-        """Of the first record that is as late as any; CorruptMessage as below."""
+        """Find the first record with the greatest timestamp. Raises CorruptMessage."""
         timestamp_ms = await self.undisturbed(partial(self._greatest_timestamp, limit))
         return NOT_FOUND if timestamp_ms < 0 else await self.offset_for_timestamp(timestamp_ms, limit)
 
     async def _find_timestamp(self, timestamp_ms: int, limit: LogPosition) -> TimestampFound | None:
-        """First record below `limit` that is as late. CorruptMessage: what would have to be searched is damaged."""
+        """Find the first record below `limit` at or after a timestamp. Raises CorruptMessage if a part that has to be
+        searched is damaged."""
         for segment in self.log.may_hold(timestamp_ms, limit):
             if _start_for_timestamp(segment, timestamp_ms) is None:
                 await self._complete_index(segment)
@@ -222,9 +224,10 @@ class LogReader:
         return None
 
     async def _greatest_timestamp(self, limit: LogPosition) -> int:
-        """Of the records that are left above the log start; -1 without any. CorruptMessage as above.
+        """The greatest timestamp of the records from the log start on; -1: there are none. Raises CorruptMessage.
 
-        Known as records come; what a moved log start, or compaction, took away makes it look at the rest.
+        It is known from the appends, unless the log start has moved or compaction has removed records; then the rest is
+        searched.
         """
         if not self.log.local_start_offset and not self.log.compacted_to:
             return limit.max_timestamp_ms
@@ -239,7 +242,7 @@ class LogReader:
         return greatest_ms
 
     async def undisturbed(self, look: Callable[[], Awaitable[T]]) -> T:
-        """What `look` finds while no segment is replaced: it looks again as often as that happens."""
+        """Call `look`, again if a segment was replaced meanwhile, and return its result."""
         while True:
             before = self.log.replacements
             found = await look()
@@ -247,7 +250,7 @@ class LogReader:
                 return found
 
     async def part_from(self, segment: Segment, offset: int, limit: LogPosition) -> Part:
-        """The segment below `limit`, to be looked at from the batch that holds `offset`."""
+        """The segment up to `limit`, with a position to start from for the batch that holds `offset`."""
         if segment.start_for_offset(offset) is None:
             await self._complete_index(segment)
         return self._part(segment, segment.start_for_offset(offset), limit)
@@ -264,7 +267,7 @@ class LogReader:
         return Part(opener, segment.file, base_offset, end, start, epochs, log.compacted_to)
 
     async def _complete_index(self, segment: Segment) -> None:
-        """From the stored index, as far as it knows; or from what a remote tier was given."""
+        """Complete a segment's index from the stored index, or from the remote tier."""
         entries = await self._parts.index.entries(self.index_key, segment.base_offset)
         if not entries and segment.is_cold:
             look = partial(_cold_entries, self._parts.tier, self._partition, segment.base_offset)
@@ -274,20 +277,22 @@ class LogReader:
 
     def _complete(self, segment: Segment, entries: Sequence[Entry]) -> None:
         if not self.log.has(segment):
-            return  # it was let go of meanwhile
+            return  # it was removed meanwhile
         known = SparseIndex(segment.size_bytes) if segment.index is None else segment.index
         segment.index = known.completed(entries)
         self._keep_indexes([segment])
 
     async def distrust_index(self, segment: Segment) -> None:
-        """What is stored of it was wrong."""
+        """Drop the indexes, after a stored entry of the segment was wrong."""
         segment.index = None
         segment.marks.clear()
         await self._parts.index.distrust(f"an entry of {self._name_of(segment)} was wrong")
 
     async def run(self, segment: Segment, job: Callable[[], T]) -> T | None:
-        """On a worker; None when the segment is no more, or the job says so. What goes wrong with a remote tier never
-        reaches the disk. CorruptMessage, reported once; StorageError.
+        """Run a job on a worker; None: the segment was removed, or the job returned None.
+
+        Errors of a remote tier do not take the disk offline. Raises CorruptMessage, which is also reported once for
+        each segment, and StorageError.
         """
         if segment.is_condemned:
             raise CorruptMessage(f"{self._name_of(segment)} was found damaged")
@@ -298,10 +303,10 @@ class LogReader:
                 raise self._gone(segment)
         except CorruptMessage as error:
             if not await self.is_there(segment):
-                return None  # its epochs are forgotten with it: nothing in it looks right any more
+                return None  # its leader epochs are removed with it, so that its batches look wrong
             segment.doubt()
             if isinstance(error, UnreadableMessage) and segment is not self.log.active:
-                segment.is_condemned = True  # to ask the disk again and again would take it from others
+                segment.is_condemned = True  # repeated reads of bad sectors would keep the disk from others
             if segment.base_offset not in self._reported:
                 self._reported.add(segment.base_offset)
                 self._parts.on_problem(f"{self._name_of(segment)} is damaged: {error}")
@@ -309,17 +314,18 @@ class LogReader:
         return found
 
     def _name_of(self, segment: Segment) -> str:
-        """For an operator."""
+        """The name of a segment in messages for the operator."""
         return self.log.path_of(segment.base_offset) + (", in the remote tier," if segment.is_cold else "")
 
     def _gone(self, segment: Segment) -> EngineError:
-        """A tier may have got another one in its place, and will say so."""
+        """The error for a segment whose file or object is gone."""
         if segment.is_cold:
             return StorageError(f"{self._name_of(segment)} is gone")
         return CorruptMessage("the file is gone")
 
     async def is_there(self, segment: Segment) -> bool:
-        """Not if it is being replaced just now: its name belongs to another file then, or to none."""
+        """Whether the log still has the segment, after a swap under way has ended: its name may belong to another file
+        until then."""
         await self._parts.commit_log.replaced()
         return self.log.has(segment)
 
@@ -329,10 +335,10 @@ def _start_for_timestamp(segment: Segment, timestamp_ms: int) -> tuple[int, int]
 
 
 def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tuple[Loaded, object]:
-    """What was loaded; and what holds it, if a tier has it.
+    """Load a range; returns it, and an object that keeps the bytes of a tier in its cache.
 
-    Who seeks does not wait for a tier twice, but takes a batch, and what is here behind it. Who goes on from where
-    somebody has come to wants more, in fewer steps.
+    A reader that seeks does not wait for the tier twice: it gets one batch, and the cached bytes behind it. A
+    sequential reader gets more, in fewer steps.
     """
     size_bytes = max(max_size_bytes, READ_AHEAD_BYTES)
     if not is_cold:
@@ -341,12 +347,12 @@ def _load(part: Part, offset: int, max_size_bytes: int, *, is_cold: bool) -> tup
     goes_on = part.start is not None and part.start[0] == offset
     is_enough = file.has_waited() and not goes_on
     loaded = load(part._replace(file=file), offset, FIRST_BATCH_ONLY if is_enough else size_bytes)
-    loaded = go_on(loaded, part, file.here_until(loaded.position))  # a reader who goes on comes here less often
+    loaded = go_on(loaded, part, file.here_until(loaded.position))  # so that a sequential reader needs fewer loads
     return loaded, file.hold(loaded.position, loaded.end)
 
 
 def _cold_aborted(tier: SegmentTier, partition: TopicPartition, segment: Segment) -> Sequence[AbortedTransaction]:
-    """Raises CorruptMessage."""
+    """Read the aborted index of a cold segment. Raises CorruptMessage."""
     content = tier.aborted(partition, segment.base_offset)
     try:
         return decode_aborted(content, segment.base_offset, segment.end_offset)

@@ -1,8 +1,8 @@
-"""Records that fit a filter, found one bounded step at a time: by key through the key index, by time through the times
-of segments and their indexes.
+"""Search for records that match a filter, in bounded steps: by key with the key index, by time with the timestamps of
+segments and their indexes.
 
-What is found is what a scan of the whole log would find: places the index names are verified record by record, and what
-it does not cover is read. Costs follow: a topic without `index.keys` is read from end to end for a key.
+The result is that of a scan of the whole log: the records at the index's positions are checked, and the part that it
+does not cover is read. So a search for a key in a topic without `index.keys` reads the whole log.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ PLACES_MAX = 256  # of one key, verified in one step
 
 
 class _Ask(NamedTuple):
-    """What a worker is to look for in one segment: records from `offset` on; all is seen at `end_offset`. Those of
-    `aborted` transactions are none."""
+    """A search of one segment, for a worker: records from `offset` up to `end_offset`, without those of `aborted`
+    transactions."""
 
     wanted: RecordFilter
     offset: int
@@ -35,7 +35,7 @@ class _Ask(NamedTuple):
     aborted: Sequence[AbortedTransaction] = ()
 
     def has_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch is of one of these."""
+        """Whether a batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         producer_id, offset = header.producer_id, header.base_offset
@@ -45,14 +45,14 @@ class _Ask(NamedTuple):
 
 
 class _IndexIsWrong(Exception):
-    """A place it names is not where such a batch begins."""
+    """The index has a position at which no such batch begins."""
 
 
 async def find_records(
     index: IndexKeeper, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: LogPosition
 ) -> FoundRecords:
-    """One step from `offset` on, below `limit`, where all is stable. CorruptMessage: what would have to be read is
-    damaged."""
+    """Do one step of a search from `offset` on, below the last stable position `limit`. Raises CorruptMessage if a part
+    that has to be read is damaged."""
     log = reader.log
     if log.damaged_from is not None:
         raise CorruptMessage(f"the log is damaged from offset {log.damaged_from} on")
@@ -83,13 +83,14 @@ async def _find_in(
         if await reader.is_there(segment):
             await reader.distrust_index(segment)
         found = None
-    return found or FoundRecords([], ask.offset)  # deleted meanwhile, or to be scanned: with the next step
+    return found or FoundRecords([], ask.offset)  # the next step goes on, after a deletion or a wrong index
 
 
 async def _places(
     index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, part: Part
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Batches that may have the key, as (offset, position), and up to which offset they are all."""
+    """The offset up to which the key index covers the segment, and (offset, position) of the batches below it that may
+    have the key."""
     if ask.wanted.key is None:
         return 0, []
     after = -1 if part.start is None else max(-1, part.start[0] - 1)
@@ -103,17 +104,17 @@ async def _places(
 
 
 def _verify(part: Part, places: Sequence[tuple[int, int]], ask: _Ask) -> FoundRecords:
-    """In the batches at these places, and in no others."""
+    """Search only the batches at these positions."""
     file = part.opened()
     return _collect(file, _batches_at(file, part, places), ask)
 
 
 def _scan(part: Part, late: tuple[int, int] | None, ask: _Ask) -> FoundRecords:
-    """In every batch; `late` is a place before which no record is late enough."""
+    """Search every batch. `late`: (offset, position) before which no record is late enough, None: not known."""
     file = part.opened()
     position = position_of(file, part, ask.offset)
     if late is not None and late[1] > position:
-        with suppress(CorruptMessage):  # an index that is wrong: all that is lost is a shorter way
+        with suppress(CorruptMessage):  # if the index is wrong, the scan starts earlier
             position = find_batch(file.read_at, late, part.end, late[0], part.compacted_to).position
     return _collect(file, walk_headers(file, position, part.end), ask)
 
@@ -128,7 +129,7 @@ def _batches_at(file: ReadableFile, part: Part, places: Sequence[tuple[int, int]
 
 
 def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> FoundRecords:
-    """What fits, until there is enough of it or enough was read."""
+    """Collect matching records, until there are enough, or enough bytes were read."""
     found: list[FoundRecord] = []
     read_bytes = found_bytes = 0
     for at in batches:
@@ -149,7 +150,7 @@ def _collect(file: ReadableFile, batches: Iterator[BatchAt], ask: _Ask) -> Found
 
 
 def _records(file: ReadableFile, at: BatchAt, key: bytes | None) -> Iterator[FoundRecord]:
-    """Of a batch that is checked; of a key only, if one is given: the others are not decoded."""
+    """The records of a batch whose CRC is checked; with a key only its records, and the others are not decoded."""
     header = at.header
     records = records_of(file, at) if key is None else _with_key(header, bytes(body_of(file, at)), key)
     for one in records:
@@ -158,8 +159,11 @@ def _records(file: ReadableFile, at: BatchAt, key: bytes | None) -> Iterator[Fou
 
 
 def _with_key(header: BatchHeader, body: bytes, key: bytes) -> Iterator[Record]:
-    """Of an uncompressed records section. It looks for the bytes of the key field, and steps over all records in which
-    they are not by their lengths: a look-up spends most of its time here."""
+    """The records with that key in an uncompressed records section.
+
+    It searches for the bytes of the key field, and skips records without them by their lengths: a search by key spends
+    most of its time here.
+    """
     wanted = varint(len(key)) + key
     place, position = body.find(wanted), 0
     try:

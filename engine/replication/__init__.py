@@ -1,1 +1,1 @@
-"""How far the replicas of a partition are, and what they owe each other: machines without anything around them."""
+"""Replication of a partition: pure state machines of leader and follower, and the progress of the replicas."""

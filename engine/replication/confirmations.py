@@ -1,8 +1,8 @@
-"""What followers show of the leadership of a broker that they fetch from. Pure.
+"""Confirmation of a leadership by the Fetches of its followers. Pure.
 
-A leader that was stopped for a while may have been succeeded, and does not know it. A broker that may succeed it
-fetches from it, in its leader epoch, until that broker learns of a later epoch. So a Fetch of the epoch that was made
-after a request came proves that its sender knew of no later epoch when the request came (RULES K24).
+A leader that was paused for a while may have a successor, and does not know it. A possible successor fetches from the
+leader, in its leader epoch, until that broker learns of a later epoch. So a Fetch in this epoch that was made after a
+request came proves that its sender knew no later epoch when the request came (RULES K24).
 """
 
 from collections.abc import Collection
@@ -12,10 +12,10 @@ from engine.waiting_reads import NEVER, AsOf
 
 
 class Confirmation:
-    """What the link of one follower shows, for all partitions that are fetched over it in their epochs.
+    """Confirmation by the peer connection of one follower, for all partitions that it fetches in their leader epochs.
 
-    A Fetch may have lain in the socket of a leader that was stopped, for any time. But a follower makes it after the
-    response before it was received, so after that response was sent.
+    A Fetch may have waited in the socket of a paused leader for any time. But a follower makes a Fetch after it has
+    received the response before it, so after that response was sent.
     """
 
     __slots__ = ("_responded", "as_of")
@@ -25,16 +25,17 @@ class Confirmation:
         self.as_of = NEVER
 
     def responded(self, now: AsOf) -> None:
-        """A response is about to be sent."""
+        """Note that a response is about to be sent."""
         self._responded = now
 
     def fetched(self) -> None:
-        """The Fetch that follows it has come."""
+        """Note the arrival of the Fetch that follows the last response."""
         self.as_of = self._responded
 
 
 class Shown:
-    """As of when each follower showed that it knew of no later epoch; of one partition, in one epoch of its leader."""
+    """The last moment at which each follower is known to have had no later leader epoch, for one partition in one
+    leader epoch."""
 
     __slots__ = ("_as_of", "_standing")
 
@@ -43,29 +44,30 @@ class Shown:
         self._standing: dict[int, Standing] = {}
 
     def fetched(self, replica: int, as_of: AsOf, standing: Standing | None = None) -> None:
-        """A Fetch of this partition in this epoch has come; see `Confirmation`. While `standing` is the replica's, each
-        Fetch of its session counts for this partition."""
+        """Note a Fetch of this partition in this epoch; `as_of`: see `Confirmation`. Each later Fetch of the session of
+        `standing` counts for this partition, too, until `left` or another session."""
         self._as_of[replica] = as_of
         if standing is not None:
             self._standing[replica] = standing
 
     def left(self, replica: int, standing: Standing | None = None) -> None:
-        """What the replica asks from now on shows nothing of this partition; in the session of `standing`, if told."""
+        """Note that later Fetches of the replica no longer count for this partition. `standing`: only those of that
+        session."""
         if standing is None or self._standing.get(replica) is standing:
             self._as_of[replica] = self.by(replica)
             self._standing.pop(replica, None)
 
     def by(self, replica: int) -> AsOf:
-        """The newest moment that the replica has shown."""
+        """The newest confirmed moment of the replica."""
         as_of, standing = self._as_of.get(replica, NEVER), self._standing.get(replica)
         return as_of if standing is None else max(as_of, standing.as_of)
 
     def by_all(self, replicas: Collection[int]) -> AsOf:
-        """The newest moment that each of them has shown; `NEVER` if there are none."""
+        """The newest moment that all of them have confirmed; `NEVER` if there are none."""
         return min(map(self.by, replicas), default=NEVER)
 
     def hurry(self, replicas: Collection[int], asked: AsOf) -> None:
-        """Have a Fetch of theirs that waits for records answered, unless it was made after this moment."""
+        """Let waiting Fetches of these replicas be answered at once, unless they were made after this moment."""
         for replica in replicas:
             standing = self._standing.get(replica)
             if standing is not None:

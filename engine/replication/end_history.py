@@ -1,8 +1,8 @@
-"""Samples of a leader's log end by time: since when a follower lacks something, however far it is behind.
+"""Samples of a leader's log end by time: they tell the lag of a follower in time.
 
-A follower under load is always a few responses behind, and never has all that the leader had at its previous Fetch
-(Kafka's lastCaughtUpTimeMs stands still then). Its lag in time is the age of the newest sample that it has reached.
-Pure.
+A follower under load is always a few responses behind, and never has all records that the leader had at its previous
+Fetch (Kafka's lastCaughtUpTimeMs stands still then). Its lag in time is the age of the newest sample that it has
+reached. Pure.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Final
 
 from engine.replica_log import NEVER_MS
 
-SAMPLES: Final = 15  # within `span_ms`; a lag in time is told too great by a fifteenth of that, at most
+SAMPLES: Final = 15  # within `span_ms`; a lag in time is too great by a fifteenth of that, at most
 
 
 class EndHistory:
@@ -33,8 +33,8 @@ class EndHistory:
         self._ends.append((now_ms, end_offset))
 
     def reached_at_ms(self, offset: int) -> int:
-        """Return the time of the newest sample that does not exceed `offset`: a replica with all below `offset` lacks
-        nothing that was there then. NEVER_MS if all samples exceed it."""
+        """Return the time of the newest sample that does not exceed `offset`: a replica with all records below `offset`
+        lacks no record of that time. NEVER_MS if all samples exceed it."""
         for at_ms, end_offset in reversed(self._ends):
             if end_offset <= offset:
                 return at_ms

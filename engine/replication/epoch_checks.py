@@ -1,4 +1,4 @@
-"""What callers that know a leader epoch are told: older, newer, or that their log and this one have parted. Pure."""
+"""Checks of leader epochs: the caller's epoch is older or newer, or its log diverges from this one. Pure."""
 
 from engine.api import NO_EPOCH, EpochEnd
 from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, UnknownLeaderEpoch
@@ -6,7 +6,7 @@ from engine.logs.epochs import EpochHistory
 
 
 def check_leader_epoch(asked: int, leader_epoch: int) -> None:
-    """Raises FencedLeaderEpoch, UnknownLeaderEpoch; who names no epoch does not care."""
+    """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless the epochs are equal. NO_EPOCH is not checked."""
     if asked in (leader_epoch, NO_EPOCH):
         return
     message = f"leader epoch is {leader_epoch}, not {asked}"
@@ -16,16 +16,18 @@ def check_leader_epoch(asked: int, leader_epoch: int) -> None:
 
 
 def check_newer(asked: int, epochs: EpochHistory, leader_epoch: int, name: str) -> None:
-    """Whether a leader may begin in that epoch: an earlier incarnation had the others (RULES L3)."""
+    """Raise FencedLeaderEpoch unless a leader may begin in that epoch: no batch of an earlier leadership has it (RULES
+    L3)."""
     known = epochs.latest
     if asked < known or (asked == known != leader_epoch):
         raise FencedLeaderEpoch(f"epoch {asked} of {name} is not newer than {known}")
 
 
 def diverging_end(start_offset: int, end: EpochEnd, offset: int, last_epoch: int) -> EpochEnd | None:
-    """Where a follower's log, which ends at `offset` with a batch of `last_epoch`, parts from this one; None: nowhere.
+    """Check whether a follower's log, which ends at `offset` with a batch of `last_epoch`, diverges from this one.
 
-    `end` is what is known of that epoch (KIP-595's diverging epoch). Raises OffsetOutOfRange.
+    Returns the end of the last common epoch (KIP-595's diverging epoch); None: no divergence. `end`: the end of
+    `last_epoch`, or of the greatest epoch below it, in this log. Raises OffsetOutOfRange.
     """
     if end.leader_epoch == NO_EPOCH or offset < start_offset:
         raise OffsetOutOfRange(

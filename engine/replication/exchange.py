@@ -1,8 +1,8 @@
-"""What a follower and its leader say to each other about one partition: its part of a Fetch, and of the response.
+"""Messages between follower and leader: a partition's part of a Fetch, and of the response.
 
-Of the wire this knows nothing: who fetches, in which life, and sessions are the shell's. A follower does not send the
-next Fetch before what it got is durable here, so the offset it asks for is its durable end (RULES K16), or less of a
-log that is damaged.
+Broker ids, broker epochs and fetch sessions are handled by the callers. A follower does not send the next Fetch before
+the fetched records are durable, so the offset in a Fetch is its durable end (RULES K16). A follower with a damaged log
+asks for a lower offset.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,13 @@ from engine.logs.epochs import EpochHistory
 
 
 class LogState(NamedTuple):
-    """A replica's log, as far as replication has to know it. `end_offset` is of what is written, `durable_offset` of
-    what is durable (RULES L1); below `sealed_to` nothing changes any more, below `local_start_offset` are no files.
-    What compaction took went because of records below `replaced_to`, as the leader of epoch `replaced_in` has said of
-    where they come from. `is_unused`: no records, and nobody who produced. `is_damaged`: it ends before its time."""
+    """State of a replica's log for the state machines of replication.
+
+    `end_offset`: written end; `durable_offset`: durable end (RULES L1). `sealed_to`: end of the sealed segments;
+    `local_start_offset`: segments below it have no files. `replaced_to`: all records that made compaction remove others
+    are below it, as the leader of epoch `replaced_in` has told. `is_unused`: it has neither records nor producers.
+    `is_damaged`: it lacks the records behind the damage.
+    """
 
     epochs: EpochHistory
     start_offset: int
@@ -34,7 +37,7 @@ class LogState(NamedTuple):
 
 
 class ReplicaEnd(NamedTuple):
-    """The end of a replica's log: the epoch of its last record, the offset behind that, and the high watermark."""
+    """The end of a replica's log: the leader epoch of its last record, the log end, and the high watermark."""
 
     last_epoch: int
     end_offset: int
@@ -42,14 +45,14 @@ class ReplicaEnd(NamedTuple):
 
 
 def replica_end(log: LogState) -> ReplicaEnd:
-    """Of a log that is whole and durable. Raises NotLeaderOrFollower."""
+    """The end of a log. Raises NotLeaderOrFollower if the log is damaged, or not durable up to its end."""
     if log.is_damaged or log.durable_offset < log.end_offset:
         raise NotLeaderOrFollower("the end of the log is damaged, or not durable yet")
     return ReplicaEnd(log.epochs.latest, log.end_offset, log.high_watermark)
 
 
 class Asked(NamedTuple):
-    """What a follower asks for. `last_epoch` is that of its last record; -1: it has none."""
+    """A follower's Fetch of a partition. `last_epoch`: leader epoch of its last record; -1: it has no record."""
 
     leader_epoch: int
     offset: int
@@ -59,8 +62,8 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a leader says, besides the records themselves. `diverging`: where its log and the follower's part;
-    `compacted`: what its log lacks, as with what is read (`ReadResult`)."""
+    """A leader's response to a Fetch of a partition, without the records. `diverging`: where the logs diverge;
+    `compacted`: traces of compaction, as in `ReadResult`."""
 
     high_watermark: int = -1
     log_start_offset: int = -1

@@ -1,9 +1,9 @@
-"""What a follower asks its leader for, and what becomes of the answer. Pure: `FetchState` decides, a shell does.
+"""Fetches of a follower, and the action upon each answer. Pure: `FetchState` decides, the fetcher acts.
 
-Of a partition there is one question at a time: what was answered is appended and durable before the next one
-(RULES K16). Where the logs part is the leader's to say, by epochs (KIP-101, KIP-279, and in Fetch since KIP-595): a
-follower cuts what its leader has not got, and never goes by its own high watermark. What was known to be on all
-replicas in sync is cut for one reason only, that an unclean election gave it up (RULES K18).
+A partition has one Fetch at a time: the fetched records are durable before the next one (RULES K16). The leader tells
+where the logs diverge, by leader epochs (KIP-101, KIP-279, and in Fetch since KIP-595). A follower truncates the
+batches that its leader lacks, and does not truncate to its own high watermark. It truncates records below its high
+watermark only if an unclean election gave them up (RULES K18).
 """
 
 from typing import NamedTuple
@@ -15,38 +15,38 @@ from engine.replication.exchange import Answer, Asked, LogState
 
 
 class Take(NamedTuple):
-    """Append what came, if anything, and make it durable. Then the high watermark is the leader's as far as this log
-    has it, and the log start the leader's up to there (RULES K20)."""
+    """Append the fetched records, if any, and make them durable. Then take over the leader's high watermark, up to this
+    log's end, and the leader's log start, up to that (RULES K20)."""
 
     high_watermark: int
     log_start_offset: int
 
 
 class Cut(NamedTuple):
-    """Forget the batches that hold this offset, and all behind it."""
+    """Truncate the log before the batch that holds this offset."""
 
     offset: int
     below_sealed: bool
 
 
 class Begin(NamedTuple):
-    """Forget everything, and go on at this offset."""
+    """Discard the log, and re-replicate from scratch from this offset on."""
 
     offset: int
 
 
 class AskEnds(NamedTuple):
-    """Ask the leader, in this epoch, where its log starts and ends, for `told`."""
+    """Ask the leader, in this epoch, for its log start and log end, then call `told`."""
 
 
 class Hold(NamedTuple):
-    """Try again in a while, or not before there is other metadata: the same question gets the same answer."""
+    """Try again after a backoff. `awaits_news`: not before the metadata change, since the answer would be the same."""
 
     awaits_news: bool
 
 
 class Fail(NamedTuple):
-    """This log and the leader's cannot both be right: close the partition, and keep what it has."""
+    """Close the partition and keep its log: this log and the leader's cannot both be right."""
 
     reason: str
 
@@ -55,10 +55,10 @@ Action = Take | Cut | Begin | AskEnds | Hold | Fail
 
 
 class FetchState:
-    """Of one partition, in one epoch of its leader.
+    """State of a follower's fetches of one partition, in one leader epoch.
 
-    `unclean_since`: the epoch of the partition's last unclean election. Every action is followed by `done`, once it is
-    carried out; nothing is asked in between.
+    `unclean_since`: leader epoch of the partition's last unclean election. The caller carries each action out, then
+    calls `done`; there is no Fetch in between.
     """
 
     __slots__ = ("_asked", "_copied_since", "_is_busy", "_open_since", "_unclean_since", "epoch")
@@ -68,12 +68,12 @@ class FetchState:
         self._unclean_since = unclean_since
         self._asked: Asked | None = None
         self._is_busy = False
-        self._copied_since = UNTOLD  # all that is here came from this leader's log behind that swap
-        self._open_since = UNTOLD  # and that is of a transaction which is open here
+        self._copied_since = UNTOLD  # all records here came from this leader's log after that swap
+        self._open_since = UNTOLD  # the same for all records of transactions that are open here
         log.epochs.drop_from(log.end_offset)  # the last epoch is that of the last record (KAFKA-10706)
 
     def ask(self, log: LogState) -> Asked | None:
-        """The next question; None: not now. What another epoch has brought may have to become durable first."""
+        """The next Fetch; None: not now. Records fetched in an earlier epoch may have to become durable first."""
         if self._is_busy or self._asked is not None or log.durable_offset < log.end_offset:
             return None
         last_epoch = log.epochs.latest
@@ -81,16 +81,17 @@ class FetchState:
         return self._asked
 
     def stands_by(self, asked: Asked) -> bool:
-        """Whether that is asked, and not answered."""
+        """Whether this Fetch is the one that waits for its answer."""
         return asked == self._asked
 
     def lost(self, asked: Asked) -> None:
-        """No answer will come. If one does, it counts as the answer to the same question asked again."""
+        """Note that no answer is expected any more. If one comes, it counts as the answer to the same Fetch sent
+        again."""
         if asked == self._asked:
             self._asked = None
 
     def answered(self, asked: Asked, answer: Answer, log: LogState) -> Action | None:
-        """What to do about it; None: it answers a question of another epoch, or one that was answered (RULES K15)."""
+        """The action upon an answer; None: it answers a Fetch of another epoch, or an answered one (RULES K15)."""
         if asked != self._asked:
             return None
         self._asked, self._is_busy = None, True
@@ -98,14 +99,14 @@ class FetchState:
             return _refused(answer.error)
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
-        if log.is_damaged:  # it takes no appends, and nobody counts on it (RULES L5, K8)
+        if log.is_damaged:  # it takes no appends, and is not in the ISR (RULES L5, K8)
             return Begin(answer.log_start_offset)
         if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
             return Begin(answer.log_start_offset)
         return Take(answer.high_watermark, answer.log_start_offset)
 
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
-        """Where the leader's log starts and ends, after AskEnds."""
+        """The action after AskEnds, by the start and end of the leader's log."""
         if end_offset < log.end_offset:
             return self._cut(log, end_offset, start_offset)
         if log.is_damaged:
@@ -113,7 +114,7 @@ class FetchState:
         return Begin(start_offset) if start_offset > log.end_offset else Hold(awaits_news=False)
 
     def done(self) -> None:
-        """The last action is carried out; of Hold, it is time."""
+        """Note that the last action is carried out, or that the backoff of Hold is over."""
         self._is_busy = False
 
     def _cut(self, log: LogState, offset: int, leaders_start: int) -> Action:
@@ -124,30 +125,30 @@ class FetchState:
             return Fail(f"the leader's log parts from this one at {offset}; below {kept_to} it must not")
         if offset < log.start_offset:
             return Begin(offset)
-        if offset < log.local_start_offset:  # what only the tier has cannot be cut, and the leader has what is below
+        if offset < log.local_start_offset:  # segments that only the tier has cannot be truncated; the leader has them
             return Begin(leaders_start)
         if offset < log.replaced_to and log.epochs.epoch_of(offset) < self._unclean_since:
-            return Begin(leaders_start)  # what is given up may have taken the place of what counts again
+            return Begin(leaders_start)  # given up records may have replaced records that count again
         if log.is_damaged:
             return Begin(leaders_start)
-        self._open_since = UNTOLD  # it may cut a marker
+        self._open_since = UNTOLD  # it may truncate a marker
         return Cut(offset, offset < log.sealed_to)
 
     def _lacks_what_counts(self, log: LogState) -> bool:
-        """Whether what took the place of something here is behind the end of this log, and may be what an unclean
-        election has given up since (RULES K18)."""
+        """Whether records behind this log's end have replaced records that it lacks, and an unclean election may have
+        given them up since (RULES K18)."""
         return log.end_offset < log.replaced_to and log.replaced_in < self._unclean_since
 
     def _lacks_decisions(self, told: Compacted, log: LogState) -> bool:
-        """Whether what had decided about something here is gone from the leader's log behind this one's end, so that
-        it would stay deleted there alone, or undecided here for ever (RULES K19).
+        """Whether the leader's log has lost tombstones or markers behind this log's end that decide about records here.
 
-        Not, if all that is here, or of a marker all that is open, came from that very log when nothing was left there
-        that those had decided about.
+        Then a key would stay deleted on the leader alone, or a transaction would stay open here forever (RULES K19).
+        False if all records here (for markers: all records of open transactions) came from that same log, after a swap
+        that left no record there that the missing ones decide about.
         """
         if log.is_unused:
             self._copied_since = max(0, told.swaps)
-        if not log.has_open_transactions:  # those that begin from now on come from there
+        if not log.has_open_transactions:  # transactions that begin from now on come from that log
             self._open_since = max(0, told.swaps, self._open_since)
         if told.dropped.tombstones_to > log.end_offset and told.gone_by > self._copied_since:
             return True
@@ -156,16 +157,22 @@ class FetchState:
 
 
 def _asked_offset(log: LogState) -> int:
-    """The end of the log; of a damaged one an offset below the leader's high watermark. What it has may be all that
-    counts, but it takes no appends: its leader must not have it in the ISR before it has begun anew."""
+    """The offset to fetch: the log end, or for a damaged log an offset below the leader's high watermark.
+
+    A damaged log takes no appends. Even if it has all acknowledged records, its replica must not enter the ISR before
+    it has re-replicated from scratch.
+    """
     if not log.is_damaged:
         return log.end_offset
     return max(log.start_offset, min(log.end_offset, log.high_watermark) - 1)
 
 
 def _parting(log: LogState, diverging: EpochEnd) -> int:
-    """Of the greatest epoch that the leader has, up to this log's last one, both have what is below both ends; if this
-    log has not got that epoch, only what is below its next smaller one's end may be in both (KIP-279)."""
+    """The offset to truncate to (KIP-279).
+
+    `diverging`: the end, in the leader's log, of its greatest epoch up to this log's last one. Records below both ends
+    of that epoch are equal. If this log lacks the epoch, its next smaller one counts.
+    """
     own = log.epochs.end_of(diverging.leader_epoch, log.end_offset, log.start_offset)
     if own.leader_epoch == NO_EPOCH:
         return log.start_offset
@@ -173,7 +180,8 @@ def _parting(log: LogState, diverging: EpochEnd) -> int:
 
 
 def _refused(error: EngineError) -> Action:
-    """All but a fenced epoch may pass by itself: a leader may learn later than its followers who it is."""
+    """The action upon an error. Errors except FencedLeaderEpoch may pass: a leader may learn its role later than its
+    followers."""
     if isinstance(error, OffsetOutOfRange):
         return AskEnds()
     return Hold(awaits_news=isinstance(error, FencedLeaderEpoch))

@@ -1,9 +1,8 @@
-"""How far a replica's log is written, durable, known to be on all replicas in sync, and stable. Pure.
+"""Progress of a replica: written end, durable end, high watermark and last stable offset. Pure.
 
-As positions, so that whoever reads up to one of them knows where in which file that is (Kafka's LogOffsetMetadata). A
-leader learns from the others how far they are; its high watermark is where the last of those in sync is durable
-(Partition.maybeIncrementLeaderHW), and never goes back but with the log. That `flush.policy` says what durable means
-(RULES L1) is the caller's business.
+All are positions, so that a reader knows the file and the byte (Kafka's LogOffsetMetadata). A leader learns the ends of
+the other replicas. Its high watermark is the least durable end in the ISR (Partition.maybeIncrementLeaderHW), and goes
+back only if the log is truncated. The caller decides what is durable, by `flush.policy` (RULES L1).
 """
 
 from collections import deque
@@ -15,12 +14,12 @@ from engine.replication.unstable import Unstable
 
 
 class Progress:
-    """Of one replica. With no others in sync the high watermark is the durable end.
+    """Progress of one replica. Without others in sync the high watermark is the durable end.
 
-    `has_others`: there are other replicas, in sync or not, so that the high watermark may come to lie between any two
-    batches. `ends` are those of the batches above `high_watermark`, where that is not the end of the log. `unstable`:
-    where the transactions begin, by offset, that are open or among those that `ended` above `high_watermark`, of which
-    it tells the first and the last offsets.
+    `has_others`: there are other replicas, in sync or not, so that the high watermark may lie between any two batches.
+    `ends`: the ends of the batches above `high_watermark`, if that is below the log end. `ended`: (first, last) offsets
+    of transactions that ended above `high_watermark`. `unstable`: first positions of these and of the open
+    transactions, by offset.
     """
 
     __slots__ = (
@@ -50,8 +49,8 @@ class Progress:
         self.written = self.durable = end
         self.high_watermark = self.last_stable = end if high_watermark is None else high_watermark
         self._ends = deque(ends)
-        self._ends_of_others: dict[int, int] = {}  # by replica, as they said in this epoch
-        self._in_sync: Collection[int] = ()  # of the others
+        self._ends_of_others: dict[int, int] = {}  # by replica, as fetched in this epoch
+        self._in_sync: Collection[int] = ()  # the others that the high watermark waits for
         self._is_held = False
         self._unstable = Unstable(unstable)
         self.note_transactions((), ended)
@@ -59,34 +58,37 @@ class Progress:
 
     @property
     def undecided_from(self) -> int:
-        """Where the first transaction begins that is open, or ended above the high watermark; the end without one."""
+        """The first offset of the first transaction that is open, or ended above the high watermark; else the log
+        end."""
         first = self._unstable.first(self.high_watermark.offset)
         return self.written.offset if first is None else first.offset
 
-    # What the log does
+    # Changes of this log
 
     def note_written(self, end: LogPosition, batch_ends: Iterable[LogPosition] = ()) -> None:
-        """`batch_ends`, of which `end` is the last, matter if there are other replicas."""
+        """Note the written end. `batch_ends`: ends of the new batches, the last is `end`; needed with other
+        replicas."""
         self.written = end
         if self.has_others:
             self._ends.extend(batch_ends)
 
     def note_transactions(self, begun: Iterable[LogPosition], ended: Iterable[tuple[int, int]]) -> None:
-        """Of what was written just now: where transactions begin, ascending, and first and last offsets of those that
-        end. Nothing from where one begins on is stable until the high watermark has passed its end."""
+        """Note the transactions of the newly written batches. `begun`: first positions, in ascending order; `ended`:
+        (first, last) offsets. No record from a begin on is stable until the high watermark has passed the end."""
         for position in begun:
             self._unstable.begin(position)
         for first_offset, last_offset in ended:
             self._unstable.end(first_offset, last_offset)
 
     def note_durable(self, end: LogPosition) -> bool:
-        """Whether the high watermark moved."""
+        """Note the durable end; returns whether the high watermark moved."""
         assert self.durable.offset <= end.offset <= self.written.offset, "durable is what was written, and stays"
         self.durable = end
         return self._advance()
 
     def cut(self, end: LogPosition, unstable: Mapping[int, LogPosition] = MappingProxyType({})) -> None:
-        """The log ends there now; all of it is durable. `unstable`: where transactions begin that are open then."""
+        """Note that the log was truncated to `end`, and is durable. `unstable`: first positions of transactions that
+        are open now."""
         self.written = self.durable = end
         self.high_watermark = min(self.high_watermark, end)
         while self._ends and self._ends[-1].offset > end.offset:
@@ -95,47 +97,48 @@ class Progress:
         self._note_stable()
 
     def reset(self, position: LogPosition) -> None:
-        """The log begins and ends there now: nothing of it can be missing anywhere."""
+        """Note that the log was reset, and begins and ends at `position`."""
         self.written = self.durable = self.high_watermark = self.last_stable = position
         self._ends.clear()
         self._unstable = Unstable({})
 
-    # What others do
+    # Changes of other replicas
 
     def lead(self, in_sync: Collection[int], *, is_enough: bool = True) -> bool:
-        """A new epoch begins: what the others said before does not count. Whether the high watermark moved."""
+        """Begin to lead in a new epoch, and forget the ends of the others; returns whether the high watermark moved."""
         self._ends_of_others.clear()
         return self.set_in_sync(in_sync, is_enough=is_enough)
 
     def set_in_sync(self, in_sync: Collection[int], *, is_enough: bool = True) -> bool:
-        """Who has to have a record before it counts; while they are too few, nothing more does.
+        """Set the other replicas that the high watermark waits for. Without `is_enough` it stands still.
 
-        Whether the high watermark moved.
+        Returns whether the high watermark moved.
         """
         self._in_sync = frozenset(in_sync)
         self._is_held = not is_enough
         return self._advance()
 
     def note_replica(self, replica: int, end_offset: int) -> bool:
-        """Another replica has all below that offset, durably; in sync or not. Whether the high watermark moved."""
+        """Note the durable end of another replica, in sync or not; returns whether the high watermark moved."""
         self._ends_of_others[replica] = end_offset
         return replica in self._in_sync and self._advance()
 
     def end_of(self, replica: int) -> int:
-        """As it said in this epoch; -1: it has not."""
+        """The end of another replica, as fetched in this epoch; -1: not known."""
         return self._ends_of_others.get(replica, -1)
 
     def begin_to_follow(self) -> None:
-        """What is durable here counts when the leader says so."""
+        """Begin to follow: from now on the leader tells the high watermark."""
         self.has_others = True
         self.set_in_sync((), is_enough=False)
 
     def follow(self, leader_high_watermark: int) -> bool:
-        """What the leader says, as far as this replica has it (UnifiedLog.updateHighWatermark). Whether it moved."""
+        """Take over the leader's high watermark, up to this replica's durable end (UnifiedLog.updateHighWatermark);
+        returns whether it moved."""
         return self._move(self._position_at(min(leader_high_watermark, self.durable.offset)))
 
     def reach(self, offset: int) -> bool:
-        """All below it counts, even if it lies within a batch. Whether that is more than was known."""
+        """Move the high watermark to `offset`, even within a batch; returns whether it moved."""
         return self._move(self._position_at(offset)._replace(offset=offset))
 
     # The high watermark
@@ -163,7 +166,7 @@ class Progress:
         self.last_stable = high_watermark if first is None else min(first, high_watermark)
 
     def _position_at(self, offset: int) -> LogPosition:
-        """The last known place at or below `offset`."""
+        """The last known position at or below `offset`."""
         if offset >= self.durable.offset:
             return self.durable
         found = self.high_watermark

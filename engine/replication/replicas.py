@@ -1,9 +1,9 @@
-"""What a leader knows of its followers, who of them has to have a record before it counts, and whom it wants in sync.
+"""Leader-side tracking of replicas: their ends, the maximal ISR, and proposals of an ISR.
 
-Pure; one object for each leadership. The high watermark is where the last of the *maximal ISR* is durable: of all that
-are in sync as the metadata was last seen, and of all that the leader has proposed since (KIP-497). A proposal replaces
-one version of the metadata or nothing; what became of it is known when a greater version is seen, and in no other way
-(RULES K5). What followers said in another epoch, or in another life, counts for nothing.
+Pure; each leadership has its own object. The high watermark is the least durable end in the *maximal ISR*: the
+committed ISR, and all replicas that the leader has proposed since (KIP-497). A proposal replaces one version of the
+metadata, or fails. Its result is known only when a greater version is seen (RULES K5). Fetches with another leader
+epoch, or another broker epoch, do not count.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,8 @@ from engine.roles import Committed as Committed
 
 
 class Proposal(NamedTuple):
-    """An ISR, to be written in place of what is committed at this version; `added`: who enters it, in which life."""
+    """A proposed ISR, to replace the committed one of this version. `added`: broker epochs of the replicas that
+    enter."""
 
     version: int
     in_sync: frozenset[int]
@@ -30,10 +31,12 @@ class Proposal(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A follower as of its last Fetch, replaced as a whole: how far it is, where its log starts, and in which life are
-    one statement (KAFKA-15221). `caught_up_at_ms`: the last Fetch at which the leader had no more than the follower had
-    at that Fetch or at the next one (Kafka's lastCaughtUpTimeMs). `standing`: when it has asked the same again; for as
-    long as it is not heard anew, there is nothing else that it could have got."""
+    """A follower as of its last Fetch. It is replaced as a whole, since its fields belong together (KAFKA-15221).
+
+    `caught_up_at_ms`: time of the last Fetch at which the leader had no more records than the follower had at that
+    Fetch or at the next one (Kafka's lastCaughtUpTimeMs). `standing`: repetitions of the Fetch in its session; as long
+    as the follower is not noted again, the leader had no new record for it.
+    """
 
     end_offset: int
     broker_epoch: int
@@ -44,7 +47,7 @@ class Seen(NamedTuple):
     start_offset: int = NO_OFFSET
 
     def so_far(self) -> "Seen":
-        """Without what it will ask."""
+        """The state with the repetitions so far, but without later ones."""
         if self.standing is None:
             return self
         at_ms, caught_up_at_ms = max(self.at_ms, self.standing.at_ms), self.caught_up_at_ms
@@ -54,18 +57,19 @@ class Seen(NamedTuple):
 
 
 class FollowerLag(NamedTuple):
-    """How far a follower is behind: in offsets, all there are if it has not said so, and in time: 0 if it has all.
+    """Lag of a follower, in offsets and in time.
 
-    `late_ms` is told too great by a fifteenth of replica.lag.time.max.ms, at most, as far as it is below that."""
+    `offsets`: the whole log if the follower has not fetched. `late_ms`: 0 if it lacks no record; a value below
+    replica.lag.time.max.ms may be too great by a fifteenth of that."""
 
     offsets: int
     late_ms: int
 
 
 class Replicas:
-    """Of one partition, in one epoch of this leader, which begins at the end of its log.
+    """Replicas of one partition, in one epoch of this leader, which begins at its log end.
 
-    A follower is late if it lacks something that the leader had `lag_max_ms` (replica.lag.time.max.ms) ago. A late
+    A follower is late if it lacks a record that the leader had `lag_max_ms` (replica.lag.time.max.ms) ago. A late
     follower is not admitted to the ISR; a late member leaves it, but not within `lag_max_ms` of its admission.
     """
 
@@ -92,7 +96,8 @@ class Replicas:
 
     @property
     def has_latest(self) -> bool:
-        """Whether the high watermark says what was committed: at first it may be behind (KIP-207)."""
+        """Whether the high watermark has reached the begin of the epoch: before, it may be below the predecessor's
+        (KIP-207)."""
         return self._progress.high_watermark.offset >= self.epoch_start
 
     @property
@@ -101,55 +106,58 @@ class Replicas:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """Whoever may be in the ISR, as far as this leader can know."""
+        """All replicas that may be in the ISR, as far as this leader can know."""
         proposed = self._proposed
         return self._committed.in_sync if proposed is None else self._committed.in_sync | proposed.in_sync
 
     @property
     def successors(self) -> frozenset[int]:
-        """Who else may be elected as long as this broker leads, unless an unclean election is ordered."""
+        """The other replicas that may be elected while this broker leads, without an unclean election."""
         return (self.maximal_isr | self._committed.eligible) - {self._broker_id}
 
     @property
     def others(self) -> frozenset[int]:
-        """All replicas but the leader's own."""
+        """All replicas except the leader."""
         return self._committed.replicas - {self._broker_id}
 
     @property
     def serving(self) -> Collection[int]:
-        """The brokers that are up, as far as the metadata tell."""
+        """The brokers that serve, by the metadata."""
         return self._committed.serving
 
     @property
     def enough_others(self) -> int:
-        """How many other replicas have to be in sync for min.insync.replicas."""
+        """The number of other replicas that have to be in sync for min.insync.replicas."""
         return min(self._committed.min_isr, len(self._committed.replicas)) - 1
 
     @property
     def lag_max_ms(self) -> int:
-        """See replica.lag.time.max.ms."""
+        """The value of replica.lag.time.max.ms."""
         return self._lag_max_ms
 
     @property
     def version(self) -> int:
-        """Of the metadata that it goes by."""
+        """The version of the committed ISR."""
         return self._committed.version
 
     def low_watermark(self, start_offset: int) -> int:
-        """The least log start of all whose brokers serve, where that is the leader's; -1: one has not told its own
-        (Partition.lowWatermarkIfLeader)."""
+        """The least log start of the replicas whose brokers serve (Partition.lowWatermarkIfLeader); -1: not known of
+        all.
+
+        `start_offset`: of the leader.
+        """
         others = {*self._committed.replicas}.intersection(self._committed.serving) - {self._broker_id}
         starts = (self._seen[one].start_offset if one in self._seen else NO_OFFSET for one in others)
         return min((start_offset, *starts))
 
     def left(self, replica: int, standing: Standing | None = None) -> None:
-        """It asks for the same no longer; in the session of `standing`, if told."""
+        """Note that a follower no longer repeats its Fetch. `standing`: only in that session."""
         seen = self._seen.get(replica)
         if seen is not None and (standing is None or seen.standing is standing):
             self._seen[replica] = seen.so_far()
 
     def check_heard(self, replica: int) -> None:
-        """Raises UnknownLeaderEpoch if nothing that it has said counts any more."""
+        """Raise UnknownLeaderEpoch if no Fetch of the replica counts any more."""
         if replica not in self._seen:
             raise UnknownLeaderEpoch(f"broker {replica} has to say again how far it is")
 
@@ -162,8 +170,11 @@ class Replicas:
         now_ms: int,
         standing: Standing | None = None,
     ) -> Heard:
-        """A follower in that life asks. Raises FencedLeaderEpoch, UnknownLeaderEpoch, StaleBrokerEpoch,
-        OffsetOutOfRange; it has said nothing then, and nothing of what it holds if the logs part before that."""
+        """Note a Fetch of a follower with that broker epoch.
+
+        Its end does not count if the logs diverge, or if this raises FencedLeaderEpoch, UnknownLeaderEpoch,
+        StaleBrokerEpoch or OffsetOutOfRange.
+        """
         self.left(replica)
         check_leader_epoch(asked.leader_epoch, self.epoch)
         self._check(replica, broker_epoch)
@@ -187,9 +198,12 @@ class Replicas:
         return Heard(None, self._count(now_ms) or has_moved, has_deleted, is_outside)
 
     def learn(self, committed: Committed, now_ms: int) -> bool:
-        """What the metadata says by now; an older version, or the same, says nothing: whoever answers reads may have
-        been deposed. Who is marked as of another version of the state may have no longer what he said, and says it
-        again (RULES K8). Whether the high watermark moved."""
+        """Take over a newer committed ISR; returns whether the high watermark moved.
+
+        An older or equal version is ignored: it may come from an outdated metadata server. With another
+        `state_version`, a suspect replica may have lost records, so that it has to fetch again before its end counts
+        (RULES K8).
+        """
         if committed.version <= self._committed.version:
             return False
         is_written = committed.state_version != self._committed.state_version
@@ -204,8 +218,10 @@ class Replicas:
         return self._count(now_ms)
 
     def propose(self, now_ms: int) -> Proposal | None:
-        """The ISR to write, if another one is wanted: from now on it counts. As long as nobody knows what became of
-        the last one, it is that one again."""
+        """The ISR to write, None: no change. From now on its members count for the high watermark.
+
+        While the result of the last proposal is not known, the same one is returned again.
+        """
         self._ends.note(self._progress.written.offset, now_ms)
         if self._proposed is None:
             committed = self._committed
@@ -219,7 +235,7 @@ class Replicas:
         return self._proposed
 
     def lags(self, now_ms: int) -> dict[int, FollowerLag]:
-        """Of all other replicas, by broker id."""
+        """Lags of all other replicas, by broker id."""
         return {one: self._lag(one, now_ms) for one in sorted(self._committed.replicas - {self._broker_id})}
 
     def _lag(self, replica: int, now_ms: int) -> FollowerLag:
@@ -231,44 +247,58 @@ class Replicas:
         return FollowerLag(end_offset - known_offset, now_ms - since_ms)
 
     def _check(self, replica: int, broker_epoch: int) -> None:
-        """Reassignments begin no epoch: a follower may know of one that this leader has yet to learn."""
+        """Raise UnknownLeaderEpoch or StaleBrokerEpoch unless the metadata show the follower with this broker epoch.
+
+        A reassignment begins no leader epoch, so a follower may know of one before this leader does.
+        """
         if replica not in self._committed.replicas:
             raise UnknownLeaderEpoch(f"broker {replica} is no replica here yet")
         if broker_epoch != (known := self._committed.broker_epochs.get(replica)):
             raise StaleBrokerEpoch(f"broker {replica} is in epoch {known}, not {broker_epoch}")
 
     def _count(self, now_ms: int) -> bool:
-        """Wait for whoever may be in the ISR, and for who is about to join it: a leader that hears of nobody else would
-        otherwise always be ahead (Partition.maybeIncrementLeaderHW). Whether the high watermark moved."""
+        """Update the replicas that the high watermark waits for: the maximal ISR, and followers that are about to
+        enter.
+
+        Otherwise a leader that is alone in the ISR would always be ahead of them (Partition.maybeIncrementLeaderHW).
+        Returns whether the high watermark moved.
+        """
         joining = {one for one in self._seen if self._is_eligible(one) and self._is_close(one, now_ms)}
         others = (self.maximal_isr | joining) - {self._broker_id}
         return self._progress.set_in_sync(others, is_enough=self.is_enough)
 
     def _may_join(self, replica: int, now_ms: int) -> bool:
-        """Whether the follower has all that was acknowledged in this epoch, and all that the leader began with: that
-        may be more than its high watermark says (KAFKA-7128); and is not late, so that it would leave again at once:
-        below min.insync.replicas the high watermark stands still."""
+        """Whether the follower may enter the ISR.
+
+        It has all records below the high watermark, and all that the leader had at the begin of its epoch, which may be
+        more (KAFKA-7128). And it is not late: below min.insync.replicas the high watermark stands still, so a late
+        follower could enter, and would leave again at once.
+        """
         if replica in self._committed.in_sync or not self._is_eligible(replica):
             return False
         reached = max(self._progress.high_watermark.offset, self.epoch_start)
         return self._end_of(replica) >= reached and not self._is_late(replica, now_ms)
 
     def _is_eligible(self, replica: int) -> bool:
-        """It serves, and that very life has fetched (KIP-841, KIP-903)."""
+        """Whether the replica serves, and has fetched with its present broker epoch (KIP-841, KIP-903)."""
         seen, committed = self._seen.get(replica), self._committed
         has_fetched = seen is not None and seen.broker_epoch == committed.broker_epochs.get(replica)
         return has_fetched and replica in committed.replicas and replica in committed.serving
 
     def _is_close(self, replica: int, now_ms: int) -> bool:
-        """Whether a follower is one response behind, or was within `lag_max_ms` (Replica.isCaughtUp). The high
-        watermark may stand still for it; for a follower that is seconds behind it would stand still for seconds."""
+        """Whether a follower has all records, or was at most one response behind within `lag_max_ms`
+        (Replica.isCaughtUp). The high watermark waits for it; for a follower that is seconds behind it would wait for
+        seconds."""
         seen = self._seen[replica]
         has_all = seen.end_offset >= self._progress.written.offset
         return has_all or now_ms - seen.so_far().caught_up_at_ms <= self._lag_max_ms
 
     def _is_late(self, replica: int, now_ms: int) -> bool:
-        """Whether a replica lacks something for longer than it may; members of the ISR have `lag_max_ms` to catch up.
-        A replica that has all there is is not late, however long ago it said so."""
+        """Whether a replica has lacked records for longer than `lag_max_ms`, counted from its admission at the
+        earliest.
+
+        A replica that has all records is not late, however old its last Fetch is.
+        """
         if replica == self._broker_id or self._end_of(replica) >= self._progress.written.offset:
             return False
         seen, joined_at_ms = self._seen.get(replica), self._joined_at_ms.get(replica, NEVER_MS)
@@ -280,13 +310,15 @@ class Replicas:
         return NO_OFFSET if seen is None else seen.end_offset
 
     def _reached_at_ms(self, seen: Seen) -> int:
-        """The latest known time, up to its last Fetch, at which the leader had nothing that the follower lacks now."""
+        """The latest known time, up to its last Fetch, at which the leader had no record that the follower lacks
+        now."""
         seen = seen.so_far()
         return max(seen.caught_up_at_ms, min(seen.at_ms, self._ends.reached_at_ms(seen.end_offset)))
 
 
 def _diverging(asked: Asked, log: LogState) -> EpochEnd | None:
-    """Who has no records has none that the leader has not got. Raises OffsetOutOfRange."""
+    """Check a Fetch for log divergence; None: no divergence. A log without records never diverges. Raises
+    OffsetOutOfRange."""
     if asked.last_epoch != NO_EPOCH:
         end = log.epochs.end_of(asked.last_epoch, log.end_offset, log.start_offset)
         return diverging_end(log.start_offset, end, asked.offset, asked.last_epoch)

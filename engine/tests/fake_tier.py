@@ -20,12 +20,12 @@ from engine.logs.sparse_index import Summary
 from engine.partitions.partition import Partition
 
 T = TypeVar("T")
-HERE_BYTES = 5_000  # to go on with: some batches of most tests
+HERE_BYTES = 5_000  # cached behind a position: some batches of most tests
 Key = tuple[bytes, int, int]  # topic id, partition, base offset
 
 
 class ColdFile:
-    """A segment in the tier: in memory is what was read of it."""
+    """A segment in the tier. The parts that were read count as cached."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -55,7 +55,7 @@ class ColdFile:
         return position >= end
 
     def has_waited(self) -> bool:
-        return len(self._loaded) % 2 == 1  # both ways are gone, now and then
+        return len(self._loaded) % 2 == 1  # so that tests get both answers
 
     def here_until(self, position: int) -> int:
         return min(position + HERE_BYTES, len(self._content))
@@ -96,7 +96,8 @@ class ColdFile:
 
 @dataclass
 class FakeTier:
-    """Segments with the moments they were put there: `now` counts them, and a tier of then is this one up to then."""
+    """A fake remote tier. Each segment has the moment of its upload, so that `as_of` gives the tier of an earlier
+    moment."""
 
     segments: dict[Key, list[tuple[int, bytes]]] = field(default_factory=dict)
     summaries: dict[Key, Summary] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class FakeTier:
         return b""  # none are kept
 
     def forget(self) -> None:
-        """What is in memory."""
+        """Empty the caches of all opened segments."""
         for one in self.opened:
             one.forget()
 
@@ -134,7 +135,7 @@ class FakeTier:
         return job()
 
     def upload(self, filesystem: MemoryFileSystem, one: Partition, *, moment: int = 0) -> int:
-        """All that is finished and confirmed; returns up to where the tier has it now."""
+        """Upload the finished segments below the LSO; returns the offset up to which the tier has the log now."""
         log, topic_id, number = one.log, one.partition.topic_id, one.partition.partition
         tiered_to = log.tiered_to if log.tiered_to is not None else log.local_start_offset
         for segment in log.segments[:-1]:
@@ -151,7 +152,7 @@ class FakeTier:
         return tiered_to
 
     def summaries_of(self, partition: TopicPartition) -> dict[int, Summary]:
-        """By base offset; what a manifest tells."""
+        """Summaries of a partition's segments by base offset, as a manifest has them."""
         of_partition = partition.topic_id, partition.partition
         return {key[2]: one for key, one in self.summaries.items() if key[:2] == of_partition}
 

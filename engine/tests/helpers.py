@@ -1,4 +1,4 @@
-"""What the engine's tests share: a store on the twin filesystem, batches, and a pool that can hold rounds back."""
+"""Helpers of the engine's tests: a store on the simulated disk, batches, and pools that hold jobs back."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def fates(is_named: Callable[[bytes, int], bool], otherwise: Fate = Fate.DELETED) -> FateOf:
-    """What the metadata say: these partitions are named, and the others are not."""
+    """A fake answer of the metadata: these partitions are named, the others have the fate `otherwise`."""
     return lambda topic_id, number: Fate.NAMED if is_named(topic_id, number) else otherwise
 
 
@@ -51,7 +51,7 @@ NO_JOURNAL = 64  # a slot of this size holds no frame
 
 @dataclass
 class HeldPool:
-    """A loop pool whose rounds wait for `release` while `is_holding`."""
+    """A loop pool whose jobs wait for `release` while `is_holding`."""
 
     is_holding: bool = False
     release: trio.Event = field(default_factory=trio.Event)
@@ -73,11 +73,11 @@ class HeldPool:
 
 
 class Dead(BaseException):
-    """What a job of a dead process comes to: a swap that has begun is not cancelled."""
+    """Exception that ends a job of a killed process, also a swap, which cannot be cancelled."""
 
 
 class MortalPool(HeldPool):
-    """When it is dead, nothing that was held back will be done."""
+    """A held pool that can be killed: then none of the held jobs is done."""
 
     is_dead = False
 
@@ -94,7 +94,7 @@ class MortalPool(HeldPool):
 
 
 class Begun:
-    """A sync that ends, and of which somebody is told, when a test says so."""
+    """A sync whose end, and the report of its end, are triggered by the test."""
 
     def __init__(self, files: Sequence[File]) -> None:
         self.files = files
@@ -118,7 +118,7 @@ class Begun:
 
 @dataclass
 class SlowSyncs(TwinPool):
-    """Syncs wait while they are slow."""
+    """A pool of the simulated disk whose syncs wait for the test while `is_slow`."""
 
     begun: list[Begun] = field(default_factory=list)
     is_slow: bool = False
@@ -136,7 +136,7 @@ class SlowSyncs(TwinPool):
 
 @dataclass
 class HeldLanes(LoopPool):
-    """Jobs of the lanes in `held` wait until they are taken out."""
+    """A loop pool in which the jobs of the workers in `held` wait until `let_go`."""
 
     held: set[int] = field(default_factory=set)
     begun: list[int] = field(default_factory=list)
@@ -209,7 +209,7 @@ async def running(
 
 
 def log_bytes(disk: MemoryFileSystem, log: Log) -> bytes:
-    """All of a log as programs see it, one segment behind the other, whether their files are open or not."""
+    """The written bytes of all segments of a log, synced or not."""
     return b"".join(disk.content(log.path_of(one.base_offset))[: one.size_bytes] for one in log.segments)
 
 
@@ -224,7 +224,7 @@ def keyed_batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     timestamps_ms: Sequence[int] | None = None,
 ) -> bytearray:
-    """Of keys and values."""
+    """A batch of these keys and values."""
     times = timestamps_ms or [NOW_MS] * len(records)
     made = [Record(key, value, time) for (key, value), time in zip(records, times, strict=True)]
     return compressed_batch(codec, made, producer)
@@ -255,7 +255,7 @@ def bytes_of(ranges: list[FileRange]) -> bytes:
 
 
 def batches_in(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
-    """The complete batches; what a client makes of a fetch."""
+    """Parse the complete batches of a Fetch, as a client does."""
     found = []
     position = 0
     while position + 61 <= len(data):
@@ -269,7 +269,7 @@ def batches_in(data: bytes) -> list[tuple[BatchHeader, list[Record]]]:
 
 
 async def read(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) -> ReadResult:
-    """As a fetch does: what is not in memory is loaded first."""
+    """Read as a Fetch does: load first if that is needed."""
     while True:
         try:
             return log.read(offset, max_size_bytes, Isolation.READ_UNCOMMITTED, at_least_one=True)
@@ -278,8 +278,7 @@ async def read(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) 
 
 
 async def read_committed(log: PartitionLog, offset: int, max_size_bytes: int = MAX_BYTES) -> dict[int, Record]:
-    """By offset, what Kafka's consumer makes of fetches from one offset on (CompletedFetch); it ends where all that is
-    stable is read."""
+    """Records by offset that Kafka's read_committed consumer gets from an offset on, up to the LSO (CompletedFetch)."""
     found: dict[int, Record] = {}
     while True:
         try:
@@ -305,7 +304,8 @@ async def read_committed(log: PartitionLog, offset: int, max_size_bytes: int = M
 
 
 async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = None) -> dict[int, bytes | None]:
-    """Offset to value of everything a consumer can read; `values` has what was read should the end be an error."""
+    """Values by offset of all records that a consumer can read. `values`: filled on the way, for reads that end with an
+    error."""
     values = {} if values is None else values
     position = log.log_start_offset
     while True:
@@ -320,7 +320,7 @@ async def read_all(log: PartitionLog, values: dict[int, bytes | None] | None = N
 
 
 async def records_in(log: PartitionLog) -> dict[int, Record]:
-    """Everything a consumer can read, by offset; its batches come in order."""
+    """All records that a consumer can read, by offset; checks that batches come in order."""
     found: dict[int, Record] = {}
     position = log.log_start_offset
     while position < log.high_watermark:
@@ -336,7 +336,7 @@ async def open_orders(store: SegmentStore, config: LogConfig | None = None, lead
 
 
 async def found(log: PartitionLog, wanted: RecordFilter, count_max: int = 1000) -> list[FoundRecord]:
-    """What a search finds, step after step."""
+    """Search step by step, and return all found records."""
     records: list[FoundRecord] = []
     offset = 0
     while offset < log.last_stable_offset and len(records) < count_max:

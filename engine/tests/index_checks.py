@@ -1,4 +1,4 @@
-"""What the twin of the stored index holds, compared with a walk over the segments."""
+"""Checks of the simulated index against a walk over the segments."""
 
 from collections.abc import Collection
 
@@ -18,7 +18,7 @@ def stored(filesystem: MemoryFileSystem, prefix: bytes) -> list[KeyValue]:
 
 
 def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[Entry]) -> None:
-    """By the rule of the format: of every batch that is far enough from the last entry; each of them true."""
+    """Check the entries of a segment: each batch far enough from the last entry has one, and each entry is right."""
     file = filesystem.open(f"/data/orders-0/{name}")
     by_offset = {entry.offset: entry for entry in stored_entries}
     newest_ms, last = -1, None
@@ -38,7 +38,8 @@ def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[
 def check_index_equals_walk(
     filesystem: MemoryFileSystem, *, with_last_summary: bool, cold: Collection[int] = (), local_start: int = 0
 ) -> None:
-    """`cold` segments have no files, and count all the same; others of before the local start may."""
+    """Check the whole index. `cold`: base offsets of segments without files, which have summaries all the same; other
+    segments below `local_start` may have one."""
     names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
     summaries = {read_offset(key): read_summary(value) for key, value in stored(filesystem, b"s" + KEY)}
     needed = [name for name in names if filesystem.size(f"/data/orders-0/{name}")]  # an empty segment may have none

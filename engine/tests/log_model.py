@@ -1,6 +1,6 @@
-"""What a log has to hold, as a list of batches: offsets, bytes, segments, epochs and producers follow from it.
+"""Model of a log as a list of batches: offsets, bytes, segments, leader epochs and producers follow from it.
 
-It keeps what lies below the log start, too, and computes every answer from the whole list: nothing here is clever.
+It keeps the batches below the log start, too, and computes each answer from the whole list.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ NOBODY = (-1, -1, -1)
 
 
 class Send(NamedTuple):
-    """What a client does. The times are relative; `which` chooses among what it may send again."""
+    """A step of a client. `times`: relative to NOW_MS; `which`: chooses among the batches that it may send again."""
 
     kind: str  # plain, next, new epoch, again, gap, old epoch
     producer_id: int
@@ -31,7 +31,7 @@ class Send(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """One that is in the log, or on its way."""
+    """A batch that is in the log, or on its way."""
 
     base_offset: int
     leader_epoch: int
@@ -56,7 +56,7 @@ class Batch:
 
 
 class Expected(NamedTuple):
-    """What goes over the wire, and what comes back: an offset, or an error."""
+    """The bytes to send, and the expected answer: an offset, or an error."""
 
     sent: bytes
     base_offset: int
@@ -69,7 +69,8 @@ def key_of(time_ms: int) -> bytes:
 
 @dataclass
 class Model:
-    """`segments` are base offsets. What is sent counts at once; whoever takes it back says so."""
+    """Model of a log. `segments`: base offsets. A batch counts when it is sent; after a crash the test removes the lost
+    ones."""
 
     config: LogConfig
     batches: list[Batch] = field(default_factory=list)
@@ -86,7 +87,7 @@ class Model:
         return [batch for batch in self.batches if batch.next_offset > self.start]
 
     def records(self) -> list[tuple[int, int, int]]:
-        """(Offset, timestamp, leader epoch) of what can be read."""
+        """(Offset, timestamp, leader epoch) of all records that can be read."""
         return [
             (batch.base_offset + number, time_ms, batch.leader_epoch)
             for batch in self.visible
@@ -109,11 +110,11 @@ class Model:
         return table
 
     def is_sure(self, produced: ProducedBatch) -> bool:
-        """What the log does not have any more may be known of a producer, or be forgotten."""
+        """Whether the producer state must have this batch; batches below the log start may be forgotten."""
         return produced.first_offset >= self.start
 
     def send(self, send: Send) -> Expected | None:
-        """What is to happen; None: nothing sensible to send, or nobody can tell."""
+        """The expected result of a step; None: there is no batch to send, or the result is not determined."""
         if send.kind == "plain":
             return self._new(send.times, NOBODY)
         known, producer_id = self.producers().get(send.producer_id), send.producer_id
@@ -152,7 +153,7 @@ class Model:
     # Segments
 
     def roll(self, count: int) -> None:
-        """The last `count` batches came in one round: which of them began a segment."""
+        """Roll segments for the last `count` batches, which came in one commit batch."""
         first = len(self.batches) - count
         base = self.segments[-1]
         older = [batch for batch in self.batches[:first] if batch.base_offset >= base]
@@ -167,18 +168,18 @@ class Model:
             size_bytes += len(batch.sent)
 
     def in_segment_of(self, batch: Batch) -> list[Batch]:
-        """From `batch` on, as far as its segment goes."""
+        """The batches of the segment of `batch`, from that on."""
         end = min((base for base in self.segments if base > batch.base_offset), default=self.end)
         return [one for one in self.batches if batch.base_offset <= one.base_offset < end]
 
-    # What makes it shorter
+    # Truncation and deletion
 
     def begin_at(self, offset: int) -> None:
         self.start = max(self.start, offset)
         self.open()
 
     def retain(self, now_ms: int) -> None:
-        """The oldest segments go: what is below the log start, then what is too much, then what is too old."""
+        """Remove the oldest segments: those below the log start, then by retention.bytes, then by retention.ms."""
         self.open()
         limit_bytes, limit_ms = self.config.retention_size_bytes, self.config.retention_ms
         while limit_bytes >= 0 and self._size_of(self.batches_in(self.segments[0])) <= self._excess_bytes(limit_bytes):
@@ -200,12 +201,12 @@ class Model:
         return max((time_ms for batch in batches for time_ms in batch.times_ms), default=0)
 
     def batches_in(self, base: int) -> list[Batch]:
-        """Of the segment that begins there."""
+        """The batches of the segment with that base offset."""
         end = min((one for one in self.segments if one > base), default=self.end)
         return [batch for batch in self.batches if base <= batch.base_offset < end]
 
     def _drop_first(self) -> bool:
-        """An empty active segment takes the place of the last one; False: it does already."""
+        """Remove the first segment; the last one is replaced by an empty one. False: the only segment is empty."""
         first, *others = self.segments
         if not others and first == self.end:
             return False
@@ -214,16 +215,17 @@ class Model:
         return True
 
     def open(self) -> None:
-        """A segment that ended below the log start only when the next one began is dropped by whoever looks next."""
+        """Remove segments below the log start. A segment whose end became known only by a later roll goes at the next
+        step that opens or shortens the log."""
         self.segments = self.opened(self.segments)
 
     def opened(self, segments: Sequence[int]) -> list[int]:
-        """What is left of them."""
+        """The segments that are left of these when the log is opened."""
         below = [base for base, following in pairwise(segments) if following <= self.start]
         return list(segments[len(below) :])
 
     def truncate(self, offset: int) -> None:
-        """The batch that holds `offset` is gone, and all behind it."""
+        """Truncate the log before the batch that holds `offset`."""
         while self.batches and self.batches[-1].next_offset > offset:
             self.batches.pop()
         self.segments = [base for base in self.segments if base <= self.end]
@@ -232,7 +234,7 @@ class Model:
     # Epochs
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """As KIP-101 has it; of what lies below the log start nothing is known."""
+        """The end of a leader epoch, as in KIP-101; epochs below the log start are not known."""
         starts: dict[int, int] = {}
         for batch in self.visible:
             starts.setdefault(batch.leader_epoch, max(batch.base_offset, self.start))

@@ -1,4 +1,4 @@
-"""Batches of one record, right or wrong in one place, for tests of what looks at headers."""
+"""Batches of one record, valid or wrong in one place, for tests of header checks."""
 
 import struct
 
@@ -8,7 +8,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def one(**fields: int) -> bytearray:
-    """A batch of one record with header fields overwritten and the CRC right."""
+    """A batch of one record with these header fields and a right CRC."""
     arguments: dict[str, int] = {"record_count": 1, "base_offset": 0, "leader_epoch": -1, "attributes": 0}
     arguments.update((name, value) for name, value in fields.items() if name in arguments)
     timestamp_ms = fields.get("timestamp_ms", NOW_MS)
@@ -18,7 +18,7 @@ def one(**fields: int) -> bytearray:
 
 
 def patched(position: int, layout: str, value: int) -> bytearray:
-    """A valid batch with bytes overwritten; the CRC is not mended."""
+    """A valid batch with overwritten bytes, and the CRC from before."""
     batch = one()
     struct.pack_into(layout, batch, position, value)
     return batch

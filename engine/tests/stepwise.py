@@ -1,7 +1,7 @@
-"""A trio loop that runs only while it is asked something: the rules of a Hypothesis machine are no coroutines.
+"""A trio loop that runs only during a job: the rules of a Hypothesis machine are no coroutines.
 
-It is a guest on a queue of callbacks. Between two jobs nothing runs and no time passes, so that the same jobs do the
-same each time.
+The loop is a guest on a queue of callbacks. Between two jobs no task runs and no time passes, so that runs with the
+same jobs are equal.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ Job = Callable[[], Awaitable[object]]
 
 
 class Stepwise:
-    """Jobs run one after the other in one task: what one of them enters, another may leave."""
+    """Runs jobs one after the other in one task: a job may leave a context that another one has entered."""
 
     def __init__(self) -> None:
         schedule_by(0)
@@ -46,7 +46,7 @@ class Stepwise:
         self._end = end
 
     def run(self, job: Callable[[], Awaitable[T]]) -> T:
-        """What `job` returns or raises."""
+        """Run a job; returns or raises as it does."""
         self._soon(lambda: self._jobs.send_nowait(job))
         while not self._answers and self._end is None:
             self._callbacks.get()()
@@ -55,7 +55,7 @@ class Stepwise:
         return answer
 
     def close(self) -> None:
-        """No more jobs."""
+        """End the loop."""
         self._soon(self._jobs.close)
         while self._end is None:
             self._callbacks.get()()

@@ -1,4 +1,5 @@
-"""A stop closes each log dir by itself: what hangs on one disk costs the others neither their marker nor their time."""
+"""A stop closes each log dir by itself: a disk that hangs delays no other one, and costs no other one its
+clean-shutdown marker."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

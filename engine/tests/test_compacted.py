@@ -1,4 +1,4 @@
-"""By which swap at the latest all was gone that what is gone had decided about."""
+"""Count of swaps, and the swap after which no record was left that removed tombstones and markers decide about."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ RETENTION_MS = SPANS * SPAN_MS
 
 
 def test_a_part_of_a_copy_that_leads_again_and_again_is_still_one() -> None:
-    """However often it was opened in between, as long as nothing was appended."""
+    """An incomplete copy that is elected several times, without an append in between."""
     led = Dropped(replaced_to=100, replaced_in=5).led_from(30, 6)
     assert led == Dropped(31, 0, 31, 6)
     assert led.led_from(30, 7) == led.below(30).led_from(30, 7) == led._replace(replaced_in=7)
@@ -19,7 +19,7 @@ def test_a_part_of_a_copy_that_leads_again_and_again_is_still_one() -> None:
 
 @given(st.lists(st.tuples(st.none() | st.integers(0, 3000), st.none() | st.integers(0, 99)), max_size=300))
 def test_no_stamp_is_taken_for_an_earlier_one(steps: list[tuple[int | None, int | None]]) -> None:
-    """However clocks go."""
+    """Delete horizons may go back, as clocks may."""
     swaps, stamps = Swaps(), list[tuple[int, int]]()
     for horizon_ms, dropped in steps:
         count, dropped_ms = 0, None
@@ -33,7 +33,7 @@ def test_no_stamp_is_taken_for_an_earlier_one(steps: list[tuple[int | None, int 
 
 
 def test_a_stamp_is_known_to_a_span() -> None:
-    """However many there are, as long as they are kept."""
+    """The precision of a span holds for any number of stamps within delete.retention.ms."""
     swaps = Swaps()
     for now_ms in range(5 * RETENTION_MS):
         swaps.note(now_ms + RETENTION_MS, now_ms if now_ms >= RETENTION_MS else None, RETENTION_MS)

@@ -1,4 +1,4 @@
-"""What an operator is told of log dirs and producers."""
+"""Descriptions of log dirs and producers for operators."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Batches that keep their offsets: where they go, what is refused, and what is left of them whatever happens."""
+"""Append at offset: the offsets of the batches, refusals, and the state after crashes."""
 
 import random
 from contextlib import suppress
@@ -69,7 +69,7 @@ def kept(
     times_ms: tuple[int, int] = (NOW_MS, NOW_MS),
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """A batch of these values, at these offsets; without values, of none, and not compressed."""
+    """A batch of these values from `base_offset` on; without values it has no record, and is not compressed."""
     attributes = attributes if values else 0
     body = bytes(batch(*values)[61:]) if values else b""
     return seal_batch(
@@ -114,7 +114,7 @@ async def test_a_log_that_was_never_used_begins_where_its_first_batch_does() -> 
 
 
 async def test_a_log_that_was_emptied_begins_anew_unless_it_knows_a_producer() -> None:
-    """What is sent again is told by the producer's sequence, which must not be forgotten."""
+    """Retries are recognised by the producer's sequence, which must not be forgotten."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store)
         await append(log, b"x", b"y")
@@ -277,7 +277,7 @@ async def test_a_batch_must_fit_into_a_segment() -> None:
 
 
 async def test_times_and_their_type_stay_as_they_are() -> None:
-    """Whatever the topic does to what is produced; and a delete horizon is no time of a record."""
+    """The timestamp type of the topic changes no batch; and a delete horizon is no timestamp of a record."""
     for kind in TimestampType:
         async with running(MemoryFileSystem()) as store:
             log = await open_orders(store, LogConfig(timestamp_type=kind))
@@ -377,7 +377,7 @@ async def test_appends_of_others_come_before_or_behind_and_take_no_place_of_a_ba
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_what_was_answered_survives_crashes_and_the_rest_is_sent_again(seed: int) -> None:
-    """The log goes on at its end, and that alone tells what is there: each offset has its record, once."""
+    """The log end alone tells which batches the log has: each offset has its record once."""
     rng = random.Random(seed)
     filesystem, sent, offset = MemoryFileSystem(), list[bytes](), rng.choice((0, 0, 100))
     for _ in range(40):
@@ -397,7 +397,7 @@ async def test_what_was_answered_survives_crashes_and_the_rest_is_sent_again(see
             assert await read_all(log) == {at: value for at, value in wanted.items() if at < end}
             await trio.sleep(rng.choice((0, 5)))
             while (left := _left(sent, log.log_end_offset)) and rng.random() < 0.8:
-                with _patience(rng), suppress(OffsetOutOfRange):  # of what is still on its way
+                with _patience(rng), suppress(OffsetOutOfRange):  # a cancelled append may still be on its way
                     answered = (await keep(store, *left[: rng.randint(1, 5)])).log_end_offset
             if rng.random() < 0.3:
                 await store.close()
@@ -410,7 +410,7 @@ async def test_what_was_answered_survives_crashes_and_the_rest_is_sent_again(see
 
 
 def _patience(rng: random.Random) -> trio.CancelScope:
-    """Whoever asked may be gone before the answer."""
+    """A scope that is sometimes cancelled, as if the client were gone before the answer."""
     scope = trio.CancelScope()
     if rng.random() < 0.2:
         scope.cancel()

@@ -1,6 +1,6 @@
-"""A partition against a model, whatever is appended, read, cut, killed or restarted in whatever order.
+"""A partition against a model: appends, reads, truncations, kills and restarts in any order.
 
-`KAFKAWIRE_LOG_MODEL_EXAMPLES` makes it longer, and each run another one.
+With `KAFKAWIRE_LOG_MODEL_EXAMPLES` the test is longer, and each run is different.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "50"))
 EVERYTHING = Isolation.READ_UNCOMMITTED
-LOADS_MAX = 2  # then a read finds what it needs
+LOADS_MAX = 2  # after so many loads a read succeeds
 HARMLESS = "as a crash leaves"
 MANY = 10_000
 
@@ -70,7 +70,7 @@ anywhere = st.integers(0, 1 << 20)  # of the offsets there are
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Rules do things to a log and check the answer; after each of them everything else is looked at."""
+    """Each rule changes the log and checks the answer; the invariants check the whole log after each rule."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class LogMachine(RuleBasedStateMachine):
     ) -> None:
         config = LogConfig(
             segment_size_bytes=segment_size_bytes,
-            # What is large is looked at for its keys, and comes in rounds of its own.
+            # Large batches are validated for their keys, and come in commit batches of their own.
             segment_age_ms=1 << 40 if index_keys else segment_age_ms,
             retention_ms=retention_ms,
             retention_size_bytes=retention_size_bytes,
@@ -143,11 +143,11 @@ class LogMachine(RuleBasedStateMachine):
         assert isinstance(log, Partition)
         self.log = log
 
-    # What clients do
+    # Requests of clients
 
     @rule(sends=st.lists(fresh | refused, min_size=1, max_size=6))
     def append(self, sends: list[Send]) -> None:
-        """Several at once are one round."""
+        """Send several appends at once, which make one commit batch."""
         before = len(self.model.batches)
         expected = [(one, send.acks) for send in sends if (one := self.model.send(send)) is not None]
         self.model.roll(len(self.model.batches) - before)
@@ -235,7 +235,7 @@ class LogMachine(RuleBasedStateMachine):
         expected = [offset for offset, time_ms, _ in self.model.records() if key_of(time_ms) == key]
         assert self.loop.run(lambda: offsets_for_key(self.log, key, limit)) == expected[:limit]
 
-    # What makes it shorter
+    # Truncation and deletion
 
     @rule(where=anywhere)
     def delete_records(self, where: int) -> None:
@@ -264,7 +264,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3))
     def drop_files(self, which: int) -> None:
-        """Of what is in a remote tier: nobody who reads may see a difference."""
+        """Remove local files of segments that the remote tier has; readers must see no difference."""
         tiered_to = self.tier.upload(self.filesystem, self.log)
         finished = [one.end_offset for one in self.log.log.finished_below(tiered_to)]
         if finished:
@@ -272,7 +272,7 @@ class LogMachine(RuleBasedStateMachine):
             self.loop.run(lambda: move_local_start(self.log.log_dir, self.log, offset))
             assert self.log.log.local_start_offset == max(offset, self.model.start)
 
-    # What else happens
+    # Other events
 
     @rule(seconds=st.sampled_from([0.2, 2.5, 61.0]))
     def wait(self, seconds: float) -> None:
@@ -297,7 +297,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(sends=st.lists(fresh, max_size=5), seed=st.none() | st.integers(0, 99))
     def lose_power(self, sends: list[Send], seed: int | None) -> None:
-        """In the middle of a round: written, but neither synced nor answered."""
+        """Cut the power in the middle of a commit batch that is written, but neither synced nor answered."""
         durable_offset = self.log.log.durable_offset
         sure = self._begin_round(sends)
         if self.model.config.flush_policy is FlushPolicy.ASYNC:
@@ -310,7 +310,7 @@ class LogMachine(RuleBasedStateMachine):
         self._come_back(self._begin_round(sends))
 
     def _begin_round(self, sends: list[Send]) -> int:
-        """Nothing is synced any more. Returns how many batches are answered all the same."""
+        """Begin a commit batch while syncs are held; returns the number of batches that are answered all the same."""
         before = len(self.model.batches)
         expected = [(one, send.acks) for send in sends if (one := self.model.send(send)) is not None]
         self.model.roll(len(self.model.batches) - before)
@@ -324,7 +324,7 @@ class LogMachine(RuleBasedStateMachine):
         return before + self.loop.run(run)
 
     def _come_back(self, sure: int) -> None:
-        """All that was promised is there; of the rest what came first."""
+        """Restart, and check that the first `sure` batches are there, and perhaps some of the next ones, in order."""
         self.loop.run(self.life.aclose)
         self.loop.run(self._open)
         end = self.log.log_end_offset
@@ -337,7 +337,7 @@ class LogMachine(RuleBasedStateMachine):
         assert found in (self.model.opened(rolled), self.model.opened([*rolled, end]))
         self.model.segments = found
 
-    # What always holds
+    # Invariants
 
     @invariant()
     @precondition(lambda self: hasattr(self, "model"))
@@ -361,7 +361,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "model"))
     def producers(self) -> None:
-        """What is in the log is known; what is not may be."""
+        """The producer state has all batches above the log start, and perhaps older ones."""
         expected, table = self.model.producers(), dict(self.log.log.producers)
         assert table.keys() <= expected.keys()
         for producer_id, known in expected.items():

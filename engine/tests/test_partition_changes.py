@@ -24,13 +24,13 @@ def roles(*partitions: TopicPartition) -> list[Leadership]:
 
 
 async def two_led(store: SegmentStore) -> None:
-    """The first on /a, the second on /b."""
+    """Lead the first partition on /a, and the second on /b."""
     for one, path in ((FIRST, "/a"), (SECOND, "/b")):
         assert (await store.open_partition(one, CONFIG, 0)).log_dir.disk.path == path
 
 
 async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role() -> None:
-    """Also if one call changes both, and another call follows."""
+    """The same holds if one call changes partitions of both log dirs, and another call follows."""
     pool = TwinPool()
     async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
         await two_led(store)
@@ -106,7 +106,7 @@ async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspend
 
 
 async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partition_is_suspended() -> None:
-    """It may reach the disk, below the next epoch."""
+    """The append may reach the disk, below the begin of the next epoch."""
     pool = TwinPool()
     async with running(MemoryFileSystem(), options("/a"), pool=pool) as store:
         log = await store.open_partition(ORDERS, CONFIG, 0)
@@ -164,7 +164,7 @@ async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
 
 
 async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
-    """Its question was open when it was suspended, and nobody will answer it."""
+    """A Fetch was open when the follower was suspended, and its answer is lost."""
     async with running(MemoryFileSystem()) as store:
         role = Following(ORDERS, CONFIG, 1)
         [log] = await store.open_partitions([role])

@@ -1,4 +1,4 @@
-"""A partition that was closed on a log dir that is online is opened again, with all it had and nothing it had cut."""
+"""A partition that was closed while its log dir is online is opened again, with its records, without truncated ones."""
 
 import errno
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ async def test_no_log_is_opened_again_without_a_checkpoint_behind_what_it_has() 
 
 
 async def test_j2_what_was_cut_is_not_there_when_the_log_is_opened_again() -> None:
-    """Although no checkpoint was behind it."""
+    """No checkpoint has followed the truncation."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await filled(store)
@@ -113,7 +113,7 @@ async def test_j2_a_log_that_was_to_begin_anew_is_empty_when_it_is_opened_again(
 
 
 async def test_work_of_one_log_leaves_alone_what_another_has_got_since() -> None:
-    """Both were truncated together, and one of them is open again first."""
+    """Both logs were truncated together, and one of them is opened again first."""
     filesystem, other = MemoryFileSystem(), TopicPartition(bytes([5] * 16), "payments", 0)
     async with running(filesystem) as store:
         await filled(store)

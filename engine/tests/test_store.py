@@ -1,4 +1,4 @@
-"""Log dirs at start and stop, placement, deletion: what an operator meets."""
+"""Log dirs at start and stop, placement and deletion of partitions."""
 
 import dataclasses
 import errno
@@ -317,7 +317,7 @@ async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
 
 
 class WatchedPool(LoopPool):
-    """Knows whether a job is running."""
+    """A loop pool that knows whether a job runs."""
 
     is_working = False
 
@@ -344,7 +344,7 @@ async def truncate(store: SegmentStore) -> None:
 async def test_a_worker_closes_the_files_of_what_is_removed(
     monkeypatch: pytest.MonkeyPatch, remove: Callable[[SegmentStore], Awaitable[None]], bases: list[int]
 ) -> None:
-    """The loop would stand still while the kernel takes back the memory that had their content."""
+    """The loop would stand still while the kernel frees the page cache of the files."""
     pool = WatchedPool()
     closed: list[tuple[str, bool]] = []
     async with running(MemoryFileSystem(), pool=pool) as store:
@@ -543,7 +543,7 @@ async def test_nothing_is_opened_or_deleted_after_the_farewell() -> None:
 
 
 def open_segments(path: Path) -> int:
-    """How many segment files below `path` this process has open, those that were unlinked included."""
+    """The number of segment files below `path` that this process has open, unlinked ones included."""
     count = 0
     for entry in os.listdir("/proc/self/fd"):
         try:

@@ -1,7 +1,7 @@
-"""A log with interleaved transactions against a list of what was sent: what readers of committed records see, how far
-the log is stable, which transactions were aborted; whatever is cut, compacted, deleted, killed or restarted.
+"""A log with interleaved transactions against a list of the sent batches: the records of read_committed readers, the
+last stable offset, and the aborted transactions, after truncations, compaction, deletions, kills and restarts.
 
-`KAFKAWIRE_LOG_MODEL_EXAMPLES` makes it longer, and each run another one.
+With `KAFKAWIRE_LOG_MODEL_EXAMPLES` the test is longer, and each run is different.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ DIRECTORY = "/data/orders-0"
 
 
 class Step(NamedTuple):
-    """What a client or a coordinator does next."""
+    """A step of a client or a coordinator."""
 
     kind: str
     producer_id: int
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What came of it: a batch, or a marker."""
+    """A batch or a marker in the log."""
 
     kind: str
     producer_id: int
@@ -73,7 +73,7 @@ class Entry(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """One with data; `last_offset` is that of its marker, `outcome` is None while it is open."""
+    """A transaction with records. `last_offset`: of its marker; `outcome`: None while it is open."""
 
     producer_id: int
     first_offset: int
@@ -97,7 +97,7 @@ sizes = st.sampled_from([1, 300, 100_000])
 
 
 class TransactionalLog(RuleBasedStateMachine):
-    """What is sent counts at once; a crash may take back what was not answered."""
+    """Sent batches count at once; a crash may take those that were not acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,13 +175,13 @@ class TransactionalLog(RuleBasedStateMachine):
         return max((one.epoch for one in self.entries if one.producer_id == producer_id), default=0)
 
     def sequence_of(self, producer_id: int) -> int:
-        """The next one in the epoch of now."""
+        """The next sequence in the present epoch of the producer."""
         epoch = self.epoch_of(producer_id)
         mine = [one for one in self.entries if (one.kind, one.producer_id, one.epoch) == ("data", producer_id, epoch)]
         return sum(len(one.keys) for one in mine)
 
     def transactions(self) -> list[Transaction]:
-        """By their ends, those that are open last."""
+        """All transactions in the order of their ends, the open ones last."""
         begun: dict[int, int] = {}
         ended = []
         for one in self.entries:
@@ -199,7 +199,7 @@ class TransactionalLog(RuleBasedStateMachine):
         return min([self.end, *(one.first_offset for one in self.transactions() if one.outcome is None)])
 
     def committed(self) -> dict[int, int]:
-        """Keys by offset, of what is stable and was not taken back."""
+        """Keys by offset of the records below the LSO that are not aborted."""
         aborted = [one for one in self.transactions() if one.outcome is Outcome.ABORT]
         kept: dict[int, int] = {}
         for one in self.entries:
@@ -212,7 +212,7 @@ class TransactionalLog(RuleBasedStateMachine):
                 kept |= {one.base_offset + number: key for number, key in enumerate(one.keys)}
         return {offset: key for offset, key in kept.items() if offset >= self.start}
 
-    # What is sent
+    # Appends
 
     def _send(self, those: Sequence[Step]) -> list[tuple[PendingAppend, Entry | type[EngineError]]]:
         return [self._send_one(one) for one in those]
@@ -275,7 +275,7 @@ class TransactionalLog(RuleBasedStateMachine):
 
         self.loop.run(run)
 
-    # What makes it shorter
+    # Truncation and deletion
 
     @rule(where=anywhere)
     def delete_records(self, where: int) -> None:
@@ -294,7 +294,7 @@ class TransactionalLog(RuleBasedStateMachine):
         assert self.loop.run(lambda: self.store.truncate_partition(ORDERS, offset, below_sealed=True)) == self.end
         self.stable, self.sure = 0, self.end
 
-    # What else happens
+    # Other events
 
     @rule(seconds=st.sampled_from([0.2, BACKOFF_S + 0.1, DELETE_RETENTION_MS / 1000 + 1]))
     def wait(self, seconds: float) -> None:
@@ -303,7 +303,7 @@ class TransactionalLog(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "config") and CleanupPolicy.COMPACT in self.config.cleanup_policy)
     @rule(rounds=st.integers(2, 8))
     def grow_and_be_compacted(self, rounds: int) -> None:
-        """What is open ends, so that all but the last segment can be compacted."""
+        """End all open transactions, so that all segments except the last one can be compacted."""
         data = [Step("data", 7, (0, 1)), Step("data", 8, (1, 2))]
         self.append([*data, Step("commit", 7, ()), Step("commit", 8, ())])
         for number in range(rounds):
@@ -330,7 +330,7 @@ class TransactionalLog(RuleBasedStateMachine):
 
     @rule(those=st.just([]) | steps, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 6]))
     def lose_power(self, those: list[Step], seed: int | None, seconds: float) -> None:
-        """In the middle of a round, and maybe of a pass."""
+        """Cut the power in the middle of a commit batch, and perhaps of a pass of the cleaner."""
         self._begin_round(those, seconds)
         sure = max(self.sure, self.log.log.durable_offset)
         if self.config.flush_policy is FlushPolicy.ASYNC:
@@ -375,7 +375,7 @@ class TransactionalLog(RuleBasedStateMachine):
             if others is not None:
                 raise others from None
 
-    # What always holds
+    # Invariants
 
     def aborted(self) -> list[Transaction]:
         return [one for one in self.transactions() if one.outcome is Outcome.ABORT]

@@ -1,4 +1,4 @@
-"""A sector that the disk cannot read is damage at that place: it costs neither the log dir nor the broker."""
+"""A sector that the disk cannot read is damage at that position: log dir and broker stay online."""
 
 import errno
 from dataclasses import replace
@@ -155,7 +155,7 @@ async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> N
 
 @pytest.mark.parametrize(("page", "left"), [(0, 3), (2, 0), (4, 2)])
 async def test_a_page_of_the_journal_costs_what_it_held(page: int, left: int) -> None:
-    """What other frames hold is put back, and a log that may miss something is not cut."""
+    """Other frames are replayed, and a log that may lack records is not truncated."""
     filesystem, problems = MemoryFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await open_orders(store)

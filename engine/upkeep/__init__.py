@@ -1,1 +1,1 @@
-"""What goes on behind the appends: retention, sealing, reading again."""
+"""Background work on logs: retention, sealing, scrubbing, producer expiry, and the input of the tier."""

@@ -1,4 +1,4 @@
-"""Idempotent producers that have not been heard of for long are forgotten, now and then, by all partitions."""
+"""Periodic expiry of the state of producers that were silent for long, in all partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def expire_producers(
     now_ms: Callable[[], int],
     interval_s: float,
 ) -> None:
-    """As Kafka's ProducerStateManager.removeExpiredProducers, until cancelled."""
+    """Expire producers every `interval_s`, until cancelled, as Kafka's ProducerStateManager.removeExpiredProducers."""
     while True:
         await trio.sleep(interval_s)
         before_ms = now_ms() - expiration_ms()

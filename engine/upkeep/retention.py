@@ -1,8 +1,8 @@
-"""Which old segments may go: by the log's start, its size, its age, or because the disk is full. Pure.
+"""Retention decisions: which old segments go by log start, size or age, or because the disk is full. Pure.
 
-As Kafka's UnifiedLog.deleteOldSegments decides it: from the oldest segment on, without a gap, and nothing at or above
-the high watermark. A segment is as old as its latest record. The active one may go as well, if it holds anything:
-then whoever removes it begins another one first.
+As Kafka's UnifiedLog.deleteOldSegments: from the oldest segment on, without a gap, and nothing at or above the high
+watermark. The age of a segment is that of its latest record. The active segment may go as well, if it is not empty:
+then the caller rolls the log first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,11 @@ from engine.stats import Reason
 
 
 class OldSegment(NamedTuple):
-    """A segment as retention sees it. `latest_ms` is its greatest timestamp; of one whose records have none, when its
-    file was last written (LogSegment.largestTimestamp)."""
+    """A segment as retention sees it.
+
+    `latest_ms` is its greatest timestamp, or the time of its file's last write if no record has a timestamp
+    (LogSegment.largestTimestamp).
+    """
 
     end_offset: int  # where the next one begins
     size_bytes: int
@@ -26,9 +29,9 @@ class OldSegment(NamedTuple):
 def doomed(
     segments: Sequence[OldSegment], config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int
 ) -> list[Reason]:
-    """Why each of the first segments is to go; if there are as many as segments, the active one is to go too.
+    """The reason why each of the first segments has to go; with a reason for every segment, the active one goes too.
 
-    Of a log that was deleted while somebody looked at it there are no segments.
+    A log that was deleted meanwhile has no segments.
     """
     if not segments:
         return []
@@ -50,18 +53,19 @@ def doomed(
 
 
 def _removable(segments: Sequence[OldSegment], high_watermark: int) -> list[OldSegment]:
-    """The first ones, as far as they may go at all; not an active one that is empty."""
+    """The first segments that may go at all, without an empty active one."""
     below = list(takewhile(lambda one: one.end_offset <= high_watermark, segments))
     return below[:-1] if len(below) == len(segments) and not below[-1].size_bytes else below
 
 
 def may_make_room(config: LogConfig) -> bool:
-    """Whether a topic's records may go before their time because the disk is full (RULES D2)."""
+    """Whether records of the topic may be deleted early because the disk is full (RULES D2)."""
     return config.cleanup_policy == {CleanupPolicy.DELETE}
 
 
 def to_make_room(finished: Sequence[Sequence[OldSegment]], wanted_bytes: int) -> list[int]:
-    """How many of its finished segments each log gives, the oldest over all of them first, until there is room."""
+    """How many of its finished segments each log gives up, the oldest of all logs first, until `wanted_bytes` are
+    free."""
     given = [0] * len(finished)
     for number, one in _oldest_first(finished):
         if wanted_bytes <= 0:
@@ -72,7 +76,8 @@ def to_make_room(finished: Sequence[Sequence[OldSegment]], wanted_bytes: int) ->
 
 
 def _oldest_first(finished: Sequence[Sequence[OldSegment]]) -> Iterator[tuple[int, OldSegment]]:
-    """With the number of its log; a log gives its segments in their order, whatever their timestamps."""
+    """Segments of all logs by age, with the number of the log. Each log's segments keep their order, whatever their
+    timestamps."""
     heap = [(segments[0].latest_ms, number, 0) for number, segments in enumerate(finished) if segments]
     heapify(heap)
     while heap:

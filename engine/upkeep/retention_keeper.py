@@ -1,7 +1,8 @@
-"""Removes the old segments of one log dir: regularly as topics want it, and when the disk is too full (RULES D2).
+"""Retention of one log dir: removes old segments at intervals, and when the disk is too full (RULES D2).
 
-`engine.upkeep.retention` decides, `engine.log_dirs.log_starts` removes. Lives on the loop, looks at a few partitions at
-a time and moves the starts of many with one barrier: appends wait for a sync of the journal, never for the files to go.
+`engine.upkeep.retention` decides, `engine.log_dirs.log_starts` removes. It runs on the event loop, looks at a few
+partitions at a time, and moves many log starts with one barrier. Appends wait for a sync of the journal, never for the
+deletion of files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,34 +24,34 @@ from engine.upkeep.retention import OldSegment, doomed, may_make_room, to_make_r
 
 WINDOW_CHECK_S = 60
 SPACE_CHECK_INTERVAL_S = 5
-TURN = 64  # partitions looked at before somebody else has a turn
+TURN = 64  # partitions between two checkpoints of the event loop
 MOVED_TOGETHER_MAX = 64
-DROPPED_TOGETHER_MAX = 16  # meanwhile no segment is replaced, and who looks for aborted transactions waits
+DROPPED_TOGETHER_MAX = 16  # meanwhile no segment is replaced, and look-ups of aborted transactions wait
 JUST_NOW_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionOptions:
-    """What holds for a whole broker. `is_time` says whether retention may run at that moment."""
+    """Options of retention for a whole broker. `is_time`: whether retention may run at a time (ms)."""
 
     check_interval_ms: int = 300_000
     initial_delay_ms: int = 30_000
     is_time: Callable[[int], bool] = lambda _now_ms: True
-    disk_max_used_ratio: float = 1.0  # of the disk's space: above it segments go before their time
-    disk_reject_ratio: float = 1.0  # from here on appends are refused
+    disk_max_used_ratio: float = 1.0  # above this share of the disk's space, segments go early
+    disk_reject_ratio: float = 1.0  # from this share on, appends are refused
 
 
 class RetentionKeeper:
-    """The retention of one log dir."""
+    """The retention task of one log dir."""
 
     def __init__(self, log_dir: LogDir, options: RetentionOptions, now_ms: Callable[[], int]) -> None:
         self._log_dir = log_dir
         self._options = options
         self._now_ms = now_ms
-        self._stuck: set[Resident] = set()  # their files cannot go, for now
+        self._stuck: set[Resident] = set()  # their files cannot go for now
 
     async def serve(self) -> None:
-        """Look at all partitions now and then, until cancelled or the log dir is lost."""
+        """Check all partitions at intervals, until cancelled, or until the log dir goes offline."""
         interval_s = self._options.check_interval_ms / 1000
         await trio.sleep(self._options.initial_delay_ms / 1000)
         while self._log_dir.disk.offline_reason is None:
@@ -61,15 +62,15 @@ class RetentionKeeper:
                 await trio.sleep(min(WINDOW_CHECK_S, interval_s))
 
     async def check(self) -> None:
-        """All partitions, once."""
-        self._stuck.clear()  # they may have gone on
+        """Check all partitions once."""
+        self._stuck.clear()  # their problem may be over
         moves: list[Move] = []
         drops: list[Move] = []
         for number, resident in enumerate(list(self._log_dir.partitions.values())):
             if number % TURN == 0:
                 await trio.lowlevel.checkpoint()
             if resident.is_sound:
-                with suppress(StorageError):  # no space for the next segment, or cold ones are not known: the next time
+                with suppress(StorageError):  # no space to roll, or cold segments not known: the next check tries again
                     if resident.is_led:
                         moves += await self._due(resident)
                     drops += await self._copied(resident)
@@ -83,7 +84,7 @@ class RetentionKeeper:
         await self._drop_files(drops)
 
     async def _move(self, moves: Sequence[Move]) -> None:
-        with suppress(StorageError):  # the next time
+        with suppress(StorageError):  # the next check tries again
             await move_log_starts(self._log_dir, moves)
 
     async def _due(self, resident: Resident) -> list[Move]:
@@ -98,8 +99,10 @@ class RetentionKeeper:
         return [Move(resident, end_offset, reasons)]
 
     async def _copied(self, resident: Resident) -> list[Move]:
-        """Files that the remote tier has, too, and that were here for long enough. An active segment that was so, too,
-        is finished by the leader, so that it can be copied."""
+        """Segment files that the remote tier has too, and that are past local retention.
+
+        If the active segment is past it, too, the leader rolls it, so that it can be copied.
+        """
         if not resident.log.is_tier_confirmed or not resident.config.remote_storage:
             return []
         segments = await self._seen(resident.log, with_cold=False)
@@ -110,7 +113,8 @@ class RetentionKeeper:
         return [Move(resident, copied[-1].end_offset)] if copied else []
 
     async def _seen(self, log: Log, *, with_cold: bool = True) -> list[OldSegment]:
-        """The segments of a log. Only of those whose records have no timestamps the files are asked; cold ones stay.
+        """The segments of a log, with or without cold ones. Files are asked for their age only if records have no
+        timestamps.
 
         Raises StorageError.
         """
@@ -136,7 +140,10 @@ class RetentionKeeper:
     # Space
 
     async def watch_space(self) -> None:
-        """Better no appends than no room, and, where it is wanted, better no old records; until cancelled or lost."""
+        """Refuse appends on a nearly full disk, and delete old segments early if so configured.
+
+        Runs until cancelled, or until the log dir goes offline.
+        """
         while self._log_dir.disk.offline_reason is None:
             with suppress(StorageError):
                 disk = self._log_dir.disk
@@ -154,7 +161,7 @@ class RetentionKeeper:
             log_dir.on_problem(f"{log_dir.disk.path} is {usage.ratio:.1%} full: {what}")
 
     async def _make_room(self, usage: Usage) -> None:
-        """What is set aside already will be room before long."""
+        """Delete segments early. Files that are set aside already count as free space."""
         log_dir, ratio = self._log_dir, self._options.disk_max_used_ratio
         whole_bytes = usage.used_bytes + usage.available_bytes
         wanted_bytes = usage.used_bytes - int(whole_bytes * ratio) - log_dir.deleter.size_bytes
@@ -164,7 +171,7 @@ class RetentionKeeper:
             one
             for one in log_dir.partitions.values()
             if one.is_sound and one not in self._stuck and may_make_room(one.config)
-            if one.is_led or one.log.is_tier_confirmed  # then no records go, but files
+            if one.is_led or one.log.is_tier_confirmed  # then only files go, and no records
         ]
         finished = []
         for number, one in enumerate(residents):
@@ -173,7 +180,7 @@ class RetentionKeeper:
             segments = await self._seen(one.log, with_cold=False)
             limit = one.high_watermark if one.log.tiered_to is None else min(one.high_watermark, one.log.tiered_to)
             if one.log.tiered_to is not None and not one.log.is_tier_confirmed:
-                limit = 0  # what a checkpoint says is no word of the tier
+                limit = 0  # a checkpoint alone does not prove that the tier has it
             finished.append([each for each in segments[:-1] if each.end_offset <= limit])
         given = to_make_room(finished, wanted_bytes)
         moves = [
@@ -192,14 +199,15 @@ class RetentionKeeper:
                 log_dir.on_problem(f"{how_full}: {count} segments of {len(done)} partitions were {what}")
 
     async def _drop_files(self, moves: Sequence[Move]) -> list[Move]:
-        """Of logs in a remote tier, which has them, too; returns what was done. Others are not kept waiting by one."""
+        """Drop files of logs that the remote tier has; returns the moves that were done. An error in one log does not
+        stop others."""
         done: list[Move] = []
         for start in range(0, len(moves), DROPPED_TOGETHER_MAX):
             some = moves[start : start + DROPPED_TOGETHER_MAX]
             try:
                 refused = await move_local_starts(self._log_dir, {one.resident: one.offset for one in some})
             except (CorruptMessage, StorageError):
-                continue  # the next time, as for what has changed meanwhile
+                continue  # the next check tries again
             for resident, error in refused.items():
                 if isinstance(error, CorruptMessage):
                     self._stuck.add(resident)
@@ -209,7 +217,7 @@ class RetentionKeeper:
 
 
 def _written_ms(filesystem: FileSystem, log: Log, base_offsets: Sequence[int]) -> dict[int, int]:
-    """When these segments were last written. One that was removed meanwhile does not matter any more."""
+    """The times (ms) of the last writes of segment files. A file that was removed meanwhile is left out."""
     found = {}
     for base_offset in base_offsets:
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Which segments of a log are sealed one behind the other, are stable, and have been seen by all replicas in sync."""
+"""Selection of the sealed segments of a log that are below the high watermark and the last stable offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.partitions.partition import Partition
 
 
 def sealed_files(opened: Partition, behind: int = 0) -> Iterator[Segment]:
-    """Of those that have files and end behind that offset the first ones, as far as all are."""
+    """The first segments with files that end behind offset `behind`, as far as each is sealed, undamaged and stable."""
     limit = min(opened.high_watermark, opened.last_stable_offset)
     for segment in opened.log.segments[:-1]:
         if segment.end_offset <= behind:

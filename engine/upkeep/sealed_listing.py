@@ -1,4 +1,4 @@
-"""What is sealed of a partition: implements `engine.sealed.SealedLog`."""
+"""Listing of the sealed segments of a partition: implements `engine.sealed.SealedLog`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.upkeep.sealed_files import sealed_files
 
 
 class SealedListing:
-    """Of a partition that is open."""
+    """The sealed segments of an open partition."""
 
     def __init__(self, opened: Partition) -> None:
         self._opened = opened
@@ -32,7 +32,7 @@ class SealedListing:
         return end
 
     async def sealed_segments(self, from_offset: int, to_offset: int, count_max: int) -> list[SealedSegment]:
-        """It looks again where segments are replaced, or lose their files, meanwhile."""
+        """Sealed segments; repeats the look-up if segments are replaced, or lose their files, meanwhile."""
         while True:
             self._opened.check_open()
             before = self._opened.log.replacements
@@ -42,7 +42,7 @@ class SealedListing:
                 return found
 
     def _within(self, from_offset: int, to_offset: int) -> Iterable[Segment]:
-        """Raises TierUnreachable: what the tier has is not known."""
+        """The wanted segments. Raises TierUnreachable if the cold segments are not known."""
         log = self._opened.log
         first = max(from_offset, log.start_offset)
         cold = log.cold.all_from(log.start_offset) if first < log.local_start_offset else ()
@@ -53,7 +53,7 @@ class SealedListing:
                 yield segment
 
     async def _described(self, segments: Sequence[Segment]) -> list[SealedSegment] | None:
-        """None: something of it is gone, or has to be sealed again."""
+        """Descriptions of segments; None if one of them is gone, or has to be sealed again."""
         footers = await self._footers_of([one for one in segments if not one.is_cold])
         found = []
         for segment in segments:
@@ -72,7 +72,7 @@ class SealedListing:
         return await disk.run(partial(_footers, disk.filesystem, self._opened.log.directory, bases))
 
     async def _note_without_footer(self, segment: Segment) -> None:
-        """Unless it is gone it will be read, and have another footer."""
+        """Have a segment without a sound footer sealed again, unless it is gone."""
         await self._log_dir.commit_log.replaced()
         if self._opened.log.has(segment):
             segment.is_sealed = False
@@ -88,7 +88,7 @@ class SealedListing:
         return SealedSegment(*known, positions, path, contents)
 
     async def _positions(self, segment: Segment) -> list[tuple[int, int]]:
-        """As the stored index has them; it may have none."""
+        """Positions of batches in the stored index, which may have none."""
         if segment.size_bytes < 2 * APART_BYTES:
             return []
         partition = self._opened.partition
@@ -98,7 +98,7 @@ class SealedListing:
 
 
 def spread(places: Iterable[tuple[int, int]], apart_bytes: int = APART_BYTES) -> list[tuple[int, int]]:
-    """(Offset, position): as many of these, which ascend, as lie so far apart, and from the start."""
+    """Places (offset, position) that lie at least `apart_bytes` apart, and so far from the start; `places` ascend."""
     found: list[tuple[int, int]] = []
     reached = apart_bytes
     for offset, position in places:
@@ -109,7 +109,7 @@ def spread(places: Iterable[tuple[int, int]], apart_bytes: int = APART_BYTES) ->
 
 
 def _footers(filesystem: FileSystem, directory: str, base_offsets: Sequence[int]) -> dict[int, Footer]:
-    """Those that are there, and are right."""
+    """The footers that exist and are sound, by base offset."""
     found = {}
     for base_offset in base_offsets:
         try:

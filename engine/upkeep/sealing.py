@@ -1,8 +1,8 @@
-"""Seals finished segments of one log dir, and reads sealed ones again (RULES S2): docs/formats/footer.md.
+"""Sealing of the finished segments of one log dir, and scrubbing of sealed ones (RULES S2): docs/formats/footer.md.
 
-Behind everybody's back: no append and no read waits for it. What was appended by this process was digested on its way;
-the rest is read in slices, a worker's job each, with pauses that keep to a rate. What is found wrong is told, counted
-and not served any more; the segment itself is not touched.
+It runs in the background: no append and no read waits for it. Segments that this process appended were digested during
+the appends. The others are read in slices, each a job of a worker, with pauses that keep to a rate. Damage is reported,
+counted and not served any more; the segment file is not changed.
 """
 
 from contextlib import suppress
@@ -23,14 +23,14 @@ FIRST_SCRUB_S = 600
 
 @dataclass(frozen=True, slots=True)
 class SealingOptions:
-    """How fast segments are read to be sealed or checked again (0: not again), and how often the latter."""
+    """The rate of reads for sealing and scrubbing (0: no scrubbing), and the interval of the latter."""
 
     scrub_bytes_per_s: int = 4 * 1024 * 1024
     scrub_interval_ms: int = 86_400_000
 
 
 class Sealer:
-    """The sealed segments of one log dir."""
+    """The sealing and scrubbing task of one log dir."""
 
     def __init__(self, log_dir: LogDir, options: SealingOptions) -> None:
         self._log_dir = log_dir
@@ -39,13 +39,13 @@ class Sealer:
         self._wanted = trio.Event()
 
     def want(self, resident: Resident) -> None:
-        """Some segment of it may be finished and not sealed."""
+        """Note that the partition may have a finished segment to seal."""
         if any(_is_to_seal(one) for one in resident.log.segments[:-1]):
             self._wanting[resident] = None
             self._wanted.set()
 
     async def serve(self) -> None:
-        """Seal, until cancelled or the log dir is lost."""
+        """Seal segments, until cancelled, or until the log dir goes offline."""
         while self._log_dir.disk.offline_reason is None:
             await self._wanted.wait()
             self._wanted = trio.Event()
@@ -54,11 +54,11 @@ class Sealer:
                 del self._wanting[resident]
                 for segment in resident.log.segments[:-1]:
                     if _is_to_seal(segment) and segment.end_offset <= resident.last_stable_offset and resident.is_sound:
-                        with suppress(Gone, StorageError):  # no space: when the next segment is finished
+                        with suppress(Gone, StorageError):  # no space: tried again after the next roll
                             await self._seal(resident, segment)
 
     async def scrub(self) -> None:
-        """Read what is sealed now and then, until cancelled or the log dir is lost."""
+        """Read all sealed segments at intervals, until cancelled, or until the log dir goes offline."""
         interval_s = self._options.scrub_interval_ms / 1000
         if not self._options.scrub_bytes_per_s:
             return
@@ -98,7 +98,7 @@ class Sealer:
             footer = await run_on(self._log_dir, resident, segment, job)
         except FooterDamaged as damage:
             self._tell(f"{directory}/{footer_name(segment.base_offset)}: {damage}")
-            segment.is_sealed = False  # and so another one takes its place
+            segment.is_sealed = False  # another footer takes its place
             self.want(resident)
             return
         tally = await self._read(resident, segment)
@@ -109,7 +109,7 @@ class Sealer:
             self._damaged(resident, segment, "it is not what was sealed")
 
     async def _read(self, resident: Resident, segment: Segment) -> Tally | None:
-        """All of it, checked; None when something is wrong with it."""
+        """Read and check a segment; None if it is damaged."""
         try:
             _, tally = await read_whole(self._log_dir, resident, segment, self._keep_to_rate)
         except CorruptMessage as error:

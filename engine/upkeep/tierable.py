@@ -1,6 +1,6 @@
-"""A partition as a remote tier sees it: implements `engine.tier.TierableLog`.
+"""A partition as the remote tier sees it: implements `engine.tier.TierableLog`.
 
-Nothing leaves a log dir that was not read again, batch by batch, and found to be what was sealed.
+Each segment is read again, batch by batch, and compared with its footer, before the tier gets it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_wh
 
 
 class Tierable:
-    """Of a partition that is open; another one is asked for when it is opened anew."""
+    """The view of an open partition for the tier. A partition that is reopened gets another one."""
 
     def __init__(self, opened: Partition) -> None:
         self._opened = opened
@@ -106,7 +106,7 @@ class Tierable:
         return CopiedSegment(facts, file, watcher.checksum, encode(footer), rows, aborted, epochs, producers)
 
     async def _read(self, segment: Segment, footer: Footer, watcher: Watcher) -> File:
-        """All of it. Raises CorruptMessage, StorageError and Gone."""
+        """Read and check a segment. Raises CorruptMessage, StorageError, Gone."""
         try:
             file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
             if not tally.is_of(footer, self.partition, segment.base_offset, segment.size_bytes):
@@ -145,7 +145,7 @@ class Tierable:
     # Parts of it
 
     def _segment(self, base_offset: int) -> Segment:
-        """Raises StorageError."""
+        """The sealed segment at that base offset. Raises StorageError."""
         found = next((one for one in self._opened.log.segments[:-1] if one.base_offset == base_offset), None)
         if found is None or not found.is_sealed:
             raise self._gone(base_offset)
@@ -155,18 +155,18 @@ class Tierable:
         return StorageError(f"{self._opened.log.path_of(base_offset)} is no sealed segment of the log (any more)")
 
     async def _footer(self, segment: Segment) -> Footer:
-        """Raises CorruptMessage, StorageError and Gone."""
+        """Read a footer. Raises CorruptMessage, StorageError, Gone."""
         directory = self._opened.log.directory
         job = partial(read_footer, self._log_dir.disk.filesystem, directory, segment.base_offset)
         try:
             return await run_on(self._log_dir, self._opened, segment, job)
         except FooterDamaged as damage:
-            segment.is_sealed = False  # it will be read, and have another footer
+            segment.is_sealed = False  # the segment will be read again, and get another footer
             self._log_dir.want_seal(self._opened)
             raise CorruptMessage(f"its footer: {damage}") from damage
 
     async def _aborted(self, segment: Segment) -> bytes:
-        """Its aborted index; nothing, when it has none. Raises as above."""
+        """The aborted index of a segment, empty without one. Raises CorruptMessage, StorageError, Gone."""
         log = self._opened.log
         if segment.base_offset not in log.aborted.bases:
             return b""
@@ -175,7 +175,7 @@ class Tierable:
         return encode_aborted(await run_on(self._log_dir, self._opened, segment, job))
 
     async def _producers_at(self, segment: Segment) -> bytes:
-        """The snapshot at its end; nothing, when nobody has left anything."""
+        """The producer snapshot at the end of a segment, empty without producers. Raises as `_aborted`."""
         log, log_dir = self._opened.log, self._log_dir
         check_there(log_dir, self._opened, segment)
         point = log_dir.commit_log.points.get(key_of(self.partition), PartitionCheckpoint())
@@ -183,7 +183,7 @@ class Tierable:
         extents = [Extent.of(one) for one in log.finished_below(segment.end_offset)]
         where = log_dir.disk.filesystem, log.directory
         job = partial(_producers, *where, extents, segment.end_offset, needed_from)
-        async with log_dir.commit_log.replacing():  # whoever drops files makes such a snapshot, too
+        async with log_dir.commit_log.replacing():  # dropping files makes such a snapshot, too
             return await run_on(log_dir, self._opened, segment, job)
 
     def _facts(self, segment: Segment, footer: Footer, *, has_aborted: bool) -> SegmentFacts:
@@ -211,7 +211,7 @@ class Tierable:
 
 
 class _ForTier(Watcher):
-    """What the tier wants of a segment that is read."""
+    """Collects the index rows and the checksum of a segment for the tier, while it is read."""
 
     def __init__(self, base_offset: int) -> None:
         self.rows = bytearray()

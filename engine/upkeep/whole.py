@@ -1,4 +1,4 @@
-"""A finished segment from end to end: read and checked in slices, a worker's job each, by whoever has time."""
+"""A full scan of a finished segment: read and checked in slices, each a job of a worker."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,17 +18,17 @@ SLICE_BYTES = 256 * 1024
 
 
 class Gone(Exception):
-    """The segment is no part of a log any more."""
+    """The segment is no longer part of a log."""
 
 
 class Watcher:
-    """Sees what is read, on the worker that reads it."""
+    """Follows a full scan, on the worker that reads."""
 
     def batch(self, header: BatchHeader) -> None:
-        """The next one; it is right."""
+        """Called for each batch, in order; it is sound."""
 
     def slice(self, file: File, position: int, end: int) -> None:
-        """The batches between these positions were seen."""
+        """Called behind the batches between these positions."""
 
 
 async def read_whole(
@@ -38,9 +38,10 @@ async def read_whole(
     pause: Callable[[int], Awaitable[None]],
     watcher: Watcher | None = None,
 ) -> tuple[File, Tally]:
-    """`pause` is told of each slice how many bytes it was. Returns the file that was read, and what was counted.
+    """Read and check a whole segment; returns the file that was read, and the tally of its batches.
 
-    Raises CorruptMessage when something is wrong with it, StorageError, and Gone.
+    `pause` is awaited after each slice, with its size in bytes. Raises CorruptMessage if it is damaged, StorageError,
+    Gone.
     """
     log, end = resident.log, segment.size_bytes
     opener = partial(_open, log_dir.disk.filesystem, log.path_of(segment.base_offset))
@@ -69,7 +70,7 @@ def _read_slice(file: File, position: int, part: Part, tally: Tally, watcher: Wa
 
 
 async def run_on(log_dir: LogDir, resident: Resident, segment: Segment, job: Callable[[], T]) -> T:
-    """On a worker; raises Gone rather than an error that says no more than that."""
+    """Run a job on a worker. Raises Gone, in place of errors that only say that the segment is gone."""
     try:
         found = await log_dir.disk.run(partial(_unless_gone, job))
     except (CorruptMessage, FooterDamaged):
@@ -83,7 +84,7 @@ async def run_on(log_dir: LogDir, resident: Resident, segment: Segment, job: Cal
 
 
 def _unless_gone(job: Callable[[], T]) -> T:
-    """That a file is not there is no failure of the disk: it was set aside meanwhile, or is missing."""
+    """Run a job; a missing file raises Gone: it was set aside meanwhile, or is missing, and the disk has not failed."""
     try:
         return job()
     except FileNotFoundError:
@@ -91,7 +92,7 @@ def _unless_gone(job: Callable[[], T]) -> T:
 
 
 def check_there(log_dir: LogDir, resident: Resident, segment: Segment) -> None:
-    """Raises Gone."""
+    """Raise Gone if the segment is no longer part of an open log."""
     is_there = log_dir.partitions.get(resident.partition) is resident and not log_dir.is_closing
     if not is_there or segment not in resident.log.segments:
         raise Gone

@@ -1,4 +1,4 @@
-"""RecordBatch v2: what is built can be walked, what the broker writes is under the CRC, or outside of it (RULES W5)."""
+"""RecordBatch v2: built batches can be walked, and the fields that the broker writes keep the CRC right (RULES W5)."""
 
 import pytest
 from hypothesis import given

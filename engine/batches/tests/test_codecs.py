@@ -1,4 +1,4 @@
-"""Decompression: every codec both ways, bounded, and one error for whatever is not what it says."""
+"""Compression and decompression with every codec, a bounded output, and one error for invalid input."""
 
 import contextlib
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def test_frames_of_zstd_follow_each_other() -> None:
 
 
 def test_members_of_gzip_are_not_lost() -> None:
-    """Java's clients would read on behind the first."""
+    """Java's clients would read the second member, too."""
     assert decompress(Codec.GZIP, compress(Codec.GZIP, b"one") + b"anything") == b"one"
     with pytest.raises(CorruptMessage):
         decompress(Codec.GZIP, compress(Codec.GZIP, b"one") + compress(Codec.GZIP, b"two"))
@@ -71,7 +71,7 @@ def test_every_level(codec: Codec, levels: Sequence[int]) -> None:
 
 @pytest.mark.parametrize("level", [1, 9, 12])
 def test_lz4_as_javas_clients_read_it(level: int) -> None:
-    """Blocks stand alone, whatever there is to compress (KafkaLZ4BlockInputStream takes no others)."""
+    """Blocks are independent, for any input: KafkaLZ4BlockInputStream accepts no others."""
     for size_bytes in (10, 1 << 20):
         found = lz4.frame.get_frame_info(compress(Codec.LZ4, bytes(size_bytes), level))
         assert (found["block_linked"], found["block_size"]) == (False, 1 << 16)

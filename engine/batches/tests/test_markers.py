@@ -1,4 +1,4 @@
-"""Markers are Kafka's, byte for byte, and nothing that is damaged passes for one."""
+"""Markers have the same bytes as Kafka's, and a damaged batch is no marker."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is broken, or not allowed, is refused with Kafka's answer (RULES W4)."""
+"""Produced batches that are broken, or not allowed, are refused with Kafka's errors (RULES W4)."""
 
 import struct
 from dataclasses import replace
@@ -52,7 +52,7 @@ def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
 
 
 def test_what_a_coordinator_writes_is_bounded_by_the_segment_alone() -> None:
-    """It is decided by then: were max.message.bytes lowered below it, its partition would take nothing any more."""
+    """The decision is already made: otherwise a lower max.message.bytes would stop the coordinator's partition."""
     batch = one()
     limits = replace(LIMITS, max_message_size_bytes=len(batch) - 1, segment_size_bytes=len(batch))
     with pytest.raises(MessageTooLarge):

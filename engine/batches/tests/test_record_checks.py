@@ -1,4 +1,4 @@
-"""Topics that require keys: what lacks one is refused and named, and all else goes on in its order."""
+"""Topics that require keys: records without one are refused by number, and other batches are appended in order."""
 
 import dataclasses
 

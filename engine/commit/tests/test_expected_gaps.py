@@ -1,4 +1,4 @@
-"""Followers of one log dir that have gaps noted: one checkpoint for all that ask at a time."""
+"""Expected gaps of several followers in one log dir: one checkpoint for all requests that wait."""
 
 import errno
 
@@ -20,13 +20,13 @@ PARTITIONS = [TopicPartition(bytes(15) + bytes([number]), f"compacted-{number}",
 
 
 async def followers(store: SegmentStore) -> list[Partition]:
-    """In one log dir."""
+    """Open followers in one log dir."""
     found = await store.open_partitions([Following(one, LogConfig(), 0) for one in PARTITIONS])
     return [log for log in found if isinstance(log, Partition)]
 
 
 def count_checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with each."""
+    """Return a list that grows by one entry with each checkpoint."""
     counted, checkpoint_alone = list[int](), CommitLog.checkpoint_alone
 
     async def counting(commit_log: CommitLog) -> None:

@@ -1,4 +1,4 @@
-"""Rounds: written in the turn that holds them, or by the task; whoever waits for the end of one gets its turn."""
+"""Commit batches: written by the caller that has held them, or by the task; a task that waits for the turn gets it."""
 
 import errno
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ ASYNC = LogConfig(flush_policy=FlushPolicy.ASYNC)
 
 
 def append_held(store: SegmentStore, *logs: PartitionLog) -> list[PendingAppend]:
-    """One batch to each, in one turn."""
+    """Append a batch to each log while commit batches are held, then write them."""
     store.hold_rounds()
     queued = [log.append(memoryview(batch(b"x")), acks=1) for log in logs]
     assert not any(one.is_settled for one in queued)
@@ -41,7 +41,7 @@ def append_held(store: SegmentStore, *logs: PartitionLog) -> list[PendingAppend]
 
 
 def offsets(queued: Sequence[PendingAppend]) -> list[int]:
-    """Of those that are settled."""
+    """The base offsets of the appends that are settled."""
     outcomes = [one.outcome for one in queued if one.is_settled]
     return [one.base_offset for one in outcomes if isinstance(one, AppendResult)]
 
@@ -52,7 +52,7 @@ async def test_what_waits_for_nothing_is_written_by_who_held_it() -> None:
         assert offsets(append_held(store, log, log)) == [0, 1]
         assert log.high_watermark == 2
         assert offsets(append_held(store, log)) == [2]
-        assert (await append(log, b"y")).base_offset == 3  # by the task again, as whoever holds nothing
+        assert (await append(log, b"y")).base_offset == 3  # by the task again: nothing is held
 
 
 async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() -> None:
@@ -80,7 +80,7 @@ async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behi
 
 
 async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> None:
-    """As when the store is cancelled in the very turn that has begun it."""
+    """The store is cancelled in the same turn in which a commit batch was staged."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store)
         lane = store._dirs[0].commit_log.committer
@@ -127,7 +127,7 @@ async def test_a_disk_that_fails_whoever_writes_refuses_what_was_held(code: int,
 
 
 async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> None:
-    """It has the next batch queued before the one on its way is answered."""
+    """The producer always has the next batch queued before the one on its way is answered."""
     appended = 0
     async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL)) as store:
         log = await open_orders(store)
@@ -174,13 +174,13 @@ LARGE = b"x" * OVERLAP_MIN_BYTES
 
 
 async def begun(pool: SlowSyncs, count: int) -> None:
-    """So many syncs."""
+    """Check that `count` syncs have begun."""
     await trio.testing.wait_all_tasks_blocked()
     assert len(pool.begun) == count
 
 
 async def in_flight(pool: SlowSyncs, log: PartitionLog) -> PendingAppend:
-    """One whose sync takes its time, as all do from now on."""
+    """Append a batch whose sync is slow, as are all later ones."""
     pool.is_slow = True
     pending = log.append(memoryview(batch(b"x")), acks=-1)
     await begun(pool, 1)
@@ -253,7 +253,7 @@ async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None
 
 
 async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() -> None:
-    """A topic that is not synced, but for every third record."""
+    """The topic is async, with a sync for every third record."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
     async with running(MemoryFileSystem(), pool=pool) as store:
@@ -272,7 +272,7 @@ async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() ->
 
 
 async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_file_was_synced() -> None:
-    """By the flusher, which got there first: the round is in the journal, whose sync is in flight still."""
+    """The flusher has synced the file first; the commit batch is in the journal, whose sync is still in flight."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
     async with running(MemoryFileSystem(), pool=pool) as store:
@@ -405,7 +405,7 @@ async def test_the_index_is_told_of_what_is_durable_alone() -> None:
 
 
 async def test_whatever_ends_a_write_the_turn_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for it may be shielded: nothing else would end that."""
+    """A task that waits for the turn may be shielded from cancellation, so that it would wait forever."""
 
     class End(BaseException):
         pass

@@ -1,4 +1,4 @@
-"""What was acknowledged out of the journal survives; what was ended stays ended (RULES J1-J4)."""
+"""Appends acknowledged from the journal survive; changes with barriers stay done (RULES J1-J4)."""
 
 import errno
 import random
@@ -33,7 +33,7 @@ BIG = TopicPartition(bytes(16), "big", 0)
 
 
 async def with_a_slot(store: SegmentStore) -> PartitionLog:
-    """The orders log, after its first records made the log dir have a slot, and another one ready."""
+    """Open the orders log, and append until the log dir has a slot in use and another one ready."""
     log = await open_orders(store)
     for value in (b"first", b"second"):
         await append(log, value)
@@ -263,7 +263,7 @@ async def test_a_slot_of_another_version_refuses_to_start() -> None:
 
 
 async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_journal() -> None:
-    """Replay would find a gap: the journal has the end of the log, and nobody what comes before it."""
+    """Otherwise a replay would find a gap: the journal has the end of the log, and no file the records before it."""
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
@@ -291,7 +291,7 @@ async def test_l4_a_disk_too_full_for_a_slot_is_no_failure(kind: str) -> None:
 
 
 async def test_a_slot_is_not_made_from_the_last_space() -> None:
-    """While it was written, an append could find no space halfway: that would cost the log dir."""
+    """An append could run out of space halfway while the slot is written, which would take the log dir offline."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         filesystem.capacity_bytes = 100_000
@@ -405,7 +405,7 @@ async def test_what_the_journal_made_durable_does_not_count_for_flush_messages()
 
 
 async def test_what_does_not_suit_the_journal_does_not_keep_the_rest_of_its_round_from_it() -> None:
-    """One log with much at once, one with what is durable nowhere, one that begins a segment."""
+    """A log with a large append, a log with unsynced records, and a log that begins a segment sync their files."""
     filesystem = MemoryFileSystem()
     small_segments = LogConfig(segment_size_bytes=len(batch(b"x")))
     async with running(filesystem) as store:

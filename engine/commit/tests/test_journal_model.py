@@ -1,7 +1,7 @@
-"""Many partitions and one journal against lists of values: rounds, barriers, checkpoints, kills and power cuts.
+"""Many partitions and one journal against lists of values: commit batches, barriers, checkpoints, kills, power cuts.
 
-A sync topic holds everything acknowledged. An async one holds a prefix of what was appended, and never looks damaged.
-What was deleted or truncated stays away.
+A sync topic keeps all acknowledged records. An async one keeps a prefix of the appended records, and is never found
+damaged. Deleted or truncated records stay away.
 """
 
 import random
@@ -27,7 +27,7 @@ ASYNC = LogConfig(segment_size_bytes=500, flush_policy=FlushPolicy.ASYNC, flush_
 
 
 class Step(NamedTuple):
-    """One thing that happens; each kind uses the fields it needs."""
+    """A step of the script; each kind uses the fields that it needs."""
 
     kind: str
     numbers: Sequence[int] = ()  # partitions, one batch each time it is named
@@ -55,7 +55,7 @@ steps = st.lists(
 
 @dataclass
 class Expected:
-    """What one partition must hold, and what may follow without having been answered."""
+    """The records that a partition must hold, and those that may follow without an acknowledgement."""
 
     number: int
     generation: int = 0
@@ -82,7 +82,7 @@ class Expected:
 
 @dataclass
 class World:
-    """Everything that outlives a broker."""
+    """The state that outlives a broker."""
 
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     partitions: list[Expected] = field(default_factory=lambda: [Expected(number) for number in range(PARTITIONS)])
@@ -96,7 +96,7 @@ class World:
 
 
 async def live(world: World, remaining: list[Step]) -> None:
-    """One life of the broker: until a step ends it."""
+    """Run a broker until a step ends it."""
     pool = HeldPool()
     async with running(world.filesystem, options(journal_slot_size_bytes=10_000), pool=pool) as store:
         world.epoch += 1
@@ -150,7 +150,7 @@ async def rounds(world: World, logs: list[PartitionLog], numbers: Sequence[int])
 
 
 async def die(world: World, logs: list[PartitionLog], step: Step) -> None:
-    """End in the middle of a round: written, in files or journal, but not answered."""
+    """End in the middle of a commit batch: it is written, to files or journal, but not answered."""
     for number in step.numbers:
         value = world.next_value()
         logs[number].append(memoryview(batch(value)), acks=-1)

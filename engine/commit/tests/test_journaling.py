@@ -1,4 +1,4 @@
-"""What of a round becomes which rows of the journal."""
+"""Rows of the journal for the parts of a commit batch."""
 
 from engine.batches.batch import Record, build_batch, parse_header, stamp
 from engine.commit.appends import PartitionRound

@@ -1,4 +1,4 @@
-"""Topics with a codec of their own: what comes in another is compressed anew, in its order, else nothing changes."""
+"""Topics with a codec of their own: batches in another codec are recompressed, in order; nothing else changes."""
 
 import gzip
 from dataclasses import replace
@@ -46,7 +46,7 @@ from engine.waiting_reads import EventClock
 T = TypeVar("T")
 
 OTHER = TopicPartition(bytes(16), "other", 0)
-ROUNDS, EXAMINER = 0, 2  # lanes of the pool of a store with one log dir
+ROUNDS, EXAMINER = 0, 2  # workers of the pool of a store with one log dir
 TYPES = {
     CompressionType.UNCOMPRESSED: Codec.NONE,
     CompressionType.GZIP: Codec.GZIP,
@@ -80,7 +80,7 @@ async def test_every_codec_to_every_other(source: Codec, target: CompressionType
         assert (result.base_offset, result.last_offset) == (1, 3)
         await append(log, b"after")
         await store.close()
-    async with running(filesystem) as store:  # what was written is found again
+    async with running(filesystem) as store:  # the written batches are read again
         log = await open_orders(store, config, leader_epoch=1)
         _, (header, records), (last, _) = await stored(log)
         assert records == [one._replace(offset_delta=delta) for delta, one in enumerate(RECORDS)]
@@ -257,7 +257,8 @@ async def test_a_store_that_closes_finishes_what_waits() -> None:
 
 @pytest.mark.parametrize("config", [LZ4, LogConfig(requires_keys=True)])
 async def test_examined_batches_are_written_though_no_replica_fetches(config: LogConfig) -> None:
-    """Each fills a job. A job waits for the round of the one before the last, not for the high watermark."""
+    """Each batch fills a job. A job waits for the commit batch of the job before the last one, not for the high
+    watermark."""
     config = replace(config, max_message_size_bytes=2 * JOB_MAX_BYTES)
     large = compressed_batch(Codec.GZIP, [Record(b"k", Random(1).randbytes(JOB_MAX_BYTES), NOW_MS)])
     async with running(MemoryFileSystem()) as store:
@@ -272,14 +273,15 @@ async def test_examined_batches_are_written_though_no_replica_fetches(config: Lo
 
 
 def hear(log: Partition, offset: int) -> None:
-    """A follower has all below."""
+    """Let the leader receive a Fetch of a follower that has all records below `offset`."""
     log.fetched_by(
         2, 0, leader_epoch=1, offset=offset, last_epoch=1, log_start_offset=0, as_of=EventClock(lambda: NOW_MS).next()
     )
 
 
 async def test_what_batches_grow_to_is_bounded() -> None:
-    """Each fills a job: while rounds wait for the disk, two of them are in memory and the others as they came."""
+    """Each batch fills a job: while commit batches wait for the disk, two recompressed batches are in memory, and the
+    others as they came."""
     pool = HeldLanes()
     config = LogConfig(compression_type=CompressionType.UNCOMPRESSED, max_message_size_bytes=2 * JOB_MAX_BYTES)
     large = Record(b"k", bytes(JOB_MAX_BYTES), NOW_MS)

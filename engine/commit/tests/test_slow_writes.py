@@ -1,4 +1,4 @@
-"""Where rounds are written while the page cache is throttled."""
+"""Commit batches are written by workers while the page cache is throttled."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -49,7 +49,7 @@ async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_whil
     assert await jobs_for(slow) == 0
     assert await jobs_for(quick) == 1
     await trio.sleep(SLOW_FOR_S * 0.8)
-    assert await jobs_for(slow) == 1  # still: the while begins anew
+    assert await jobs_for(slow) == 1  # still on a worker; the slow write extends the time
     await trio.sleep(SLOW_FOR_S * 0.8)
     assert await jobs_for(quick) == 1
     await trio.sleep(SLOW_FOR_S)

@@ -56,7 +56,7 @@ async def send(log: PartitionLog, *records: tuple[bytes | None, bytes | None]) -
 
 
 async def fill(log: PartitionLog, count: int = 40, keys: int = 4) -> Values:
-    """Returns what compaction leaves at least: the newest of each key."""
+    """Append records; returns the newest of each key, which compaction has to leave."""
     sent: Values = {}
     for number in range(count):
         key, value = b"key %d" % (number % keys), b"value %d" % number
@@ -230,7 +230,7 @@ async def test_tombstones_go_after_their_retention() -> None:
 
 
 async def test_producers_are_known_by_what_is_left() -> None:
-    """Without a snapshot, from the batches alone."""
+    """The state comes from the remaining batches alone, without a snapshot."""
     filesystem = MemoryFileSystem()
 
     def numbered(sequence: int) -> memoryview:
@@ -347,7 +347,7 @@ async def test_segments_that_end_up_unchanged_stay() -> None:
 
 
 async def rotten(store: SegmentStore, filesystem: MemoryFileSystem) -> PartitionLog:
-    """The cleaner has met it."""
+    """A log in which the cleaner has met damage."""
     log = await open_orders(store, COMPACT)
     await fill(log)
     filesystem.damage(f"{DIRECTORY}/{files(filesystem)[1]}", 65, b"\xff")
@@ -407,7 +407,7 @@ async def test_a_full_disk_costs_nothing_but_the_pass() -> None:
 
 @pytest.mark.parametrize("slices", range(0, 6, 2))
 async def test_whatever_happens_to_the_log_meanwhile(slices: int) -> None:
-    """Deleted, and made anew, while a pass is at work: the new one is not touched."""
+    """The partition is deleted and created again during a pass: the new log is not touched."""
     filesystem, problems = MemoryFileSystem(), list[str]()
     async with running(filesystem, slow_options(), problems=problems) as store:
         log = await open_orders(store, COMPACT)
@@ -423,7 +423,7 @@ async def test_whatever_happens_to_the_log_meanwhile(slices: int) -> None:
 
 
 def slow_options() -> StoreOptions:
-    """Some ten seconds for a pass."""
+    """Options with which a pass takes some ten seconds."""
     return dataclasses.replace(options(), cleaner=CleanerOptions(io_max_bytes_per_s=800.0, io_buffer_size_bytes=100))
 
 
@@ -462,7 +462,7 @@ async def test_a_log_truncated_meanwhile(seconds: int) -> None:
 
 
 async def test_reads_go_on_while_segments_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is told of damage because a name belongs to another file for a moment."""
+    """No damage is reported because a file name belongs to another segment for a moment."""
     filesystem, problems = MemoryFileSystem(), list[str]()
     few_files = dataclasses.replace(slow_options(), open_files_max=1, loaded_indexes_max=1, reader_lanes=3)
     async with running(filesystem, few_files, problems=problems) as store:
@@ -490,7 +490,7 @@ async def _late(job: Callable[[], T], *, run: Callable[[Callable[[], T]], Awaita
 
 
 async def test_produce_is_not_held_up() -> None:
-    """Rounds go on while the pass has its workers."""
+    """Commit batches go on while the pass uses its workers."""
     async with running(MemoryFileSystem(), slow_options()) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)

@@ -1,4 +1,4 @@
-"""Which logs are due, and which of their segments go together."""
+"""Compaction plans: which logs are due, and how segments are grouped."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
-"""A compacted log against a list of what was sent, whatever is appended, compacted, deleted, killed or restarted.
+"""A compacted log against a list of the records sent, over appends, compaction, deletion, kills and restarts.
 
-The newest record of every key is there, and nothing that was never sent, or only partly.
+The newest record of every key is there, and no record that was never sent, or only in part.
 
 `KAFKAWIRE_LOG_MODEL_EXAMPLES` makes it longer, and each run another one.
 """
@@ -49,7 +49,7 @@ BACKOFF_S = 5
 
 
 class Sent(NamedTuple):
-    """A record, by what tells it from all others."""
+    """A record, by the fields that tell it from all others."""
 
     key: bytes
     value: bytes | None
@@ -65,7 +65,7 @@ batches = st.lists(
 
 
 class CompactedLog(RuleBasedStateMachine):
-    """What is sent counts at once; a crash may take back what was not answered."""
+    """The model: each record sent counts at once; a crash may take back records that were not acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class CompactedLog(RuleBasedStateMachine):
         assert isinstance(log, Partition)
         self.log = log
 
-    # What clients do
+    # Actions of clients
 
     @rule(those=batches)
     def append(self, those: Sequence[tuple[Keys, Codec]]) -> None:
@@ -174,7 +174,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.start = max(self.start, offset)
         assert self.loop.run(lambda: self.log.delete_records(offset)) == self.start
 
-    # What else happens
+    # Other events
 
     @rule(seconds=st.sampled_from([0.2, BACKOFF_S + 0.1, 30.0]))
     def wait(self, seconds: float) -> None:
@@ -182,7 +182,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule()
     def be_compacted(self) -> None:
-        """As often as it takes."""
+        """Run passes until the log is clean."""
 
         async def run() -> None:
             for _ in range(1000):
@@ -209,7 +209,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(those=st.just([]) | batches, seed=st.none() | st.integers(0, 99), seconds=st.sampled_from([0, 0.3, 3]))
     def lose_power(self, those: Sequence[tuple[Keys, Codec]], seed: int | None, seconds: float) -> None:
-        """In the middle of a round, and maybe of a pass."""
+        """Crash in the middle of a commit batch, and maybe of a pass."""
         sure = self._begin_round(those, seconds)
         self.filesystem.crash(None if seed is None else random.Random(seed))
         self._come_back(sure)
@@ -250,7 +250,7 @@ class CompactedLog(RuleBasedStateMachine):
             if others is not None:
                 raise others from None
 
-    # What always holds
+    # Invariants
 
     async def _records(self) -> dict[int, Sent]:
         records = await records_in(self.log)

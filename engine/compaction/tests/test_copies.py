@@ -1,5 +1,5 @@
-"""Copies of logs that compaction has been through: what is gone from one replica decides nothing in another that was
-not without it before (RULES K18, K19)."""
+"""Followers of compacted logs: records that one replica has dropped decide nothing in a replica that still had them
+(RULES K18, K19)."""
 
 import dataclasses
 import errno
@@ -39,7 +39,7 @@ def now_ms() -> int:
 
 @asynccontextmanager
 async def stores(count: int) -> AsyncIterator[list[SegmentStore]]:
-    """Of as many brokers."""
+    """The stores of `count` brokers."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(running(MemoryFileSystem(), clock=now_ms)) for _ in range(count)]
 
@@ -57,8 +57,10 @@ async def led(store: SegmentStore, epoch: int, config: LogConfig = COMPACT) -> P
 
 
 async def copy(store: SegmentStore, leader: Partition, to: int | None = None, *, is_older: bool = False) -> int:
-    """As the fetcher does it, in small Fetches; returns how often the copy began anew. An older broker leads that does
-    not tell what is dropped."""
+    """Copy the log as a follower, in small Fetches; returns how often the follower re-replicated from scratch.
+
+    `is_older`: the leader is an older broker, which does not tell which records are dropped.
+    """
     follower, times = store.replica(ORDERS), 0
     while follower.log_end_offset < (leader.high_watermark if to is None else to):
         times += await copy_some(store, leader, is_older=is_older)
@@ -96,7 +98,7 @@ async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = 
 
 
 async def compact(log: Partition, times: int = 4) -> None:
-    """Until what may go is gone."""
+    """Compact until all tombstones and markers that may go are gone."""
     for _ in range(times):
         await fill(log, count=20)
         await until_compacted(log)
@@ -104,7 +106,7 @@ async def compact(log: Partition, times: int = 4) -> None:
 
 
 async def without_a_tombstone(leader: Partition, *, behind: int) -> None:
-    """It, and what it had deleted, came behind so many records that stay."""
+    """Make a log that has dropped a tombstone, which came behind `behind` records that stay."""
     await fill(leader, count=behind, keys=behind)
     await send(leader, (b"gone", b"value"))
     await send(leader, (b"gone", None))
@@ -173,7 +175,8 @@ async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_copies(*, restarts: bool) -> None:
-    """From the first it has the value; the second, in sync all the time, has neither that nor the tombstone."""
+    """The follower has the value from the first leader; the second, in sync all the time, has neither value nor
+    tombstone."""
     world = MemoryFileSystem()
     async with stores(2) as (a, b):
         first = await led(a, 0, LAZY)
@@ -202,7 +205,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
 
 
 async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
-    """Unless it does not know any more that all of it did."""
+    """Records are copied again only if the follower does not know any more that all came from such a leader."""
     world = MemoryFileSystem()
     async with stores(1) as (a,):
         leader = await led(a, 0)
@@ -224,7 +227,7 @@ async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
 
 
 async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() -> None:
-    """Those that were written before it began: it never had what they have deleted."""
+    """The tombstones are older than the copy, which never had the records that they deleted."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -247,7 +250,7 @@ async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() 
 
 
 async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_about_later() -> None:
-    """It began with a leader that had dropped the tombstone, took the value from one that had not, and is back."""
+    """The follower began with a leader without the tombstone, got the value from a leader with it, and is back."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await b.open_partitions([Following(ORDERS, LAZY, 0)])
@@ -273,7 +276,7 @@ async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_abo
 
 
 async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> None:
-    """Of a committed transaction whose record was overwritten while it was copied."""
+    """The marker is of a committed transaction whose record was overwritten while the log was copied."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await leader.append(transactional(0, b"overwritten"), acks=-1).wait()
@@ -295,7 +298,7 @@ async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> Non
 
 @pytest.mark.parametrize("config", [LAZY, DELETE], ids=["lazy", "no_longer_compacted"])
 async def test_a_leader_that_is_a_copy_itself_can_be_copied(config: LogConfig) -> None:
-    """What was gone when it was copied decides about nothing there, though its cleaner has not been through it."""
+    """Records that were dropped before the copy decide nothing in it, although its own cleaner has not run."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await without_a_tombstone(leader, behind=9)
@@ -309,7 +312,7 @@ async def test_a_leader_that_is_a_copy_itself_can_be_copied(config: LogConfig) -
 
 
 async def test_a_leader_that_is_a_copy_and_half_cleaned_can_be_copied() -> None:
-    """Its cleaner has been through what there was when it ran; what came later is less than half of the log."""
+    """The cleaner of the copy has run once; the later records are less than half of the log."""
     half = dataclasses.replace(COMPACT, min_cleanable_dirty_ratio=0.5)
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
@@ -327,7 +330,7 @@ async def test_a_leader_that_is_a_copy_and_half_cleaned_can_be_copied() -> None:
 
 
 async def test_a_copy_is_done_though_its_leader_drops_markers_all_the_time() -> None:
-    """Of transactions that were gone before it began, while it is within another."""
+    """The markers are of transactions that were gone before the copy began, while it is within another transaction."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -354,8 +357,11 @@ async def test_a_copy_is_done_though_its_leader_drops_markers_all_the_time() -> 
 
 
 async def test_a_marker_with_a_horizon_of_another_log_ends_what_is_left_here() -> None:
-    """It was copied with a horizon that is past, and the record before the cleaner took it there: who copies while both
-    go here has the record."""
+    """The second replica has the record, and the marker with a horizon that is past, because its leader had dropped the
+    record.
+
+    A follower that copies while both go there has the record.
+    """
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -403,7 +409,10 @@ async def test_what_an_older_leader_has_compacted_may_have_lost_all_it_can() -> 
 
 
 async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> None:
-    """It was copied with a horizon that is past, and the value before that: who copies while both go has the value."""
+    """The second replica has the value, and the tombstone with a horizon that is past.
+
+    A follower that copies while both go there has the value.
+    """
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -429,7 +438,7 @@ async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> Non
 
 
 async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> None:
-    """While gaps waited to be noted."""
+    """The cleaner runs while expected gaps wait to be noted."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store, trio.open_nursery() as nursery:
         follower = await followed(store, 0)
@@ -461,8 +470,11 @@ async def test_what_could_not_be_noted_is_not_appended() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it(*, restarts: bool) -> None:
-    """Else a replica that is in sync with it would begin anew. Who ends there, or before, has to, as that part may lack
-    what it has; also if it leads from its start on."""
+    """Otherwise a replica that is in sync with it would re-replicate from scratch.
+
+    A replica that ends there, or before, has to: the part may lack records that it has. The same holds if the broker
+    leads from its start on.
+    """
     world = MemoryFileSystem()
     async with stores(1) as (a,):
         leader = await led(a, 0)
@@ -483,14 +495,14 @@ async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it(*, 
 async def leads_with_a_part(store: SegmentStore, end_offset: int) -> None:
     elected = await led(store, 1, LAZY)
     assert elected.log_end_offset == end_offset
-    elected = await led(store, 2, LAZY)  # which is no reason to forget it
+    elected = await led(store, 2, LAZY)  # no reason to forget it
     await send(elected, (b"new", b"value"))
     assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset + 1, 2)
     await elected.log_dir.commit_log.checkpoint()
 
 
 async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> None:
-    """It lacks a value that another replica has, and has not got what took its place."""
+    """The part lacks a value that another replica has, and also the record that replaced it."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await followed(c, 0)
@@ -514,7 +526,7 @@ async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> 
 async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_what_was_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Value and tombstone are in one segment: the one is taken when the other gets its horizon."""
+    """Value and tombstone are in one segment: the value goes when the tombstone gets its delete horizon."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         follower = await followed(b, 0)
@@ -541,7 +553,7 @@ async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_wh
 
 
 async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose file is not open: its name is that of the new one a moment before anybody is told so."""
+    """The file of the old segment is not open; its name belongs to the new one before the log has replaced it."""
     async with stores(1) as (a,), trio.open_nursery() as nursery:
         leader = await led(a, 0)
         await fill(leader, count=30, keys=2)
@@ -567,14 +579,14 @@ async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(m
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, restarts: bool) -> None:
-    """Before that role, or before a crash."""
+    """The promotion comes before the records, or a crash."""
     world = MemoryFileSystem()
     async with running(world, clock=now_ms) as store:
         follower = await followed(store, 0)
         await follower.expect_gaps(50, (), Dropped(50, 50))
         if not restarts:
             elected = await led(store, 1, LAZY)
-            await trio.sleep(2 * CHECKPOINT_PAUSE_S)  # from then on that is durable
+            await trio.sleep(2 * CHECKPOINT_PAUSE_S)  # durable after this time
             assert noted_in(world) == (Dropped(), 0)
             await fill(elected, count=60, keys=60)
             assert (elected.log.dropped, elected.log.compacted_to) == (Dropped(), 0)
@@ -593,7 +605,7 @@ def noted_in(world: MemoryFileSystem) -> tuple[Dropped, int]:
 
 
 async def test_what_a_damaged_log_had_noted_is_kept() -> None:
-    """It may be read again at the next start."""
+    """A later start may be able to read them."""
     world = MemoryFileSystem()
     async with running(world, clock=now_ms) as store:
         follower = await followed(store, 0)
@@ -613,7 +625,7 @@ async def test_what_a_damaged_log_had_noted_is_kept() -> None:
 
 
 async def without_what_counts_again(leader: Partition, late: SegmentStore) -> None:
-    """Its cleaner has taken the value that `late` has, because of one that `late` has not."""
+    """Make a log whose cleaner dropped a value that `late` has, because of a record that `late` lacks."""
     await send(leader, (b"k", b"acknowledged"))
     for number in range(9):
         await send(leader, (b"before %d" % number, b"value"))
@@ -626,7 +638,7 @@ async def without_what_counts_again(leader: Partition, late: SegmentStore) -> No
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, restarts: bool) -> None:
-    """What took the place of the value that counts again lies behind the end of the copy: the logs do not part."""
+    """The record that replaced the value lies behind the end of the copy, so the logs do not diverge."""
     world = MemoryFileSystem()
     async with stores(2) as (a, b):
         leader = await led(a, 0)
@@ -646,7 +658,7 @@ async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_e
 
 
 async def test_a_copy_of_what_was_compacted_is_done_though_there_was_an_unclean_election() -> None:
-    """By a leader that was elected since, of records from before, whatever the copier knows of those it had begun."""
+    """The leader was elected since, and its records are older; the follower may know any part of them."""
     world = MemoryFileSystem()
     async with stores(1) as (a,):
         await fill(await led(a, 0), count=40, keys=40)
@@ -661,7 +673,7 @@ async def test_a_copy_of_what_was_compacted_is_done_though_there_was_an_unclean_
 
 
 async def gives_back(store: SegmentStore, elected: Partition) -> None:
-    """What counts again."""
+    """Assert that the value comes back."""
     await store.open_partitions([Following(ORDERS, LAZY, 1, unclean_since=1)])
     await fill(elected, count=9)
     assert await copy(store, elected) == 1
@@ -671,7 +683,8 @@ async def gives_back(store: SegmentStore, elected: Partition) -> None:
 
 @pytest.mark.parametrize("loses_power", [False, True])
 async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, loses_power: bool) -> None:
-    """The cleaner of the leader had taken the value that counts again; whatever the copy knew of its high watermark."""
+    """The cleaner of the old leader had dropped the value, which counts again. The follower may know any high
+    watermark."""
     world = MemoryFileSystem()
     async with stores(2) as (a, b):
         leader = await led(a, 0)
@@ -694,7 +707,7 @@ async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_electio
 
 
 async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
-    """As the two logs part."""
+    """Re-replicate from scratch, because the two logs diverge."""
     follower = store.replica(ORDERS)
     asked, state = follower.ask(), follower.fetching
     assert asked is not None
@@ -707,7 +720,7 @@ async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
 
 
 async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up() -> None:
-    """The cleaner of a replica has taken the value that counts again."""
+    """The cleaner of a replica has dropped the value, which counts again."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0, LAZY)
         late = await followed(b, 0)

@@ -1,4 +1,4 @@
-"""What is left of single batches."""
+"""Compaction of single batches."""
 
 import pytest
 from hypothesis import given
@@ -50,7 +50,7 @@ def rules(known: NewestOffsets, *, now_ms: int = NOW_MS, last_offsets: dict[int,
 
 
 def contents(batch: memoryview | bytearray) -> dict[int, tuple[bytes | None, bytes | None, int]]:
-    """By offset; the header has to fit."""
+    """The records of a batch by offset, as (key, value, timestamp); the header has to fit."""
     header = parse_header(batch)
     assert header.size_bytes == len(batch)
     assert has_right_crc(memoryview(batch), header)

@@ -1,4 +1,4 @@
-"""What compaction makes of transactions: of single batches, one after the other."""
+"""Compaction of transactions: single batches, one after the other."""
 
 from engine.api import AbortedTransaction, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader, Record, build_batch, parse_header
@@ -67,7 +67,10 @@ def test_a_marker_stays_while_anything_is_left_of_what_it_ends() -> None:
 
 
 def test_a_marker_that_came_with_a_horizon_has_none_while_anything_is_left_here() -> None:
-    """It was copied from where nothing was left; and gets its own when nothing is left here, be that past or not."""
+    """The marker was copied from a log without other records of the transaction.
+
+    When no record is left here either, it gets a new horizon, even if the old one is past.
+    """
     for outcome in Outcome:
         bare = marker(2, outcome)
         horizon = rules().cleaned(*bare, FAR)

@@ -1,4 +1,4 @@
-"""Lines and their CRC."""
+"""Text files with a CRC line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A disk that fails, or hangs: who is told, and who has nothing to do with it."""
+"""A disk that fails, or hangs: reports of the failure, and no effect on other disks."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ def disk_on(filesystem: MemoryFileSystem, pool: TwinPool, offline: list[OSError]
 
 
 async def test_a_file_is_synced_by_one_at_a_time() -> None:
-    """Else the second one of a descriptor is told nothing of what the first has lost (errseq_t)."""
+    """Otherwise the second sync of a descriptor gets no error of the write that the first one lost (errseq_t)."""
     filesystem, pool, offline = MemoryFileSystem(), SlowSyncs(is_slow=True), list[OSError]()
     disk = disk_on(filesystem, pool, offline)
     one, other = (filesystem.open(name, create=True) for name in ("/one", "/other"))
@@ -78,7 +78,7 @@ async def test_what_a_round_waits_for_is_not_taken_for_durable_because_the_flush
         await trio.testing.wait_all_tasks_blocked()
         for begun in list(pool.begun):
             begun.end()
-        for begun in reversed(list(pool.begun)):  # they end in one turn of the loop, and who goes on first is chance
+        for begun in reversed(list(pool.begun)):  # they end in one turn of the loop; the order of their tasks is random
             begun.tell()
             await trio.testing.wait_all_tasks_blocked()
         for begun in pool.begun[1:]:
@@ -106,7 +106,7 @@ async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
 
 
 async def test_a_commit_batch_waits_for_no_more_than_a_slice_of_a_flush() -> None:
-    """A checkpoint flushes every log that leans on the journal."""
+    """A checkpoint flushes every log that is durable in the journal only."""
     filesystem, pool = MemoryFileSystem(), SlowSyncs()
     settings = options(journal_slot_size_bytes=NO_JOURNAL)
     async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
@@ -131,7 +131,7 @@ async def test_a_commit_batch_waits_for_no_more_than_a_slice_of_a_flush() -> Non
 
 
 def on(log_dir: str, store: SegmentStore, partition: int) -> TopicPartition:
-    """Where a new partition goes: to the log dir with the fewest, the first of equals."""
+    """A new partition, which goes to `log_dir`: the one with the fewest partitions, the first of equals."""
     assert store._dirs[partition % 2].disk.path == log_dir
     return TopicPartition(bytes(16), "payments", partition)
 

@@ -1,4 +1,4 @@
-"""The machine's filesystem and its twin keep one contract; the twin forgets what a crash may forget."""
+"""The contract of the operating system's filesystem and the simulated disk; crashes lose what they may lose."""
 
 import errno
 import os
@@ -183,7 +183,7 @@ def test_small_files(place: tuple[FileSystem, str]) -> None:
 
 
 def test_short_write_goes_on_and_then_fails_for_good(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE lets a write through in part: what was written before the error is not a full disk."""
+    """RLIMIT_FSIZE lets a write through in part: an error after written bytes is no DiskFull."""
     file = PosixFileSystem().open(f"{tmp_path}/a", create=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
@@ -299,7 +299,7 @@ def test_a_file_that_cannot_be_opened_for_want_of_a_descriptor_is_a_disk_without
 
 
 def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> None:
-    """As Linux does it; who opens the file once it was told learns nothing any more."""
+    """Linux does the same; a descriptor that is opened after the report gets no error."""
     twin = MemoryFileSystem()
     one, other = twin.open("/a", create=True), twin.open("/a")
     twin.sync_dir("/")

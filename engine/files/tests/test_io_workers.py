@@ -1,4 +1,4 @@
-"""Both pools keep the order of a lane, hand results and errors back, and cannot be cancelled half-way."""
+"""Both pools: they keep the order of a lane, return results and errors, and cannot be cancelled half-way."""
 
 import gc
 import sys
@@ -51,7 +51,7 @@ async def test_thread_pool() -> None:
 
 async def test_a_thread_that_waits_holds_nothing_of_its_last_job() -> None:
     class Large:
-        """What a job may be given, and return."""
+        """Data that a job gets, and returns."""
 
     pool = ThreadPool()
     try:
@@ -71,10 +71,11 @@ async def test_a_thread_that_waits_holds_nothing_of_its_last_job() -> None:
 
 
 async def test_an_error_leaves_no_circle_that_would_hold_what_its_job_was_given() -> None:
-    """The collector seldom runs in a broker: parts of a tier that nobody needed any more filled its disk meanwhile."""
+    """The garbage collector seldom runs in a broker: parts of the tier's cache that are not used any more would fill
+    its disk."""
 
     class Large:
-        """What a job may be given."""
+        """Data that a job gets."""
 
     def fail_with(_given: Large) -> None:
         raise OSError(5, "no luck")

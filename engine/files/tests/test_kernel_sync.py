@@ -1,4 +1,4 @@
-"""The kernel's syncs come back, all of them, with their errors, also while the loop is busy."""
+"""Kernel syncs: all of them return, with their errors, also while the event loop is busy."""
 
 import errno
 import os
@@ -78,7 +78,7 @@ async def test_a_lane_whose_syncs_never_return_takes_no_room_of_another_lane(tmp
     assert hanging is not None
     assert other is not None
     assert other is not hanging
-    hanging._in_flight = QUEUE_LENGTH  # as if the disk of lane 0 answered none of them
+    hanging._in_flight = QUEUE_LENGTH  # as if the disk of lane 0 had not answered any of them
     with trio.fail_after(10):
         await other.sync(descriptors)
     kernel.close()
@@ -114,7 +114,7 @@ async def test_a_large_batch_is_not_overtaken_while_it_waits_for_room(tmp_path: 
 
 
 class Context(KernelSync):
-    """A context of no kernel."""
+    """A fake context without a kernel."""
 
     def __init__(self) -> None:
         self._urgent = 0

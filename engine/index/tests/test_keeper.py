@@ -1,4 +1,4 @@
-"""What is stored of a log is what a walk over it gives, lags behind at most, and is replaced when it is broken."""
+"""The stored index equals a walk over the log, may only lag behind, and is replaced when it is broken."""
 
 import errno
 import random
@@ -101,7 +101,8 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
 
 
 async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read_it() -> None:
-    """It may say what was cut off: were that lost after new appends, the old entries would pass for theirs."""
+    """Otherwise a power cut after new appends could lose the deletion of old entries, which would count for the new
+    batches."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
@@ -193,7 +194,7 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
 
 
 class Counting(MemoryIndex):
-    """Remembers what was written together."""
+    """A simulated index that records its writes."""
 
     def __init__(self) -> None:
         super().__init__(MemoryFileSystem(), "/index")
@@ -225,7 +226,7 @@ START = LogPosition(0, 0, 0, 0)
 def test_the_keys_of_a_segment_are_deleted_a_portion_at_a_time(
     monkeypatch: pytest.MonkeyPatch, delete: Callable[[Counting], None], first: list[bytes], last: list[bytes]
 ) -> None:
-    """What says that they are there goes first, what says that they are to go goes last."""
+    """The offset that covers the keys is lowered first; the offset that requests the deletion is written last."""
     monkeypatch.setattr(jobs, "PORTION", 10)
     store = Counting()
     places = [(0, bytes(8), offset, offset) for offset in range(25)]

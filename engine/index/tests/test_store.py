@@ -1,4 +1,4 @@
-"""LevelDB and its twin behave alike: a list of batches, of which a crash keeps a prefix and damage is told."""
+"""LevelDB and the simulated index behave alike: a list of batches; a crash keeps a prefix, and damage is an error."""
 
 import errno
 import random
@@ -98,6 +98,6 @@ def test_a_crash_leaves_a_prefix_of_the_batches_with_all_up_to_the_last_synced_o
     try:
         found = MemoryIndex(filesystem, "/index").scan(b"", b"z")
     except IndexBroken:
-        return  # batches were lost before others that were not: told
+        return  # batches were lost before others that were not: an error
     assert found == [(b"%d" % number, b"x") for number in range(len(found))]
     assert len(found) >= synced

@@ -1,4 +1,4 @@
-"""Where a partition lies while a log dir is offline: what may be there has no other log."""
+"""The log dir of a partition while another log dir is offline: no second log of a partition that may be there."""
 
 import errno
 
@@ -18,7 +18,7 @@ EMPTY = TopicPartition(bytes([5] * 16), "empty", 0)
 async def test_left_overs_of_an_opening_that_failed_are_no_log_while_that_of_the_partition_is_away(
     *, with_metadata: bool
 ) -> None:
-    """In no later start either. An empty log that was opened there is one: the checkpoint names it."""
+    """A later start ignores them as well. An empty log that was opened there is a log: the checkpoint names it."""
     filesystem = MemoryFileSystem()
     async with running(filesystem, options("/a")) as store:
         await store.open_partition(EMPTY, LogConfig(), 0)

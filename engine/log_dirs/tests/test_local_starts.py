@@ -1,4 +1,4 @@
-"""Segments without files: a remote tier has them, and whoever reads the log sees no difference."""
+"""Cold segments: reads of a log give the same results as with local files."""
 
 import errno
 import random
@@ -34,7 +34,7 @@ COUNT = 24
 
 
 class Broker:
-    """A store that lives several lives on one disk, and the tier beside it."""
+    """A store that is stopped and started on one disk, and its tier."""
 
     def __init__(self, config: LogConfig = ROLLING) -> None:
         self.filesystem = MemoryFileSystem()
@@ -63,7 +63,7 @@ class Broker:
             assert (await self.log.append(memoryview(batch), acks=-1).wait()).base_offset == number
 
     async def drop(self, segments: int) -> int:
-        """The files of the first ones that have some; returns where the others begin."""
+        """Drop the files of the first `segments` segments that have some; returns the new local start."""
         self.tier.upload(self.filesystem, self.log)
         offset = self.log.log.segments[segments].base_offset
         await move_local_start(self.log.log_dir, self.log, offset)
@@ -82,7 +82,7 @@ class Broker:
 
 
 async def everything_of(log: Partition) -> Sequence[object]:
-    """All that a client can ask."""
+    """All answers that a client can get from a log."""
     times = [NOW_MS + offset * 10 - 5 for offset in range(COUNT + 2)]
     special = [OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP]
     return [
@@ -96,7 +96,7 @@ async def everything_of(log: Partition) -> Sequence[object]:
 
 
 async def lived() -> tuple[Broker, Sequence[object]]:
-    """Batches of three epochs; what a full log answers."""
+    """A broker with batches of three epochs, and the answers of the full log."""
     broker = Broker()
     for number in range(3):
         async with broker.life(is_clean=number != 1) as log:
@@ -317,7 +317,7 @@ async def test_a_checkpoint_that_cannot_be_written_leaves_all_as_it_was() -> Non
 
 
 async def check_producers(broker: Broker, count: int = COUNT) -> None:
-    """All of them go on, and their retries are known."""
+    """Assert that all producers can go on, and that their retries are duplicates."""
     for number in range(max(0, count - 10), count):
         batch = build_batch([Record(None, b"again", NOW_MS)], producer=(7 + number % 2, 0, number // 2))
         assert (await broker.log.append(memoryview(batch), acks=-1).wait()).base_offset == number
@@ -367,7 +367,7 @@ async def test_no_producers_is_written_down_too() -> None:
 
 
 async def rotten_snapshots(segments: int) -> tuple[Broker, int]:
-    """All of them, and where the files begin."""
+    """A broker with damaged producer snapshots, and the offset where its files begin."""
     broker, _ = await lived()
     async with broker.life():
         offset = await broker.drop(segments)
@@ -504,7 +504,7 @@ async def test_a_compacted_log_with_cold_segments_is_left_alone() -> None:
         assert log.log.compacted_to > 0
 
 
-# What a start and a repair make of it
+# Starts and repairs
 
 
 async def test_a_missing_first_file_is_damage_all_the_same() -> None:
@@ -539,7 +539,7 @@ async def test_repair_gives_no_tier_up(is_tiered: bool) -> None:
 
 
 async def test_files_set_aside_are_not_those_of_a_log_that_was_reset_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the barrier of a log start that moves and the files below it."""
+    """The reset comes between the barrier of the log start and the work on the files."""
     broker, _ = await lived()
     async with broker.life() as log:
         first, second = log.log.segments[0].base_offset, log.log.segments[1].base_offset

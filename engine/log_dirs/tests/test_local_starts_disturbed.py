@@ -1,4 +1,4 @@
-"""Local starts that move while something else happens: an index that breaks, a roll, a repair, a reset, a full disk."""
+"""Moves of the local start during other events: a broken index, a roll, a repair, a reset, a full disk."""
 
 import errno
 import threading
@@ -36,7 +36,7 @@ FIRST_READER = 4  # of the lanes of a log dir
 
 
 class ReadersOnThreads(LoopPool):
-    """What is not a round runs on a thread, while it `is_threaded`."""
+    """A pool that runs jobs other than those of commit batches on a thread, while it `is_threaded`."""
 
     is_threaded = False
 
@@ -240,7 +240,7 @@ async def test_what_compaction_rewrites_is_not_what_the_tier_has() -> None:
 async def test_files_of_many_logs_go_with_few_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each checkpoint tells of all partitions: one for each log would cost the square of them."""
+    """Each checkpoint covers all partitions: one for each log would cost the square of their number."""
     broker = Broker(replace(ROLLING, remote_storage=True, local_retention_size_bytes=0))
     told: list[int] = []
     checkpoint = CommitLog.checkpoint_local_starts
@@ -314,12 +314,12 @@ async def make_room(broker: Broker, wanted_bytes: int) -> None:
     options = RetentionOptions(disk_max_used_ratio=1 - wanted_bytes / used_bytes)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(RetentionKeeper(log_dir, options, lambda: NOW_MS).watch_space)
-        await trio.sleep(120)  # what was set aside before is deleted first
+        await trio.sleep(120)  # files set aside before are deleted first
         nursery.cancel_scope.cancel()
 
 
 async def filled_other(broker: Broker) -> Partition:
-    """Of segments that are younger."""
+    """Another partition, whose segments are younger."""
     other = await broker.store.open_partition(OTHERS, LogConfig(segment_size_bytes=400), 0)
     for _ in range(40):
         later = Record(b"k", b"v" * 60, NOW_MS + 1_000_000)

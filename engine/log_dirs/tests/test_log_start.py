@@ -1,4 +1,4 @@
-"""DeleteRecords: what is below the log start is gone for good, whatever happens in between."""
+"""DeleteRecords: records below the log start are gone for good, whatever happens in between."""
 
 import random
 from dataclasses import replace
@@ -173,7 +173,7 @@ async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
 
 
 async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -> None:
-    """Of a topic that is not synced all the time there may be much to sync."""
+    """A topic that is not synced with each append may have much to sync."""
     pool = HeldLanes()
     other = TopicPartition(bytes(16), "payments", 0)
     async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:

@@ -45,7 +45,7 @@ POINT = PartitionCheckpoint(7, 2, 1, (EpochStart(3, 4),), epochs_to=7, high_wate
 
 
 async def filled(filesystem: MemoryFileSystem, *, is_clean: bool = True) -> dict[int, bytes | None]:
-    """A log of several segments; returns what was acknowledged."""
+    """Make a log of several segments; returns the acknowledged records."""
     async with running(filesystem) as store:
         log = await open_orders(store, SMALL)
         for number in range(8):
@@ -102,7 +102,7 @@ async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_record
 
 
 async def test_d3_a_stray_whose_last_records_are_lost_is_told_from_a_whole_one() -> None:
-    """RULES K8: that is what its checkpoint entry is for."""
+    """RULES K8: the checkpoint entry shows the loss."""
     filesystem = MemoryFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
@@ -170,7 +170,7 @@ async def test_d3_a_log_that_vanishes_from_the_metadata_of_a_running_broker_is_k
 
 
 async def test_j2_frames_of_a_stray_are_not_replayed_to_another_log() -> None:
-    """Nor do they leave an entry of it in the checkpoint."""
+    """No entry of the stray stays in the checkpoint either."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
@@ -181,7 +181,7 @@ async def test_j2_frames_of_a_stray_are_not_replayed_to_another_log() -> None:
 
 
 def images(operations: Sequence[Operation], start: int) -> list[MemoryFileSystem]:
-    """What a crash after each operation leaves: of the process, and of the power with what it takes."""
+    """The disk after a crash at each operation: of the process alone, and of the power, with unsynced writes lost."""
     found = []
     for count in range(start, len(operations) + 1):
         for rng in ((), (None,), (Random(count),), (Random(-count),)):
@@ -193,7 +193,8 @@ def images(operations: Sequence[Operation], start: int) -> list[MemoryFileSystem
 
 
 async def check_images(filesystem: MemoryFileSystem, start: int, expected: dict[int, bytes | None]) -> None:
-    """Whatever the next starts find in the metadata, no record is lost, and the log is opened with its entry."""
+    """Assert that no record is lost, whatever the next starts find in the metadata, and the log is opened with its
+    entry."""
     found = images(filesystem.operations, start)
     assert len(found) > 20
     for number, image in enumerate(found):
@@ -234,7 +235,7 @@ async def test_d3_a_crash_while_a_log_is_put_back_loses_nothing(*, is_clean: boo
 
 @pytest.mark.parametrize("slot_size_bytes", [64 * 1024, 64])
 async def test_d3_a_crash_while_a_running_broker_sets_a_log_aside_loses_nothing(slot_size_bytes: int) -> None:
-    """With a journal, and without room in it."""
+    """The journal has room for the barrier, or not."""
     filesystem = MemoryFileSystem()
     async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
         log = await open_orders(store, SMALL)
@@ -326,7 +327,7 @@ async def test_of_two_strays_of_a_partition_the_newer_one_is_put_back() -> None:
 
 
 async def test_no_empty_log_takes_the_place_of_a_stray_that_cannot_be_put_back() -> None:
-    """But for an unclean election, which has given up what is there."""
+    """Only an unclean election, which gave up the stray's records, may create a new log."""
     filesystem = await with_stray()
     filesystem.damage(f"/data/{NAME}/stray.metadata", 12, b"?")
     async with running(filesystem) as store:
@@ -338,7 +339,7 @@ async def test_no_empty_log_takes_the_place_of_a_stray_that_cannot_be_put_back()
 
 
 async def test_a_stray_waits_for_a_log_dir_that_may_have_the_partition() -> None:
-    """And is not deleted meanwhile: the metadata names it."""
+    """The stray is not deleted meanwhile, because the metadata name it."""
     filesystem = MemoryFileSystem()
     await filled(filesystem)
     both = replace(options("/data", "/other"), stray_retention_ms=RETENTION_S * 1000)
@@ -378,7 +379,7 @@ KEEPING = replace(options(), stray_retention_ms=RETENTION_S * 1000)
 
 
 async def run_for(filesystem: MemoryFileSystem, seconds: float, *, may_age: bool = True) -> bool:
-    """A broker that runs for so long; whether the stray is there afterwards. The wall clock is far ahead."""
+    """Run a broker for so long; returns whether the stray is there afterwards. The wall clock is far ahead."""
     async with running(filesystem, KEEPING, clock=lambda: NOW_MS + 10**12) as store:
         await store.strays.settle(UNNAMED)
         store.strays.may_age = lambda: may_age

@@ -1,4 +1,4 @@
-"""What was truncated stays away, what was kept stays, and offsets go on from the new end (RULES J2)."""
+"""Truncation: removed records stay away, the others stay, and offsets go on from the new end (RULES J2)."""
 
 import errno
 import random
@@ -111,7 +111,7 @@ async def test_epochs_are_cut_and_the_present_one_begins_at_the_new_end() -> Non
 @pytest.mark.parametrize("seed", [None, *range(5)])
 @pytest.mark.parametrize("has_slot", [True, False])
 async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | None) -> None:
-    """What was kept is always there; what was appended afterwards is never cut by a replay."""
+    """Records below the cut are always there; no replay truncates later appends."""
     filesystem = MemoryFileSystem()
     store_options = options(journal_slot_size_bytes=64 * 1024 if has_slot else 100)
     done = list[int]()
@@ -143,7 +143,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
 
 @pytest.mark.parametrize("seed", [None, *range(3)])
 async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | None) -> None:
-    """The journal has rows of each of them that begin behind where it is cut: all of them are announced."""
+    """The journal has rows of each log behind its new end: barriers for all of them are written."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         logs = [await open_orders(store, ROLLING), await store.open_partition(OTHER, ROLLING, 0)]
@@ -219,7 +219,7 @@ async def test_appends_meanwhile_are_refused_or_behind_the_new_end() -> None:
 
 
 async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
-    """What is cut is refused from the barrier to the checkpoint."""
+    """Appends to the truncated log are refused from the barrier to the checkpoint."""
     pool = HeldLanes()
     async with running(MemoryFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
@@ -287,7 +287,7 @@ async def test_many_logs_share_a_frame_and_a_checkpoint() -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("kind", ["unlink", "truncate", "fdatasync", "sync_dir", "rename"])
 async def test_j2_an_error_behind_the_barrier_lets_nobody_append(kind: str, code: int) -> None:
-    """Or what is acknowledged goes where a replay cuts it off, or into a file without a name."""
+    """Otherwise a replay would truncate acknowledged records, or they would go into a file without a name."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 9)
@@ -372,7 +372,7 @@ async def test_a_sync_from_before_a_cut_says_nothing_of_what_comes_after_it() ->
 @pytest.mark.parametrize("config", [ROLLING, LogConfig()])
 @pytest.mark.parametrize("offset", [1, 3, 9, 13, 17, 19])
 async def test_producers_are_known_as_far_as_their_batches_are_there(config: LogConfig, offset: int) -> None:
-    """The same is found where the log is opened anew."""
+    """A later open finds the same producers."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -421,7 +421,7 @@ async def test_a_log_that_is_reset_goes_on_elsewhere(offset: int) -> None:
 
 
 async def test_a_reset_without_room_in_the_journal_is_refused() -> None:
-    """A replay has to do it again: a checkpoint does not."""
+    """A replay has to repeat the reset; a checkpoint does not do that."""
     async with running(MemoryFileSystem(), options(journal_slot_size_bytes=100)) as store:
         log = await filled(store, 3)
         with pytest.raises(StorageError, match="journal"):
@@ -431,7 +431,7 @@ async def test_a_reset_without_room_in_the_journal_is_refused() -> None:
 
 
 async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
-    """Both would have the same name."""
+    """Both slots would have the same name."""
     filesystem, pool = MemoryFileSystem(), HeldLanes()
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
@@ -451,7 +451,7 @@ async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
 
 
 async def test_l6_the_index_forgets_what_was_cut() -> None:
-    """Other timestamps at the same offsets afterwards: the index must not answer with the old ones."""
+    """Later records have other timestamps at the same offsets: the index must not answer with the old ones."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig())

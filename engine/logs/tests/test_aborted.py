@@ -1,4 +1,4 @@
-"""The index of aborted transactions is Kafka's, byte for byte, and finds what a naive look at the whole log finds."""
+"""Aborted indexes: Kafka's format, byte for byte, and look-ups compared with a naive scan of the whole log."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from engine.logs.aborted import (
 from engine.logs.aborted_indexes import ANSWERS_MAX, AbortedIndexes, overlapping, touches
 
 SOME = [AbortedTransaction(4711, 10, 20, 15), AbortedTransaction(4712, 15, 31, 32)]
-# Apache Kafka 4.3.1: what TransactionIndex.append makes of the same.
+# Apache Kafka 4.3.1: the output of TransactionIndex.append for the same transactions.
 KAFKAS = bytes.fromhex(
     "00000000000000001267000000000000000a0000000000000014000000000000000f"
     "00000000000000001268000000000000000f000000000000001f0000000000000020"

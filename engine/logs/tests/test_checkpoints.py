@@ -1,4 +1,4 @@
-"""What a log dir knows over a stop, and what it makes of what earlier versions have written."""
+"""Checkpoints: content over a stop, and files of earlier versions."""
 
 from binascii import crc32
 

@@ -1,4 +1,4 @@
-"""The footer of a sealed segment: what it says, and that nothing else is taken for one."""
+"""Footers of sealed segments: content, and detection of damage."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,8 @@ def test_another_version_is_not_guessed_at() -> None:
 
 
 def least_of(*times: tuple[int, bool]) -> int | None:
-    """Of batches with these greatest times, which a broker's clock has set or has not."""
+    """The least time in the footer of batches with these greatest times, set by a broker's clock (LogAppendTime) or
+    not."""
     tally = Tally()
     for time_ms, is_broker_s in times:
         header = parse_header(batch(b"a", timestamps_ms=[time_ms]))
@@ -56,7 +57,7 @@ def least_of(*times: tuple[int, bool]) -> int | None:
 
 
 def test_the_least_time_is_known_where_a_broker_s_clock_has_set_all() -> None:
-    """Such a clock may be set back; what producers set within a batch no header tells."""
+    """A broker's clock may be set back. No header tells the least of the times that producers set."""
     assert least_of((7, True), (5, True), (9, True)) == 5
     assert least_of((7, True), (8, False), (9, True)) == -1
     assert least_of((7, False)) == -1

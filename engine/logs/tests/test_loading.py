@@ -1,4 +1,4 @@
-"""What is checked before it is served: right batches and little else are read, and nothing behind a wrong one."""
+"""Checks before serving: sound batches and little more are read, and nothing behind a damaged one."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PATH = "/data/00000000000000000000.log"
 
 
 class CountingFile:
-    """The reads of a file."""
+    """A file that counts its reads."""
 
     def __init__(self, file: File) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""A new segment is given its space at once, and nobody keeps what is left of it."""
+"""Preallocation: a new segment gets its space at once, and the unused rest is freed."""
 
 import dataclasses
 import errno
@@ -13,7 +13,7 @@ CONFIG = LogConfig(segment_size_bytes=400, preallocate=True)
 
 
 def taken(filesystem: MemoryFileSystem) -> list[int]:
-    """Of the segments, in order."""
+    """Allocated bytes of the segments, in order."""
     directory = "/data/orders-0"
     names = [name for name in filesystem.list_dir(directory) if name.endswith(".log")]
     return [filesystem.allocated_bytes(f"{directory}/{name}") for name in names]

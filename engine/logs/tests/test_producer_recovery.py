@@ -1,4 +1,4 @@
-"""What a start knows of producers and transactions is what the broker knew that ran before, whatever stopped it."""
+"""Recovery of producers and transactions: a start knows what the broker knew before, however it stopped."""
 
 import random
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from engine.tests.helpers import NOW_MS, ORDERS, open_orders, running
 
 DIRECTORY = "/data/orders-0"
 ROLLING = LogConfig(segment_size_bytes=400)
-CHECKPOINTED_S = 130  # from an append on: two of them, of which the second finds all durable
+CHECKPOINTED_S = 130  # time from an append until two checkpoints; the second finds everything durable
 
 
 async def opened(store: SegmentStore, config: LogConfig | None = None, epoch: int = 0) -> Partition:
@@ -63,7 +63,7 @@ def known(log: Partition, producer_id: int = 7) -> Producer:
 
 @pytest.mark.parametrize("stop", ["clean", "power cut", "both"])
 async def test_the_coordinator_of_the_last_marker_is_known_however_long_ago_that_was(stop: str) -> None:
-    """Behind it are more batches than are kept: what a crash leaves has to be read from the marker on."""
+    """More batches than are kept come behind the marker: after a crash the log is read from the marker on."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
@@ -111,7 +111,7 @@ async def test_each_of_many_producers_has_its_coordinator() -> None:
 
 
 def where_walks_begin(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Their offsets, from now on."""
+    """Record the offsets at which scans begin, from now on."""
     began = []
 
     def noted(*args: object) -> object:
@@ -123,7 +123,7 @@ def where_walks_begin(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot at each roll has its coordinator: what is read begins there."""
+    """A snapshot at each roll keeps the coordinator epoch: the scan begins there."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, ROLLING)
@@ -140,7 +140,7 @@ async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monke
 
 
 async def test_what_the_cleaner_took_of_a_marker_is_known_still() -> None:
-    """No snapshot is lost by compaction, and that of the active segment lies behind all that it touches."""
+    """Compaction keeps all snapshots, and that of the active segment lies behind all segments that it rewrites."""
     filesystem = MemoryFileSystem()
 
     def now_ms() -> int:
@@ -189,7 +189,7 @@ async def test_a_marker_below_the_log_start_counts() -> None:
 
 
 def as_earlier_versions_wrote_it(content: bytes, marker_offset: int) -> bytes:
-    """Where the last marker of producer 7 is, they did not tell if a batch had come since."""
+    """A snapshot as earlier versions wrote it: without the last marker of producer 7, behind which a batch came."""
     its = pack(">iqq", 1, 7, marker_offset)
     assert its in content
     body = content[6:].replace(its, pack(">i", 0))
@@ -234,7 +234,7 @@ async def take(follower: Partition, *sent: bytes) -> None:
 
 
 async def leading(store: SegmentStore, config: LogConfig, epoch: int = 1) -> Partition:
-    """With replica 2 in sync."""
+    """Open the partition as leader, with replica 2 in sync."""
     [log] = await store.open_partitions([Leadership(ORDERS, config, epoch, others(1, 2))])
     assert isinstance(log, Partition)
     return log
@@ -245,7 +245,7 @@ async def leading(store: SegmentStore, config: LogConfig, epoch: int = 1) -> Par
 async def test_what_ended_above_the_high_watermark_is_not_stable_after_a_start_either(
     config: LogConfig, is_clean: bool
 ) -> None:
-    """Until all in sync have the marker: a leader to come might not know of it."""
+    """The transactions become stable only when all replicas in sync have the marker: the next leader might lack it."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, config)
@@ -298,7 +298,7 @@ async def test_a_marker_that_a_new_leader_does_not_have_is_cut_and_the_transacti
 async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beginning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its producer has gone on since, and no snapshot of before is left: the checkpoint says from where on."""
+    """The producer has gone on since, and no older snapshot is left: the checkpoint tells where to begin."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, LogConfig())
@@ -317,7 +317,7 @@ async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beg
 
 
 class Told:
-    """What was written, and by a naive look at it, what is known of that."""
+    """A random history of batches and markers, and a naive model of the state that follows from it."""
 
     def __init__(self) -> None:
         self.opened: dict[int, int] = {}
@@ -347,7 +347,7 @@ class Told:
 
 @pytest.mark.parametrize("seed", range(25))
 async def test_a_start_knows_what_the_log_tells(seed: int) -> None:
-    """However it was stopped before, and how often: sequences, coordinators, and what is stable at each offset."""
+    """Sequences, coordinator epochs, and the last stable offset at each high watermark, after any stops."""
     rng, filesystem, told = random.Random(seed), MemoryFileSystem(), Told()
     config = rng.choice([ROLLING, LogConfig(segment_size_bytes=1500), LogConfig()])
     for epoch in range(4):

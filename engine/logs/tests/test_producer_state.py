@@ -27,7 +27,7 @@ def header(producer_id: int, epoch: int, sequence: int, count: int, base_offset:
 
 
 def told(headers: list[BatchHeader]) -> ProducerTable:
-    """By these batches."""
+    """The table after these batches."""
     return rebuilt(ProducerTable(), [(one, None) for one in headers])[0]
 
 

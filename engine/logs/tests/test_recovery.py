@@ -48,7 +48,7 @@ async def test_records_offsets_and_appends_survive_a_restart(config: LogConfig, 
 
 
 async def test_every_crash_state_keeps_what_was_acknowledged() -> None:
-    """Reopen after every prefix of the recorded operations, with and without luck for what was not synced."""
+    """Reopen after every prefix of the recorded operations, without unsynced writes, and with some of them."""
     filesystem = MemoryFileSystem()
     acknowledged: list[tuple[int, int, bytes]] = []  # operations until the ack, offset, value
     async with running(filesystem) as store:
@@ -108,7 +108,10 @@ async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
 
 
 async def damaged(filesystem: MemoryFileSystem, readable: int, *, is_found_at_open: bool = True) -> None:
-    """What is before the damage is served, the rest is CORRUPT_MESSAGE; no appends to a log known to be damaged."""
+    """Assert that records before the damage are served, and the rest is CORRUPT_MESSAGE.
+
+    A log that is known to be damaged refuses appends.
+    """
     async with running(filesystem) as store:
         log = await open_orders(store, leader_epoch=5)
         values: dict[int, bytes | None] = {}
@@ -126,7 +129,7 @@ async def damaged(filesystem: MemoryFileSystem, readable: int, *, is_found_at_op
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_l5_rot_below_the_recovery_point_is_not_cut(clean: bool) -> None:
-    """A flipped length byte. After a clean stop nothing is scanned: it is found by whoever reads there."""
+    """The damage is a flipped length byte. After a clean stop nothing is scanned: the first read there finds it."""
     filesystem = MemoryFileSystem()
     await filled(filesystem, 10, clean=True)
     if not clean:
@@ -135,7 +138,7 @@ async def test_l5_rot_below_the_recovery_point_is_not_cut(clean: bool) -> None:
     size_bytes = len(filesystem.content(LOG_FILE))
     filesystem.damage(LOG_FILE, 4 * size_bytes // 10 + 10, b"\x77")
     before = filesystem.content(LOG_FILE)
-    for _ in range(2):  # the second time after what the first start left behind
+    for _ in range(2):  # the second time on the result of the first start
         await damaged(filesystem, 4, is_found_at_open=not clean)
     assert filesystem.content(LOG_FILE) == before, "rot was touched"
 
@@ -197,7 +200,7 @@ async def test_file_shorter_than_its_recovery_point_is_damage() -> None:
 
 
 async def test_recovered_tail_is_synced_before_it_is_served() -> None:
-    """After `kill -9` the page cache may hold what the disk does not: served once, it must survive a power cut."""
+    """The page cache may hold more than the disk after `kill -9`: a served record must survive a power cut."""
     filesystem = MemoryFileSystem()
     await filled(filesystem, 3, clean=False)
     extra = batch(b"value 3")
@@ -228,7 +231,7 @@ async def test_metadata_of_another_version_is_refused() -> None:
 
 
 async def test_l4_full_disk_at_a_roll_leaves_no_segment_behind() -> None:
-    """An empty segment in the way of later offsets would count as damage at the next start."""
+    """The next start would take an empty segment before later offsets for damage."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -284,7 +287,7 @@ async def test_l7_clean_marker_that_comes_back_after_a_kill_and_a_power_cut_is_n
 
 
 async def test_what_a_failed_sync_left_in_the_page_cache_is_not_served_after_a_restart() -> None:
-    """The next power cut would take it: what is read once must be there for good."""
+    """The next power cut would take such records, and a record that was read once must stay."""
     filesystem = MemoryFileSystem()
     filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
     async with running(filesystem) as store:
@@ -305,7 +308,7 @@ async def test_what_a_failed_sync_left_in_the_page_cache_is_not_served_after_a_r
 async def test_a_start_with_other_replicas_begins_from_the_high_watermark(
     start: int, high_watermark: int, ends: list[int]
 ) -> None:
-    """Which may lie within a batch, as a log start may; what is below that was confirmed."""
+    """The high watermark may lie within a batch, as a log start may; records below it were confirmed."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)

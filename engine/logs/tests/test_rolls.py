@@ -1,4 +1,4 @@
-"""When a segment is full: by time and by index, as Kafka decides it."""
+"""Rolls by time and by index size, as in Kafka."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is found in a segment file, and how little of it is read for that."""
+"""Segment files: finding batches, and how few bytes are read for that."""
 
 import pytest
 

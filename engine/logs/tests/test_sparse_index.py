@@ -1,4 +1,4 @@
-"""The sparse index never points behind what is looked for; epochs are found by offset."""
+"""The sparse index never points behind the wanted batch; leader epochs are found by offset."""
 
 from bisect import bisect_right
 

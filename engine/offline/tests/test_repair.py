@@ -1,4 +1,4 @@
-"""Repair offline: nothing acknowledged is lost that was not given up, and what was given up is kept aside."""
+"""Repair: no acknowledged record is lost unless the loss was accepted, and removed bytes are kept aside."""
 
 import random
 
@@ -33,7 +33,7 @@ async def begun(*, is_clean: bool = True) -> tuple[MemoryFileSystem, dict[int, b
 
 
 async def reopened(filesystem: MemoryFileSystem) -> dict[int, bytes | None]:
-    """What is read, after an append."""
+    """Open the log in a broker and append to it; returns its records from before the append."""
     async with running(filesystem) as store:
         log: PartitionLog = await open_orders(store, ROLLING, 1)
         values = await read_all(log)
@@ -172,7 +172,7 @@ async def test_what_a_crash_leaves_is_told_from_rot() -> None:
 
 @pytest.mark.parametrize("segment", [0, 1, 3])
 async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int) -> None:
-    """What compaction took there may have been replaced by a record that is given up: another replica may have it."""
+    """A lost record may have replaced others that compaction dropped: another replica may have those."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
@@ -190,7 +190,7 @@ async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int)
         led = await open_orders(store, COMPACT, 3)
         assert isinstance(led, Partition)
         assert led.log.end.offset == base
-        # A follower that ends there or before discards its log, and copies the partition anew.
+        # A follower that ends there or before re-replicates the partition from scratch.
         assert led.log.dropped == Dropped(base + 1, 0, base + 1, 3)
         await append(led, b"on it goes")
         await store.close()

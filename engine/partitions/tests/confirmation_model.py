@@ -1,14 +1,14 @@
-"""All orders of what may happen to a leader that may be succeeded, and to reads that its followers confirm (RULES K24).
+"""Exhaustive model of confirmed reads: all orders of events of a leader that may have a successor (RULES K24).
 
 Broker 1 leads in an epoch, brokers 2 and 3 follow. The metadata elect a successor at any time. Messages take any time,
 each broker learns of the election at any time, and the successor *acts* at any time from then on: it acknowledges a
-commit, or ends a transaction. A read of the leader is one of two things:
+commit, or ends a transaction. A read of the leader is one of two:
 
-- OffsetFetch with require_stable, by a consumer that joins no group: its reply must show what the successor has done;
-- a verification for a client without KIP-890: a partition's leader asks whether a transaction is open, and appends a
-  batch of it unless a marker has come meanwhile. No batch is appended behind the marker of its transaction.
+- OffsetFetch with require_stable, by a consumer that joins no group. Its reply must show the acts of the successor.
+- A verification for a client without KIP-890: a partition's leader asks whether a transaction is open, and appends a
+  batch of it unless a marker has come meanwhile. No batch may be appended behind the marker of its transaction.
 
-The classes of the leader are the product's. Times are left out: reads are given up at any time, which tells nothing.
+The leader's classes are those of the product. There are no times: a read may expire at any step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Step = tuple[str, "Callable[[World], None]"]
 
 @dataclass
 class Known:
-    """What the leader knows of the metadata; stands in for `engine.replication.replicas.Replicas`."""
+    """Fake of `engine.replication.replicas.Replicas`: the metadata as the leader knows them."""
 
     successors: frozenset[int] = frozenset(FOLLOWERS)
     others: frozenset[int] = frozenset(FOLLOWERS)
@@ -42,8 +42,10 @@ class Known:
 
 @dataclass
 class Link:
-    """Of one follower. Its Fetch is on its way, or waits at the leader, or its response is on its way: a follower that
-    has the response fetches again, unless it has learnt of another leader."""
+    """Connection of one follower. Its Fetch is on its way, or waits at the leader, or its response is on its way.
+
+    A follower that has the response fetches again, unless it has learnt of another leader.
+    """
 
     confirmation: Confirmation = field(default_factory=Confirmation)
     state: str = "fetch"
@@ -58,7 +60,8 @@ def no_session() -> bool:
 
 
 class World:
-    """`acted`: the successor has; `acted_before`: when the read came. `wrong`: what must not happen."""
+    """A state of the model. `acted`: the successor has acted; `acted_before`: it had acted when the read came.
+    `wrong`: the broken promise, None: none."""
 
     def __init__(self, min_isr: int, isr_changes: int) -> None:
         self.min_isr = min_isr
@@ -72,14 +75,14 @@ class World:
         self.acted = self.acted_before = False
         self.read = "none"  # asked, came, told, over
         self.isr_changes = isr_changes
-        self.is_void = False  # what was verified
+        self.is_void = False  # whether the verification is void
         self.metadata_as_of: AsOf | None = None  # of a read of the metadata that is under way
         self.metadata_shows: bool | None = None
         self.is_over = False  # the leader has learnt of its successor
         self.wrong: str | None = None
 
     def copy(self) -> World:
-        """By hand: `copy.deepcopy` takes ten times as long."""
+        """Copy the state by hand: `copy.deepcopy` takes ten times as long."""
         found = World.__new__(World)
         found.__dict__ |= self.__dict__
         found.known = replace(self.known)
@@ -99,7 +102,7 @@ class World:
             self.wrong = "a read is confirmed that came after a successor had acted"
 
     def key(self) -> object:
-        """Worlds with the same key go on in the same ways: of moments only their order matters."""
+        """The key of the state: states with the same key have the same futures. Only the order of moments counts."""
         shown, waiting = self.reads._shown._as_of, self.reads._waiting
         moments = [*shown.values(), *(one.asked for one in waiting), self.metadata_as_of or NEVER]
         for link in self.links.values():
@@ -135,7 +138,7 @@ def _moments(link: Link) -> tuple[AsOf, AsOf]:
 
 
 def steps(world: World) -> Iterator[Step]:
-    """What may happen next."""
+    """The next possible steps."""
     for one in FOLLOWERS:
         yield from _of_link(world, one)
         if world.elected is not None and one not in world.learnt:
@@ -234,7 +237,7 @@ def _elect(world: World, one: int) -> None:
 
 
 def _shrink(world: World, one: int) -> None:
-    """It was proposed, and is written."""
+    """Write an ISR without that replica, as the leader has proposed it."""
     world.isr -= {one}
     world.isr_changes -= 1
     if 1 + len(world.isr) < world.min_isr:
@@ -279,7 +282,7 @@ def _told_metadata(world: World) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`way`: the steps to what is wrong; None: nothing is."""
+    """Result of the search. `wrong`: the broken promise, None: none; `way`: the steps that lead to it."""
 
     worlds: int
     wrong: str | None = None
@@ -287,8 +290,8 @@ class Outcome:
 
 
 def explore(min_isr: int, isr_changes: int) -> Outcome:
-    """All worlds that can be reached, in the order of how many steps that takes. A leadership that is over tells
-    nothing any more: such worlds are not followed."""
+    """Search all reachable states, by number of steps. States after the end of the leadership are not searched further:
+    the leader answers no more reads there."""
     first = World(min_isr, isr_changes)
     ways: dict[object, tuple[object, str]] = {first.key(): (None, "")}
     worlds = deque([first])
@@ -318,7 +321,7 @@ def _way_to(ways: dict[object, tuple[object, str]], key: object) -> tuple[str, .
 
 
 def main() -> None:
-    """As `make long` does."""
+    """Run the searches of `make long`."""
     for min_isr in (1, 2, 3):
         outcome = explore(min_isr, isr_changes=2)
         print(f"min.insync.replicas={min_isr}: {outcome.worlds} worlds, {outcome.wrong or 'nothing is wrong'}")

@@ -1,4 +1,4 @@
-"""No order of messages, elections and ISR changes confirms a read that misses what a successor has done."""
+"""No order of messages, elections and ISR changes confirms a read that misses an act of a successor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_read_is_confirmed_that_a_successor_has_overtaken() -> None:
 
 
 def test_the_model_finds_a_fetch_that_counts_from_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it has lain in the socket."""
+    """A Fetch may have waited in the socket for any time before the leader reads it."""
 
     def fetched(self: Confirmation) -> None:
         self.as_of = AsOf(0, 1 << 60)

@@ -1,4 +1,4 @@
-"""What a leader may answer by what its followers have shown (RULES K24)."""
+"""Confirmed reads: the replies of a leader depend on the Fetches of its followers (RULES K24)."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +32,7 @@ from engine.waiting_reads import AsOf, Confirming, EventClock, WaitingReads
 
 
 class Clock:
-    """The test's own."""
+    """A clock that the test sets, with the waiting reads and the metadata session of a broker."""
 
     def __init__(self) -> None:
         self.now_ms = 10_000
@@ -50,7 +50,7 @@ async def leading(store: SegmentStore, known: Others | None, epoch: int = 0) -> 
 
 
 def hear(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) -> None:
-    """A Fetch, by default one that was made just now."""
+    """Let the leader receive a Fetch, by default one that was made just now."""
     offset = log.log_end_offset
     log.fetched_by(
         replica,
@@ -168,7 +168,7 @@ async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> N
 
 
 async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind_it() -> None:
-    """A follower asks for a partition that is suspended no longer, but its session goes on."""
+    """A fetch session goes on after a suspension, but the follower has not requested the partition again."""
     clock, standing, told = Clock(), Standing(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
     async with running(MemoryFileSystem()) as store:
@@ -246,7 +246,7 @@ async def test_a_leader_that_nobody_may_succeed_goes_on_without_a_session_if_it_
 
 
 def is_current(log: Partition) -> bool:
-    """A call, so that its result is not taken for what it was."""
+    """Return the property by a call, so that the type checker does not assume its earlier value."""
     return log.is_current
 
 
@@ -260,8 +260,8 @@ async def test_acks_1_waits_for_nobody() -> None:
 
 
 class Followed:
-    """A leader in epoch 1 and its one follower, which has all there is. Each Fetch of the follower shows that it knows
-    of no other leader."""
+    """A leader in epoch 1 and its only follower, which has all records. Each Fetch of the follower shows that it knows
+    no other leader."""
 
     def __init__(self, log: Partition, clock: Clock) -> None:
         self.log = log
@@ -272,12 +272,13 @@ class Followed:
         hear(self.log, self._clock, 2)
 
     def give_up(self) -> None:
-        """The follower fetches no more, as it knows of another leader."""
+        """Let the follower stop fetching, because it knows another leader."""
         self._clock.now_ms += RECENT_MS
         self._clock.reads.expire(self._clock.now_ms)
 
     async def refused(self, pending: PendingAppend, *, is_over: bool) -> object:
-        """What a producer hears of it."""
+        """The error that the producer gets. `is_over`: the follower has another leader, so nothing confirms the
+        error."""
         await trio.testing.wait_all_tasks_blocked()
         assert not pending.is_settled, "a successor may have been elected"
         if is_over:
@@ -298,7 +299,7 @@ class Followed:
         return self.log.end_transaction(Marker(7, epoch, coordinator_epoch, Outcome.ABORT, FIRST_PROTOCOL))
 
     async def begin(self) -> Asked:
-        """A transaction of producer 7, with sequence 0."""
+        """Begin a transaction of producer 7, with sequence 0."""
         asked = Asked(FIRST_PROTOCOL)
         pending = send(self.log, asked, (7, 0, 0))
         asked.permits[0].settle()
@@ -316,9 +317,12 @@ async def followed() -> AsyncIterator[Followed]:
 
 @pytest.mark.parametrize("is_over", [False, True])
 async def test_the_end_that_a_successor_wrote_before_refuses_nothing_of_the_next_transaction(*, is_over: bool) -> None:
-    """The marker was on its way when the leader was stopped. Its successor was asked again and ended the transaction,
-    the producer began the next one, and did not know either who leads: its batch comes to a log in which the old one is
-    open, so that it asks for no permission, and the old marker comes, too."""
+    """A leader does not refuse a batch of the next transaction because of a marker that its successor already has.
+
+    The marker was on its way when the leader was paused. The coordinator sent it to the successor, which ended the
+    transaction. The producer began the next one, and still sent to the old leader. There the old transaction is open,
+    so its batch needs no verification; then the old marker arrives.
+    """
     async with followed() as leader:
         asked = await leader.begin()
         ending, following = leader.end(), send(leader.log, asked, (7, 0, 1))
@@ -351,7 +355,7 @@ async def test_a_leader_refuses_nothing_by_its_log_before_it_is_known_to_lead(
 
 
 async def test_what_is_refused_for_now_is_waited_for_by_what_is_behind_it() -> None:
-    """Or that would pass for the beginning of its producer (KAFKA-14359)."""
+    """Otherwise the next batch would count as the first one of its producer (KAFKA-14359)."""
     async with followed() as leader:
         asked = Asked(FIRST_PROTOCOL)
         first = send(leader.log, asked, (7, 0, 0))
@@ -383,7 +387,7 @@ async def test_a_refusal_that_is_confirmed_holds_up_nothing_behind_it() -> None:
 
 
 async def test_a_duplicate_needs_no_confirmation() -> None:
-    """What all in sync have, a successor has."""
+    """A successor has all records that all replicas in sync have."""
     async with followed() as leader:
         await leader.taken(leader.plain(0, 0))
         leader.give_up()
@@ -391,7 +395,7 @@ async def test_a_duplicate_needs_no_confirmation() -> None:
 
 
 async def test_who_may_have_been_succeeded_tells_no_reader_that_there_is_nothing_so_far_on() -> None:
-    """Who has read on in the log of a successor would begin anew."""
+    """A consumer that has read on in the log of a successor would reset its offset."""
     async with followed() as leader:
         await leader.taken(leader.plain(0, 0))
         log = leader.log

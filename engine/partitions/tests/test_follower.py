@@ -1,4 +1,4 @@
-"""A follower ends with its leader's bytes, whatever they are, and whoever crashes on the way."""
+"""A follower ends with its leader's bytes, also after crashes of either broker."""
 
 import random
 from collections.abc import Sequence
@@ -52,7 +52,10 @@ def stamped(
 
 
 def others(me: int, *in_sync: int, replicas: tuple[int, ...] = (), min_isr: int = 1, version: int = 1) -> Others:
-    """In sync with a leader `me`; all are in epoch 0, and serve."""
+    """Replicas of a partition that `me` leads. `in_sync`, `replicas`: other brokers in the ISR, and outside it.
+
+    All are in broker epoch 0, and serve.
+    """
     known = frozenset((me, *in_sync, *replicas))
     committed = Committed(version, frozenset((me, *in_sync)), known, dict.fromkeys(known, 0), known, min_isr)
     return Others(me, committed, 30_000)
@@ -85,7 +88,7 @@ async def test_clients_are_served_by_who_leads_and_roles_change_both_ways() -> N
 
 
 async def fetched(leader: Partition, offset: int, max_size_bytes: int) -> tuple[bytes, bool]:
-    """Whole batches from one segment of the leader, and whether the first of them begins it."""
+    """Whole batches from one segment of the leader, and whether the first batch begins the segment."""
     found = bytes_of((await read(leader, offset, max_size_bytes)).records)
     whole = b"".join(found[at : at + size] for at, size in _batches(found))
     return whole, leader.log.segment_of(offset).base_offset == offset
@@ -112,7 +115,8 @@ def segments_of(filesystem: MemoryFileSystem) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_its_bytes_are_its_leaders_over_crashes_of_either(seed: int) -> None:
-    """Leader epochs change, segments begin by size and by config; what a crash takes of the follower comes again."""
+    """Leader epochs change, segments roll by size and by config. A follower fetches again the records that a crash
+    took."""
     rng = random.Random(seed)
     theirs, ours = MemoryFileSystem(), MemoryFileSystem()
     for epoch in range(4):
@@ -187,7 +191,7 @@ async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> No
 
 @pytest.mark.parametrize("slot_size_bytes", [100, 20_000])
 async def test_two_epochs_one_round(slot_size_bytes: int) -> None:
-    """Small batches of epochs 6 and 8 in one response; journaled; the power is cut: both are back."""
+    """Small batches of epochs 6 and 8 in one response go to the journal. Both are back after a power cut."""
     filesystem, sent = MemoryFileSystem(), stamped(0, 6, b"a") + stamped(1, 8, b"b")
     async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
         follower = await following(store, LogConfig(), epoch=8)
@@ -201,7 +205,7 @@ async def test_two_epochs_one_round(slot_size_bytes: int) -> None:
 
 
 async def test_gap_then_power() -> None:
-    """A follower joins a compacted log, of which 37 to 89 are gone; the power is cut after the sync: no damage."""
+    """A follower copies a compacted log without offsets 37 to 89. A power cut after the sync does no damage."""
     filesystem, sent = MemoryFileSystem(), stamped(30, 1, *[b"v"] * 7) + stamped(90, 2, b"w")
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), epoch=2)
@@ -215,7 +219,7 @@ async def test_gap_then_power() -> None:
 
 
 async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
-    """Its disk has not kept what it had acknowledged (RULES K18)."""
+    """A disk that loses synced records makes the log shorter than its known high watermark (RULES K18)."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)
@@ -269,7 +273,7 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
 
 
 async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_and_no_more_than_that() -> None:
-    """As when a session is lost under load."""
+    """A leader under load loses its session, and becomes a follower."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
@@ -284,7 +288,7 @@ async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_a
 
 
 async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
-    """A consumer was told of more by the leader before than this one knows to be on all replicas."""
+    """A new leader has a lower high watermark than the one that consumers have seen from the leader before it."""
     async with running(MemoryFileSystem()) as store:
         log = await following(store)
         await log.replicate(
@@ -314,7 +318,7 @@ async def test_a_gap_is_refused_where_none_is_expected() -> None:
 
 
 async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -> None:
-    """Another leader may have told something else, that was never appended."""
+    """Another leader may have told of other leader epochs, for records that were never appended."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, epoch=7)
@@ -334,7 +338,7 @@ async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -
 
 @pytest.mark.parametrize("record_count", [0, 1, 2])
 async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_some_may(record_count: int) -> None:
-    """As compaction leaves it: there is no gap before or behind it."""
+    """Compaction has removed records of a batch, without a gap before or behind the batch."""
     filesystem, thin = MemoryFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
     stamp(memoryview(thin), 1, 1)
     sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), Compacted([(1, 0)])
@@ -370,14 +374,14 @@ async def test_gaps_that_an_earlier_leader_told_of_are_not_noted_any_more() -> N
 
 
 async def expects_nothing(commit_log: CommitLog, follower: Partition) -> None:
-    """Neither a start nor the process as it is."""
+    """Check that neither the checkpoint nor the log in memory expects gaps."""
     point = commit_log.points.get(key_of(ORDERS), PartitionCheckpoint())
     assert (point.compacted_to, point.expected_epochs) == (0, ())
     assert follower.log.epochs.expects(())
 
 
 async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_counts() -> None:
-    """Else it would be in sync without, and lead."""
+    """Otherwise a replica without that log start could be in sync, and be elected."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)
@@ -417,8 +421,8 @@ async def test_what_another_leader_told_and_was_never_appended_is_forgotten() ->
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None:
-    """Several epochs and gaps in one fetch, journaled or not; a gap where a segment begins. Of some epochs the first
-    batches are gone, or all."""
+    """Several leader epochs and gaps in one Fetch, journaled or not; a gap at the begin of a segment. Some epochs have
+    lost their first batches, or all."""
     rng = random.Random(seed)
     filesystem, sent, offset, leader_epoch = MemoryFileSystem(), list[bytes](), 0, 0
     epochs = EpochHistory()
@@ -456,7 +460,7 @@ async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None
 
 
 async def read_all_of(log: Partition) -> bytes:
-    """Whatever the high watermark is."""
+    """The bytes of all segments, also above the high watermark."""
     segments = log.log.segments
     return b"".join(
         log.log_dir.disk.filesystem.open(log.log.path_of(one.base_offset)).read_at(0, one.size_bytes)
@@ -465,7 +469,8 @@ async def read_all_of(log: Partition) -> bytes:
 
 
 async def test_a_start_begins_from_the_high_watermark() -> None:
-    """With others in sync; alone, it is where the log ends before anything is served."""
+    """A leader with other replicas in sync starts from the checkpoint's high watermark; a single replica from its log
+    end."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)

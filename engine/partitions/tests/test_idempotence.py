@@ -1,4 +1,4 @@
-"""Idempotent producers on a log: what they retry is stored once, whatever happens in between (RULES L2)."""
+"""Idempotent producers on a log: a retried batch is stored once, also after crashes and role changes (RULES L2)."""
 
 import errno
 import random
@@ -223,7 +223,7 @@ async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted: bool) -> None:
-    """A marker, and batches it writes for a producer; neither a config nor a restart is in the way."""
+    """Markers, and batches that a coordinator writes for a producer, also after another config or a restart."""
     filesystem = MemoryFileSystem()
     config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)
     async with running(filesystem) as store:

@@ -1,4 +1,4 @@
-"""Batches of transactions that their partition may not be a part of yet: who is asked, who waits, what is late."""
+"""Transaction verification in a partition: requests to the coordinator, waiting appends, late batches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ BOTH = pytest.mark.parametrize("protocol", [FIRST_PROTOCOL, SECOND_PROTOCOL])
 
 @dataclass
 class Permit:
-    """A `Permission` that the test gives."""
+    """A fake `Permission` that the test settles."""
 
     is_settled: bool = False
     refusal: EngineError | None = None
@@ -55,7 +55,7 @@ class Permit:
 
 @dataclass
 class Asked:
-    """A `Joining` that notes who was asked for."""
+    """A fake `Joining` that notes the partitions that were asked for."""
 
     protocol: int
     is_enforced: bool = True
@@ -84,7 +84,7 @@ async def begin(log: PartitionLog, asked: Asked, producer: tuple[int, int, int])
 async def end(
     log: PartitionLog, protocol: int, epoch: int = 0, outcome: Outcome = Outcome.COMMIT, producer_id: int = 7
 ) -> None:
-    """In the second protocol the marker has the next epoch."""
+    """End a transaction. In the second protocol the marker has the producer's next epoch."""
     epoch += protocol >= SECOND_PROTOCOL
     await log.end_transaction(Marker(producer_id, epoch, 0, outcome, protocol)).wait()
 
@@ -146,7 +146,7 @@ async def test_others_pass_whoever_waits(protocol: int) -> None:
 
 @BOTH
 async def test_what_is_not_allowed_is_not_appended_and_nothing_passes_for_a_beginning(protocol: int) -> None:
-    """What is behind it waits for it to be sent again (KAFKA-14359)."""
+    """The batches behind a refused one are refused until the producer sends it again (KAFKA-14359)."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         first, second = (send(log, asked, (7, 0, sequence)) for sequence in range(2))
@@ -182,7 +182,7 @@ async def test_stale_verification_aba() -> None:
 
 
 async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
-    """As the coordinator would tell it: its transaction took too long, and the abort has another epoch."""
+    """The transaction timed out, and the abort marker has a newer producer epoch."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         late = send(log, asked, (7, 0, 0))
@@ -192,7 +192,7 @@ async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
 
 
 async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
-    """Named case 7, with a whole transaction in between: what is known of the producer looks the same again."""
+    """Named case 7, with a whole transaction in between: the producer's state looks the same as before."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         await begin(log, asked, (7, 0, 0))
@@ -209,7 +209,7 @@ async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
 
 
 async def test_a_batch_for_an_open_transaction_is_too_late_when_that_has_ended() -> None:
-    """It needed no permission when it came. In the second protocol its epoch is an old one then."""
+    """The batch needed no verification when it came. In the second protocol its epoch is an old one afterwards."""
     for protocol, error in ((FIRST_PROTOCOL, InvalidTxnState), (SECOND_PROTOCOL, InvalidProducerEpoch)):
         async with running(MemoryFileSystem()) as store:
             log, asked = await open_orders(store), Asked(protocol)
@@ -255,7 +255,8 @@ async def test_the_end_of_the_transaction_before_does_not_take_permission_from_t
 async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol(
     protocol: int, *, is_refused: bool
 ) -> None:
-    """As ProducerAppendInfo.checkSequence. In the first one what was known of it may be gone with its records."""
+    """Check the sequence as ProducerAppendInfo.checkSequence does. In the first protocol retention may have removed the
+    producer's state with its records."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         pending = send(log, asked, (7, 0, 3))
@@ -292,8 +293,8 @@ def used_bytes(store: SegmentStore) -> int:
 
 @BOTH
 async def test_what_waits_takes_room_and_none_of_that_which_is_queued(protocol: int) -> None:
-    """What it waits for has to be written itself, by whoever waits for room to do so: with one account for both, the
-    coordinator waited for the batches that waited for it, for good."""
+    """Waiting and queued appends have separate budgets: with a shared one, the coordinator's own appends could wait for
+    room forever, behind the batches that wait for the coordinator."""
     chosen = options(queue_max_bytes=1_000)
     async with running(MemoryFileSystem(), chosen) as store:
         log, asked = await open_orders(store), Asked(protocol)
@@ -325,7 +326,7 @@ async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None
 
 @pytest.mark.parametrize("has_permission", [False, True])
 async def test_an_end_in_the_first_protocol_takes_back_what_was_allowed_in_the_second(*, has_permission: bool) -> None:
-    """Both have the same epoch then: nobody would end what begins behind the marker."""
+    """Marker and batch have the same producer epoch: a transaction that began behind the marker would hang."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         if not has_permission:
@@ -350,7 +351,7 @@ async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transa
 
 
 async def test_who_is_believed_waits_behind_what_waits() -> None:
-    """Verification is switched off while a batch is looked at."""
+    """Verification is switched off while a batch waits for its verification."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         first = send(log, asked, (7, 0, 0))
@@ -368,7 +369,7 @@ async def test_who_is_believed_waits_behind_what_waits() -> None:
 
 @BOTH
 async def test_a_producer_that_is_forgotten_meanwhile(protocol: int) -> None:
-    """No marker came: what is allowed is."""
+    """No marker came, so the verification still counts."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
@@ -397,7 +398,7 @@ async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(pro
 
 
 async def test_what_was_turned_away_is_remembered_for_a_while() -> None:
-    """However soon it is looked for producers that can be forgotten."""
+    """The first search for expired producers keeps it, however soon that runs."""
     async with running(MemoryFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         assert isinstance(log, Partition)

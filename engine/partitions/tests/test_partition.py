@@ -369,7 +369,7 @@ async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside
 
 
 async def test_what_was_queued_under_another_leader_epoch_is_refused() -> None:
-    """Its sender asked a leader that is no more; what was on its way to the disk counts."""
+    """The producer sent to an earlier leadership. An append that was already on its way to the disk is acknowledged."""
     pool = HeldPool()
     async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)

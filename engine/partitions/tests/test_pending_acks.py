@@ -1,4 +1,4 @@
-"""Who is answered when: by what has become durable, by what all have, and by what never will be."""
+"""Answers to waiting appends: by the durable end, by the high watermark, or by an error."""
 
 from typing import cast
 
@@ -23,7 +23,7 @@ def result(last_offset: int) -> AppendResult:
 
 
 def answered(*appends: Append) -> list[int | type[EngineError] | None]:
-    """With offsets, with errors, or not yet."""
+    """The outcome of each append: its last offset, the class of its error, or None if it still waits."""
     outcomes = [one.outcome if one.is_settled else None for one in appends]
     return [
         one.last_offset if isinstance(one, AppendResult) else None if one is None else type(one) for one in outcomes
@@ -98,7 +98,7 @@ def test_appends_that_wait_hold_no_records() -> None:
 
 
 class Stopping:
-    """An owner, as far as its appends stop waiting."""
+    """A fake owner of appends that stop waiting."""
 
     def __init__(self, pending: PendingAcks, progress: Progress) -> None:
         self.pending, self.progress = pending, progress

@@ -1,4 +1,4 @@
-"""A leader and its followers over one partition: who waits for whom, and what each may read."""
+"""A leader and its followers over one partition: waits for the high watermark, and the limits of reads."""
 
 import pytest
 import trio
@@ -28,7 +28,7 @@ async def leading(store: SegmentStore, known: Others, epoch: int = 0) -> Partiti
 
 
 def fetch(leader: Partition, replica: int, offset: int) -> Heard:
-    """In epoch 0, in its first life."""
+    """Let the leader receive a Fetch in leader epoch 0, from a follower with broker epoch 0."""
     return leader.fetched_by(
         replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of=NEVER
     )
@@ -69,7 +69,7 @@ async def test_who_waits_is_told_when_something_is_written() -> None:
 
 
 async def test_who_stands_by_what_it_asked_is_heard_anew_when_the_metadata_says_something_else() -> None:
-    """What it has said may count for nothing any more."""
+    """The earlier Fetches of a follower in a session may no longer count."""
     async with running(MemoryFileSystem()) as store:
         leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
         waiter.watch(leader)
@@ -85,8 +85,8 @@ def produced(sequence: int) -> memoryview:
 
 
 async def test_duplicate_before_hw() -> None:
-    """Sequence 5 is in the log, and 3 is cut off: retries of it, rounds later, wait as the original does, for 3 or for
-    an ISR without it. There is one copy."""
+    """The log has sequence 5, and replica 3 has lost its connection. Retries of sequence 5 in later commit batches wait
+    as the original does, until replica 3 fetches or leaves the ISR. The log has one copy."""
     async with running(MemoryFileSystem()) as store:
         leader = await leading(store, others(1, 2, 3))
         originals = [leader.append(produced(sequence), acks=-1) for sequence in range(6)]

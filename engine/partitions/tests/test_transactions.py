@@ -1,4 +1,4 @@
-"""Transactions in a partition: what may begin and end one, what is stable, and what is known after a crash."""
+"""Transactions in a partition: begin and end, the last stable offset, and the state after a crash."""
 
 import dataclasses
 import random
@@ -97,7 +97,8 @@ async def refused(error: type[EngineError], pending: PendingAppend) -> None:
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 async def test_lso_waits_for_durable_marker(is_power_cut: bool) -> None:
-    """A marker is staged, and its round crashes before its sync: no reader saw the data, and it is open again."""
+    """A commit batch with a marker crashes before its sync: no reader saw the records, and the transaction is open
+    again after a power cut."""
     filesystem, pool = MemoryFileSystem(), HeldPool()
     async with running(filesystem, pool=pool) as store:
         log = await opened(store)
@@ -121,8 +122,8 @@ async def test_lso_waits_for_durable_marker(is_power_cut: bool) -> None:
 
 
 async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
-    """In the second protocol (KIP-890) it has the epoch that the next transaction has. With nothing open it may be a
-    second try of the same (KAFKA-19999)."""
+    """A late marker of the second protocol (KIP-890) has the epoch of the next transaction. If no transaction is open,
+    it may be a retry of the same marker (KAFKA-19999)."""
     async with running(MemoryFileSystem()) as store:
         log = await opened(store)
         await append(log, b"of the first", (7, 3, 0))
@@ -139,7 +140,8 @@ async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
 
 
 async def test_the_very_last_epoch_ends_whatever_is_open() -> None:
-    """As ProducerAppendInfo.checkProducerEpoch: no producer is given that epoch, and one that has it cannot go on."""
+    """No producer gets the last epoch, and a producer that has it cannot go on
+    (ProducerAppendInfo.checkProducerEpoch)."""
     async with running(MemoryFileSystem()) as store:
         log = await opened(store)
         await append(log, b"v", (7, 2**15 - 1, 0))
@@ -259,7 +261,7 @@ async def test_a_segment_is_full_when_its_index_is(monkeypatch: pytest.MonkeyPat
 
 
 async def filled(filesystem: MemoryFileSystem) -> None:
-    """Several segments; what is aborted reaches from one into the next."""
+    """Fill several segments; aborted transactions reach from one into the next."""
     async with running(filesystem) as store:
         log = await opened(store, SMALL)
         for number in range(10):
@@ -294,7 +296,7 @@ async def test_a_footer_tells_what_is_aborted_in_its_segment() -> None:
 
 @pytest.mark.parametrize("has_footer", [True, False])
 async def test_an_index_that_is_damaged(has_footer: bool) -> None:
-    """The footer knows the same; without it nothing is told that may have been taken back, until it is repaired."""
+    """The footer has the same content. Without it, no record that may be aborted is returned until the repair."""
     filesystem = MemoryFileSystem()
     await filled(filesystem)
     indexes = [name for name in filesystem.list_dir(DIRECTORY) if name.endswith(".txnindex")]

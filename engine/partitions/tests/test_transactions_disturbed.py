@@ -1,5 +1,5 @@
-"""Transactions in a log that is damaged, or that changes under its readers: what is undecided, or was taken back, is
-never shown."""
+"""Transactions in a log that is damaged, or that changes under its readers: a read_committed reader never gets records
+of open or aborted transactions."""
 
 import dataclasses
 import errno
@@ -30,7 +30,7 @@ OTHER = TopicPartition(bytes(16), "payments", 0)
 
 
 class HeldLook:
-    """Lets the next look at an aborted index wait on its way to a worker."""
+    """Holds the next read of an aborted index on its way to a worker."""
 
     def __init__(self, log: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run = log.log_dir.disk.run
@@ -48,7 +48,7 @@ class HeldLook:
 
 
 async def taken_back(log: Partition, count: int) -> None:
-    """So many transactions of three records."""
+    """Append and abort `count` transactions of three records."""
     for number in range(3 * count):
         await append(log, b"taken back %d" % number, (7, 0, number))
         if number % 3 == 2:
@@ -77,7 +77,7 @@ async def test_a_look_at_an_index_whose_files_go_to_the_tier_is_repeated(monkeyp
 
 
 async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dedupe buffer is full before what was taken back, so that the first pass leaves it there."""
+    """The dedupe buffer is full before the aborted records, so that the first pass leaves them there."""
     cleaner = CleanerOptions(
         backoff_ms=500_000, io_max_bytes_per_s=100, dedupe_buffer_size_bytes=160 * 13, dedupe_buffer_load_factor=1
     )
@@ -97,7 +97,7 @@ async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatc
         await append(log, b"last", key=b"last")
         await trio.sleep(20)  # it is sealed
         before = log.log.replacements
-        log.log.aborted.cut(log.log.active.base_offset, [])  # what was found lately is forgotten
+        log.log.aborted.cut(log.log.active.base_offset, [])  # drop the cached indexes
         held, seen = HeldLook(log, monkeypatch), list[bytes | None]()
 
         async def consume() -> None:
@@ -114,7 +114,8 @@ async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatc
 
 @pytest.mark.parametrize("damage", ["sector", "header"])
 async def test_where_a_transaction_begins_may_be_unknown(damage: str) -> None:
-    """The log opens, the others too, and nothing undecided is shown; it takes what comes, and the end."""
+    """The log and the others open, and no record of the open transaction is returned. The log takes appends and the end
+    of that transaction."""
     filesystem = MemoryFileSystem()
     path = f"{DIRECTORY}/{segment_name(0)}"
     async with running(filesystem) as store:
@@ -149,7 +150,7 @@ async def test_where_a_transaction_begins_may_be_unknown(damage: str) -> None:
 
 
 async def shown_before(log: Partition) -> list[bytes | None]:
-    """To readers of committed records, each from where a segment begins on, up to the damage."""
+    """Records that read_committed readers get, one reader from the begin of each segment up to the damage."""
     found: list[bytes | None] = []
     for segment in log.log.segments:
         with suppress(CorruptMessage):
@@ -158,7 +159,7 @@ async def shown_before(log: Partition) -> list[bytes | None]:
 
 
 async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> None:
-    """Neither its snapshots nor its aborted index are of where the log ends now."""
+    """The producer snapshots and the aborted index reach beyond the present log end."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, SMALL)
@@ -177,7 +178,7 @@ async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> N
 
 
 async def test_one_walk_finds_where_all_transactions_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients choose how many are open: each had cost a walk of its own, up to minutes in all."""
+    """Clients choose the number of open transactions; a walk for each would take up to minutes in all."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)

@@ -1,4 +1,4 @@
-"""Long polls: woken once, told what changed, at a cost that does not grow with what is watched."""
+"""Long polls: woken once, with the changed partitions, at a cost independent of the number of watched partitions."""
 
 import random
 
@@ -71,7 +71,7 @@ async def test_deletion_and_a_new_epoch_wake_the_waiter() -> None:
 
 
 async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
-    """One change among 1,000 watched partitions is one entry to look at."""
+    """A change among 1,000 watched partitions gives one changed partition."""
     async with running(MemoryFileSystem()) as store:
         waiter = store.new_waiter()
         logs = []
@@ -84,7 +84,7 @@ async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
 
 
 class CountingWaiter(Waiter):
-    """How often it was told of a change."""
+    """A waiter that counts the notes of changes."""
 
     calls = 0
 
@@ -95,7 +95,7 @@ class CountingWaiter(Waiter):
 
 @pytest.mark.sources
 async def test_whoever_is_away_costs_a_change_nothing() -> None:
-    """A thousand sessions that watch a busy partition and do not look are told once, one that looks each time."""
+    """A change is noted once in a thousand sessions that do not take it, and each time in a session that does."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store)
         idle, looking = [CountingWaiter() for _ in range(1000)], CountingWaiter()
@@ -112,7 +112,7 @@ async def test_whoever_is_away_costs_a_change_nothing() -> None:
 
 
 class ModelWaiter:
-    """What a waiter has to tell, by the plainest of means."""
+    """A model of a waiter: the watched and the changed partitions."""
 
     def __init__(self) -> None:
         self.watched: list[int] = []

@@ -1,4 +1,4 @@
-"""How much is loaded of a segment that only a remote tier has: what is waited for, and what is here anyway."""
+"""Loads of a segment that only the remote tier has: the bytes that a read waits for, and the cached bytes."""
 
 from functools import partial
 from typing import cast
@@ -20,7 +20,7 @@ HERE_BYTES = 3 * SIZE_BYTES + 100
 
 
 class TierFile(ColdFile):
-    """Of which a little more than three batches are here behind every position."""
+    """A segment in the tier of which a little more than three batches are cached behind each position."""
 
     def __init__(self, content: bytes, *, has_waited: bool) -> None:
         super().__init__(content)
@@ -34,7 +34,7 @@ class TierFile(ColdFile):
 
 
 def content() -> bytes:
-    """Batches of a record."""
+    """A segment of batches with one record each."""
     filesystem = MemoryFileSystem()
     filesystem.make_dir("/data")
     file = filesystem.open("/data/log", create=True)

@@ -1,4 +1,4 @@
-"""Offsets by key are those of a full scan, whatever is indexed, cut, lost or wrong."""
+"""Offsets by key equal those of a full scan, with any part indexed, truncated, lost or wrong."""
 
 import dataclasses
 from collections.abc import Callable
@@ -208,7 +208,7 @@ async def test_a_deleted_partition_takes_its_keys_along() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 async def test_records_that_lie_are_stepped_over(codec: Codec) -> None:
-    """They were stored before the topic had an index: nobody had looked at them."""
+    """The records were appended before the topic had a key index, without validation."""
     filesystem = MemoryFileSystem()
     without = dataclasses.replace(CONFIG, index_keys=False)
     async with running(filesystem) as store:

@@ -1,4 +1,4 @@
-"""Reads beyond memory: nothing unchecked is served, no disk is waited for by the loop, and bounds hold."""
+"""Reads from disk: only checked bytes are served, the loop does not wait for a disk, and the limits hold."""
 
 import dataclasses
 import errno
@@ -76,7 +76,7 @@ async def test_reads_wait_for_no_disk() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_nothing_is_sent_with_a_page_of_it_missing(seed: int) -> None:
-    """Wherever the hole is: first and last page of what is asked for may well be in memory."""
+    """The missing page may be anywhere: first and last page of the range may be in memory."""
     rng = random.Random(seed)
     filesystem, config = MemoryFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
     async with running(filesystem) as store:
@@ -198,10 +198,10 @@ async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path
         for value in (b"a", b"b"):
             for log in logs:
                 await append(log, value)
-            assert open_segments(tmp_path) <= 8 + 1  # and what was just read
+            assert open_segments(tmp_path) <= 8 + 1  # one more for the last read
         for log in logs:
             assert await read_all(log) == {0: b"a", 1: b"b"}
-        assert open_segments(tmp_path) <= 8 + 1  # and what was just read
+        assert open_segments(tmp_path) <= 8 + 1  # one more for the last read
         await store.close()
     del store, log, logs
     gc.collect()
@@ -210,7 +210,7 @@ async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path
         assert open_segments(tmp_path) == 0
         for log in logs:
             assert await read_all(log) == {0: b"a", 1: b"b"}
-        assert open_segments(tmp_path) <= 8 + 1  # and what was just read
+        assert open_segments(tmp_path) <= 8 + 1  # one more for the last read
 
 
 async def test_files_of_new_partitions_and_of_recovered_ones_are_bounded_before_anything_is_written(

@@ -1,4 +1,4 @@
-"""A search finds what a scan of the whole log would, in bounded steps."""
+"""A search finds the same records as a scan of the whole log, in bounded steps."""
 
 import dataclasses
 from contextlib import suppress
@@ -22,7 +22,7 @@ FIRST_MS = NOW_MS - 100_000
 
 
 async def append(log: PartitionLog, *times: int) -> None:
-    """A record for each time, its key the last digit."""
+    """Append a record for each time, with the last digit as its key."""
     records = [Record(b"%d" % (time % 10), b"at %d" % time, FIRST_MS + time) for time in times]
     await log.append(memoryview(build_batch(records)), acks=-1).wait()
 

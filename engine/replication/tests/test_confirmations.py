@@ -1,4 +1,4 @@
-"""What a Fetch shows: as of the response before it on its link, for what its session stands by."""
+"""Confirmation by Fetches: as of the response before on the same connection, for all partitions of the session."""
 
 from engine.replica_log import Standing
 from engine.replication.confirmations import Confirmation, Shown
@@ -15,7 +15,7 @@ def test_moments_are_ordered_though_the_clock_stands_still() -> None:
 
 
 def test_zombie() -> None:
-    """A Fetch that lay in the socket of a leader that was stopped is as old as the response before it."""
+    """A Fetch that waited in the socket of a paused leader is as old as the response before it."""
     link = Confirmation()
     link.fetched()
     assert link.as_of == NEVER, "the first Fetch of a link shows nothing"

@@ -1,4 +1,4 @@
-"""When a leader's log ended where a follower is now, as far as samples tell."""
+"""Samples of a leader's log end: the time at which the leader's log ended at a follower's offset."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_an_end_that_stays_is_one_sample_that_gets_newer() -> None:
 
 @pytest.mark.parametrize("every_ms", [1, 100, SPACING_MS - 1, SPACING_MS, SPACING_MS + 1])
 def test_a_lag_within_the_span_is_told_too_great_by_a_fifteenth_at_most(every_ms: int) -> None:
-    """The log grows by an offset a millisecond; the follower lags behind by some time."""
+    """The log grows by one offset each millisecond; the follower lags behind by some time."""
     history = EndHistory(SPAN_MS)
     for now_ms in range(0, 3 * SPAN_MS, every_ms):
         history.note(now_ms, now_ms)

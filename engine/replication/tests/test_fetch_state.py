@@ -1,4 +1,4 @@
-"""What a follower asks, where it cuts its log, and which answers count."""
+"""Fetches of a follower: the offset, truncations, and the answers that count."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, FetchState
 
 
 def log_of(*starts: tuple[int, int], end: int, high_watermark: int = 0, start: int = 0, sealed_to: int = 0) -> LogState:
-    """A log whose epochs began at these offsets, all of it durable."""
+    """A durable log whose leader epochs began at these offsets."""
     epochs = EpochHistory(EpochStart(*one) for one in starts)
     return LogState(epochs, start, end, end, high_watermark, sealed_to)
 
@@ -59,7 +59,7 @@ def test_a_damaged_log_begins_anew_with_all_that_its_leader_has() -> None:
 
 
 def test_a_damaged_log_asks_for_less_than_counts_so_that_it_does_not_enter_the_isr() -> None:
-    """RULES K17: its leader would have it in sync with the first Fetch, and it takes no appends."""
+    """RULES K17: otherwise the leader would take it into the ISR upon the first Fetch, though it takes no appends."""
     for end, high_watermark, offset in ((100, 100, 99), (100, 90, 89), (80, 90, 79), (20, 90, 19), (10, 0, 0)):
         log = log_of((5, 0), end=end, high_watermark=high_watermark)._replace(is_damaged=True)
         assert asked_by(FetchState(6, log), log).offset == offset
@@ -80,7 +80,7 @@ def test_a_damaged_log_that_parts_from_its_leaders_is_not_given_up_where_no_log_
 
 
 def test_late_response() -> None:
-    """B2 follows in epoch 5, leads 6, and follows again: what the leader of 5 said is dropped."""
+    """B2 follows in epoch 5, leads in 6, and follows again: an answer of the leader of epoch 5 is dropped."""
     log = log_of((5, 0), end=100)
     before = asked_by(FetchState(5, log), log)
     machine = FetchState(7, log)
@@ -120,7 +120,7 @@ def test_kip_101_nothing_is_cut_because_of_a_high_watermark() -> None:
 
 
 def test_kip_101_logs_that_part_after_hard_failures() -> None:
-    """A has m1, m2; B, which had m1, led meanwhile and wrote m3: A cuts m2."""
+    """A has m1 and m2; B, which had m1, led meanwhile and wrote m3: A truncates m2."""
     log = log_of((0, 0), end=2, high_watermark=1)
     leader = EpochHistory([EpochStart(0, 0), EpochStart(1, 1)])
     assert parted(FetchState(1, log), log, leader.end_of(0, 2)) == Cut(1, below_sealed=False)
@@ -177,8 +177,8 @@ def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
 
 
 def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew() -> None:
-    """By an unclean election; not one of which only what never counted is cut: it may be all that is left of what
-    does."""
+    """A log is copied again if an unclean election gave up records that replaced others. A log of which only records
+    are truncated that were never acknowledged is kept: it may be the last copy of acknowledged ones."""
     log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(replaced_to=9)
     for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2))):
         answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
@@ -190,7 +190,7 @@ def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew()
 
 
 def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_anew() -> None:
-    """The copy of a log that an unclean election has given up since."""
+    """The log is an incomplete copy of a log that an unclean election has given up since."""
     log, told = log_of((2, 0), end=10)._replace(replaced_to=11, replaced_in=4), Compacted(swaps=0)
     assert not taken(FetchState(7, log, unclean_since=5), log, told)
     assert taken(FetchState(7, log, unclean_since=4), log, told)
@@ -200,7 +200,7 @@ def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_
 
 
 def taken(machine: FetchState, log: LogState, told: Compacted) -> bool:
-    """Or it begins anew."""
+    """Whether the fetched records are appended; otherwise the follower re-replicates from scratch."""
     action = machine.answered(asked_by(machine, log), Answer(9, 2, compacted=told), log)
     machine.done()
     assert action in (Take(9, 2), Begin(2))
@@ -212,7 +212,8 @@ def of_tombstones(tombstones_to: int, swaps: int, gone_by: int) -> Compacted:
 
 
 def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew() -> None:
-    """Unless all of it came from that leader's log when it had nothing that is decided about by what is gone."""
+    """A log is kept if all of it came from that leader's log when no record was left that the removed tombstones
+    decide about."""
     log = log_of((4, 0), end=10)
     assert taken(FetchState(6, log), log, of_tombstones(10, 9, 9))
     assert not taken(FetchState(6, log), log, of_tombstones(11, 9, 9))
@@ -239,7 +240,8 @@ def of_markers(markers_to: int, swaps: int, gone_by: int) -> Compacted:
 
 
 def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped_begins_anew() -> None:
-    """Unless the transaction came from there when nothing was left of those whose markers are gone."""
+    """A log is kept if the transaction came from that leader's log when no record was left that the removed markers
+    decide about."""
     log = log_of((4, 0), end=10)
     within = log._replace(has_open_transactions=True)
     assert taken(FetchState(6, log), log, of_markers(11, 1, 1))

@@ -1,4 +1,4 @@
-"""How far a replica is, against a model that keeps everything and looks through all of it each time."""
+"""Progress of a replica, against a model that keeps all offsets and searches all of them each time."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ START = LogPosition(0, 0, 0, -1)
 
 
 def at(offset: int) -> LogPosition:
-    """In this log each record has a hundred bytes, and segments hold ten."""
+    """A position in a log whose records have 100 bytes each, with ten records in a segment."""
     base = offset // 10 * 10
     return LogPosition(offset, base, (offset - base) * 100, offset)
 
 
 def ends_of(counts: Sequence[int], offset: int) -> list[LogPosition]:
-    """Of batches with so many records."""
+    """Ends of consecutive batches with these numbers of records, from `offset` on."""
     found = []
     for count in counts:
         offset += count
@@ -33,7 +33,7 @@ batches = st.lists(st.integers(1, 7), min_size=1, max_size=4)
 
 
 class ProgressMachine(RuleBasedStateMachine):
-    """A leader whose followers lag, leave the set in sync, come back, and whose epochs change; or a follower."""
+    """A leader whose followers lag, leave the ISR and come back, and whose epochs change; or a follower."""
 
     @initialize(in_sync=st.sets(st.sampled_from(OTHERS)))
     def begin(self, in_sync: set[int]) -> None:
@@ -49,7 +49,7 @@ class ProgressMachine(RuleBasedStateMachine):
         self.progress.lead(in_sync)
 
     def expect(self, has_moved: bool) -> None:
-        """The high watermark is the last end of a batch that all in sync have, and stays if they are too few."""
+        """The high watermark is the last end of a batch that all replicas in sync have; with too few it stays."""
         if self.is_enough:
             sure = min([self.durable, *(self.claimed.get(one, -1) for one in self.in_sync)])
             known = max((end for end in self.ends if end <= sure), default=0)
@@ -88,7 +88,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @rule(replica=st.sampled_from(OTHERS), data=st.data())
     def fetch(self, replica: int, data: st.DataObject) -> None:
-        """A follower has some batches more; or fewer, when it has begun anew."""
+        """A follower has some batches more; or fewer, if it re-replicates from scratch."""
         self.claimed[replica] = data.draw(st.sampled_from(self.ends))
         has_moved = self.progress.note_replica(replica, self.claimed[replica])
         if replica in self.in_sync:
@@ -97,7 +97,7 @@ class ProgressMachine(RuleBasedStateMachine):
 
     @rule(in_sync=st.sets(st.sampled_from(OTHERS)), is_enough=st.booleans())
     def change_in_sync(self, in_sync: set[int], is_enough: bool) -> None:
-        """Who comes (back) has all that counts: the leader sees to that."""
+        """Change the ISR. The leader admits only a follower that has all below the high watermark."""
         self.in_sync = {
             one for one in in_sync if one in self.in_sync or self.claimed.get(one, -1) >= self.high_watermark
         }
@@ -113,7 +113,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ends[-1] > self.high_watermark)
     @rule(data=st.data())
     def cut(self, data: st.DataObject) -> None:
-        """Above the high watermark, as a follower does it; what is left is durable."""
+        """Truncate as a follower does; the rest is durable."""
         self.ends = self.ends[: 1 + self.ends.index(data.draw(st.sampled_from([*self.ends[:-1]])))]
         self.durable = self.ends[-1]
         self.high_watermark = min(self.high_watermark, self.durable)
@@ -162,7 +162,7 @@ def test_alone_it_keeps_nothing_of_what_it_writes() -> None:
 
 
 def test_a_start_with_transactions_that_ended_above_the_high_watermark() -> None:
-    """They are stable when the others have their markers; nothing else is held, and nothing for ever."""
+    """The transactions are stable when the others have their markers; no other record is held back."""
     unstable = {1: at(1), 4: at(4)}
     progress = Progress(at(9), at(3), [at(5), at(9)], has_others=True, unstable=unstable, ended=[(1, 4)])
     assert (progress.last_stable, progress.undecided_from) == (at(1), 1)
@@ -175,7 +175,7 @@ def test_a_start_with_transactions_that_ended_above_the_high_watermark() -> None
 
 
 def test_a_start_with_a_high_watermark_below_the_end() -> None:
-    """Of a broker that leads nothing yet: what lies above counts when the others have it."""
+    """A broker has just started: records above its high watermark count when the others have them."""
     progress = Progress(at(9), at(3), [at(5), at(9)], has_others=True)
     progress.lead([1])
     assert progress.high_watermark == at(3)

@@ -1,4 +1,4 @@
-"""What a leader counts, whom it wants in sync, and what it makes of proposals that nobody knows the outcome of."""
+"""Leader-side tracking of replicas: the high watermark, the ISR, and proposals whose result is not known."""
 
 from collections.abc import Collection, Mapping
 
@@ -28,7 +28,7 @@ def committed(
 
 
 class Leading:
-    """Broker 1 leads, from offset 100 on, a log with ten records an epoch; all it writes is durable."""
+    """Broker 1 leads a log from offset 100 on; all records that it writes are durable at once."""
 
     def __init__(self, in_sync: Collection[int] = (1, 2), *, high_watermark: int = 90, min_isr: int = 1) -> None:
         ends = ends_of([1] * (100 - high_watermark), high_watermark)
@@ -112,7 +112,7 @@ def test_who_enters_has_what_the_leader_began_with(high_watermark: int) -> None:
 
 
 def test_kip_497_whoever_was_proposed_counts_until_a_greater_version_is_seen() -> None:
-    """CLUSTER case `expand_unknown`: the reply is lost, a server that was deposed shows the ISR as it was."""
+    """CLUSTER case `expand_unknown`: the reply is lost, and an outdated metadata server shows the old ISR."""
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(3, 100)
     proposal = leading.replicas.propose(0)
@@ -145,7 +145,7 @@ def test_one_proposal_for_who_enters_and_who_leaves() -> None:
 
 
 def joins(leading: Leading, now_ms: int) -> bool:
-    """Whether replica 2 is proposed, and is in the ISR then as of the next version."""
+    """Whether replica 2 is proposed; if so, the next version of the metadata has it in the ISR."""
     proposal = leading.replicas.propose(now_ms)
     if proposal is None or 2 not in proposal.added:
         return False
@@ -159,7 +159,7 @@ def is_put_out(leading: Leading, now_ms: int) -> bool:
 
 
 def test_a_late_follower_with_all_that_counts_is_not_admitted_before_it_has_caught_up() -> None:
-    """Below min.insync.replicas the high watermark stands still: the follower would leave again at once."""
+    """The high watermark stands still below min.insync.replicas: the follower would leave again at once."""
     leading, late_ms = Leading((1,), high_watermark=100, min_isr=2), 10 * LAG_MAX_MS
     leading.write(50)
     leading.fetch(2, 110, late_ms)
@@ -172,7 +172,7 @@ def test_a_late_follower_with_all_that_counts_is_not_admitted_before_it_has_caug
 
 @pytest.mark.parametrize("min_isr", [1, 2])
 def test_a_follower_one_response_behind_a_load_that_never_pauses_is_admitted(min_isr: int) -> None:
-    """As of acks=1: whenever it asks, more has been written since its Fetch before, and again before it is proposed."""
+    """Producers use acks=1: before each Fetch of the follower, and before the proposal, the leader writes more."""
     leading, began_ms = Leading((1,), high_watermark=100, min_isr=min_isr), 10 * LAG_MAX_MS
     offset, has_joined = 100, []
     for now_ms in range(began_ms, began_ms + 50, 10):
@@ -204,8 +204,8 @@ def test_the_time_of_a_member_runs_from_its_admission_and_not_from_later_news() 
 
 
 def lagging(leading: Leading, behind_ms: int, until_ms: int, *, from_ms: int = 0) -> int:
-    """The log grows by an offset a millisecond, and replica 2 fetches every 10 ms what was written `behind_ms` ago:
-    more than one response brings. The time of the last Fetch."""
+    """Let the log grow by one offset each millisecond, and replica 2 fetch every 10 ms, always `behind_ms` behind, more
+    than one response. Returns the time of the last Fetch."""
     for now_ms in range(from_ms, until_ms, 10):
         leading.fetch(2, 100 + max(0, now_ms - behind_ms), now_ms)
         leading.write(10)
@@ -213,7 +213,7 @@ def lagging(leading: Leading, behind_ms: int, until_ms: int, *, from_ms: int = 0
 
 
 def test_a_member_always_several_responses_behind_stays_as_long_as_it_lags_less_than_it_may() -> None:
-    """It never has all that the leader had at its previous Fetch, and always what was there a while ago."""
+    """The member never has all records of its previous Fetch, and always all records of a while ago."""
     leading = Leading((1, 2), high_watermark=100)
     for now_ms in range(0, 5 * LAG_MAX_MS, 500):
         lagging(leading, LAG_MAX_MS // 2, now_ms + 500, from_ms=now_ms)
@@ -229,7 +229,7 @@ def test_a_member_that_lags_more_than_it_may_is_late_however_steadily_it_fetches
 
 
 def test_a_silent_member_is_late_with_the_first_record_that_it_lacks() -> None:
-    """Its lag in time is that since its last Fetch, though it lacked nothing meanwhile."""
+    """The member's lag in time counts from its last Fetch, though it lacked no record meanwhile."""
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(2, 100)
     for now_ms in range(0, 5 * LAG_MAX_MS, LAG_MAX_MS // 2):
@@ -239,7 +239,7 @@ def test_a_silent_member_is_late_with_the_first_record_that_it_lacks() -> None:
 
 
 def test_the_high_watermark_does_not_wait_for_a_follower_several_responses_behind() -> None:
-    """It is not late, but would hold up what the ISR has for as long as it lags."""
+    """The follower is not late, but the high watermark would be behind by its lag."""
     leading = Leading((1,), high_watermark=100)
     now_ms = lagging(leading, LAG_MAX_MS // 2, 3 * LAG_MAX_MS)
     leading.replicas.propose(now_ms)
@@ -247,7 +247,7 @@ def test_the_high_watermark_does_not_wait_for_a_follower_several_responses_behin
 
 
 def test_a_follower_several_responses_behind_is_admitted_once_it_has_all_that_counts() -> None:
-    """It is where the slowest member is: the high watermark waits no longer for two than for one."""
+    """The follower is as far as the slowest member, so the high watermark waits no longer with both."""
     leading = Leading((1, 3), high_watermark=100)
     for now_ms in range(0, 3 * LAG_MAX_MS, 10):
         offset = 100 + max(0, now_ms - LAG_MAX_MS // 2)
@@ -361,7 +361,7 @@ def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
 
 @pytest.mark.parametrize("is_in_sync", [False, True])
 def test_who_has_said_that_it_begins_anew_has_said_nothing_else(*, is_in_sync: bool) -> None:
-    """Else it would stay, or enter, with what it has no longer."""
+    """Otherwise the replica would stay in the ISR, or enter it, by records that it no longer has."""
     leading = Leading((1, 2, 3) if is_in_sync else (1, 3), high_watermark=90)
     leading.fetch(3, 100)
     leading.fetch(2, 100)
@@ -379,7 +379,7 @@ def test_who_has_said_that_it_begins_anew_has_said_nothing_else(*, is_in_sync: b
 
 
 def test_who_is_marked_counts_again_with_what_it_says_later() -> None:
-    """As of other versions of the metadata, too, that have nothing new of the partition; to say it again is new."""
+    """A Fetch counts with later versions of the metadata, too, unless the state of the partition was written again."""
     leading = Leading((1, 3), high_watermark=90)
     told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
     leading.replicas.learn(told, 0)

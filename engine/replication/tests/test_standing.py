@@ -1,4 +1,4 @@
-"""A follower that asks for what it asked before, and does not say it again, is heard as if it had."""
+"""A repeated Fetch of a session counts for partitions that the request does not name (KIP-227)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ EPOCHS = EpochHistory([EpochStart(0, 0)])
 
 
 class Leading:
-    """Broker 1 leads; what it writes is durable."""
+    """Broker 1 leads; all records that it writes are durable at once."""
 
     def __init__(self) -> None:
         self.progress = Progress(at(0), has_others=True)
@@ -38,7 +38,7 @@ class Leading:
         self.replicas.fetched(OTHER, 1, asked, log, now_ms, standing)
 
     def is_dropped(self, now_ms: int) -> bool:
-        """Of the ISR, as late."""
+        """Whether the leader proposes an ISR without the follower, as late."""
         proposal = self.replicas.propose(now_ms)
         return proposal is not None and OTHER not in proposal.in_sync
 
@@ -76,7 +76,7 @@ def test_who_asks_for_it_no_longer_is_not_heard_of() -> None:
 
 
 def test_a_partition_that_an_earlier_session_lets_go_of_late_stays_with_the_next_one() -> None:
-    """A follower fetches over another link by now; its idle partitions are not named again."""
+    """The follower fetches over another connection by now, without naming its idle partitions again."""
     leading, before = Leading(), Standing()
     leading.hear(0, 0, before)
     leading.hear(0, 100, leading.standing)
@@ -87,7 +87,7 @@ def test_a_partition_that_an_earlier_session_lets_go_of_late_stays_with_the_next
 
 
 def test_what_stands_is_what_was_asked_last() -> None:
-    """Over another link, or in another session."""
+    """A later Fetch over another connection, or in another session, replaces the repetitions of the first one."""
     leading, before = Leading(), Standing()
     leading.hear(0, 0, before)
     leading.hear(0, 100, leading.standing)
@@ -97,7 +97,8 @@ def test_what_stands_is_what_was_asked_last() -> None:
 
 
 class Following:
-    """A follower and two leaders that are the same, one of which is told all, and one what has changed."""
+    """A follower and two equal leaders. The follower names its partition to one in each Fetch, to the other only upon
+    changes."""
 
     def __init__(self) -> None:
         self.told_all, self.told_news = Leading(), Leading()
@@ -109,7 +110,7 @@ class Following:
         self.may_take = 0
 
     def write(self) -> None:
-        """While a Fetch waits: it is woken, and looks at what has changed."""
+        """Write a record while a Fetch waits."""
         for leading in (self.told_all, self.told_news):
             leading.write()
         self.ends.append((self.now_ms, self.told_all.end))
@@ -123,7 +124,7 @@ class Following:
             self.may_take = self.told_news.end - self.offset
 
     def fetch(self, taken: int) -> None:
-        """It has appended some of what it got."""
+        """Let the follower append some of the records that it got, and fetch again."""
         offset = max(0, self.offset) + min(taken, self.may_take)
         self.is_heard = self.has_changed or offset != self.offset or offset < self.told_news.end
         self.offset, self.has_changed = offset, False

@@ -1,7 +1,7 @@
 """`python -m engine.tests.bit_flips --flips N` flips one bit after the other in data directories and opens them.
 
-Exit code 1: a wrong byte was served, or something is missing and nobody said so. Each is printed with the arguments
-that show it again. The last line sums up.
+Exit code 1: a wrong byte was served, or records are missing without a report. Each anomaly is printed with the
+arguments that repeat it. The last line sums up.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ANOMALIES_SHOWN = 20
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--flips", type=int, help="how many")
-    chosen.add_argument("--flip", type=int, help="one of a seed")
+    chosen.add_argument("--flips", type=int, help="number of flips")
+    chosen.add_argument("--flip", type=int, help="number of a single flip of the seed, to repeat it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin no flip after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with a seed of its own")
@@ -32,7 +32,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs what the command line says."""
+    """Run the flips of the command line; returns the exit code."""
     asked = arguments()
     started_s = time.monotonic()
     if asked.flip is not None:

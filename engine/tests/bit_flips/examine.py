@@ -1,6 +1,6 @@
-"""Opens a copy of the template with one bit wrong: no wrong byte may come out, and what is missing must be told.
+"""Opens a copy of the template with one bit wrong: no wrong byte may be served, and missing records must be reported.
 
-What nobody asks for is read again in the background, and told if it is not what was sealed."""
+The scrub reads the sealed segments again in the background, and reports those that differ from their footers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ SCRUBBING = SealingOptions(scrub_bytes_per_s=1 << 30, scrub_interval_ms=SCRUB_S 
 
 @dataclass
 class Findings:
-    """`wrong` must never be; `missing` only together with `reported`. Is the flipped bit still there in the end?"""
+    """Findings after a flip: `wrong` must be empty, `missing` may have entries only if `reported` has some.
+
+    `is_flip_left`: the flipped bit is still there in the end.
+    """
 
     wrong: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -39,7 +42,7 @@ class Findings:
 
 
 async def examine(directory: Path, template: Template) -> Findings:
-    """A start, what it serves, appends and retries, a clean stop, and another start."""
+    """Start a broker on the copy, check its records, append and retry, stop it, and start it again."""
     findings = Findings()
     for life in range(LIVES, LIVES + 2):
         fatal: list[str] = []
@@ -91,7 +94,7 @@ async def _look(store: SegmentStore, expected: Expected, life: int, findings: Fi
 
 
 async def _look_at_batch(log: PartitionLog, batch: StoredBatch, name: str, findings: Findings) -> None:
-    """On its own, and with all that is served behind it."""
+    """Read from a batch on, and compare the batch with the stored one."""
     try:
         found = bytes_of((await read(log, max(batch.base_offset, log.log_start_offset), MAX_BYTES)).records)
     except CorruptMessage as error:
@@ -103,7 +106,7 @@ async def _look_at_batch(log: PartitionLog, batch: StoredBatch, name: str, findi
         if not found:
             findings.missing.append(f"{name}: nothing at {batch.base_offset}")
         elif found[:size_bytes] != batch.stored:
-            is_new = parse_header(found).leader_epoch >= LIVES  # appended where something was lost before
+            is_new = parse_header(found).leader_epoch >= LIVES  # appended at the offsets of lost records
             (findings.missing if is_new else findings.wrong).append(f"{name}: other bytes at {batch.base_offset}")
 
 

@@ -25,7 +25,7 @@ SPARSE_BYTES = 20_000  # a journal slot is mostly zeros
 
 @dataclass
 class Hunt:
-    """What became of the flips, by the kind of file."""
+    """Results of the flips, by kind of file."""
 
     reported: Counter[str] = field(default_factory=Counter)
     harmless: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Hunt:
 
 @dataclass(frozen=True)
 class Flip:
-    """One bit of one file."""
+    """A bit of a file to flip."""
 
     path: Path
     position: int
@@ -52,7 +52,7 @@ class Flip:
             file.write(bytes([byte ^ (1 << self.bit)]))
 
     def is_left(self, directory: Path, template: Template) -> bool:
-        """Whether the byte is still another than it was: a replay of the journal writes over what it finds."""
+        """Whether the byte still differs from the template: a replay of the journal may have overwritten it."""
         path = directory / self.path
         return path.exists() and _byte(path, self.position) != _byte(template.directory / self.path, self.position)
 
@@ -64,14 +64,15 @@ def _byte(path: Path, position: int) -> bytes:
 
 
 def kind_of(path: Path) -> str:
-    """Files that are read by the same code."""
+    """The kind of a file: files of one kind are read by the same code."""
     if path.parts[0] == "index":
         return f"index {path.suffix or path.name.partition('-')[0]}"
     return path.suffix if path.suffix in {".log", ".snapshot", ".journal", ".footer"} else path.name
 
 
 def draw(template: Template, rng: Random) -> Flip:
-    """Any kind of file with the same chance, then any byte; of large files rather one that is not zero."""
+    """Draw a flip: each kind of file with the same chance, then a byte; in large files mostly a byte that is not
+    zero."""
     by_kind: dict[str, list[Path]] = {}
     for path in template.files():
         by_kind.setdefault(kind_of(path), []).append(path)
@@ -85,7 +86,7 @@ def draw(template: Template, rng: Random) -> Flip:
 
 @contextmanager
 def templates(seed: int) -> Iterator[list[Template]]:
-    """One that was stopped, one that was killed."""
+    """Make two templates: the broker of the first was stopped, that of the second was killed."""
     with tempfile.TemporaryDirectory() as scratch:
         made = []
         for is_clean in (True, False):
@@ -97,7 +98,7 @@ def templates(seed: int) -> Iterator[list[Template]]:
 
 
 def look(template: Template, flip: Flip | None) -> Findings:
-    """Of a copy."""
+    """Flip a bit in a copy of the template, and examine the copy."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "data"
         shutil.copytree(template.directory, directory)
@@ -109,7 +110,7 @@ def look(template: Template, flip: Flip | None) -> Findings:
 
 
 def hunt(seed: int, count: int, until_s: float = float("inf")) -> Hunt:
-    """`count` flips, in both templates of `seed` by turns."""
+    """Do `count` flips, in turn in both templates of `seed`."""
     done = Hunt()
     with templates(seed) as both:
         for number in range(count):
@@ -122,7 +123,7 @@ def hunt(seed: int, count: int, until_s: float = float("inf")) -> Hunt:
 
 
 def repeat(seed: int, number: int) -> Hunt:
-    """One flip of `hunt`."""
+    """Repeat a single flip of `hunt`."""
     done = Hunt()
     with templates(seed) as both:
         template = both[number % 2]
@@ -135,7 +136,7 @@ def _count(done: Hunt, template: Template, flip: Flip, place: str) -> None:
     where = f"{place} ({'stopped' if template.is_clean else 'killed'}, {flip.path} at {flip.position}, bit {flip.bit})"
     try:
         findings = look(template, flip)
-    except Exception as error:  # whatever it is, it is told with its place
+    except Exception as error:  # any error is an anomaly, reported with its place
         done.reported[kind] += 1
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""A data directory on the real disk, with everything in it that can rot, and what it has to answer."""
+"""A data directory on the real disk, with all kinds of files, and the records that a broker has to serve from it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIVES = 3
 
 @dataclass(frozen=True)
 class StoredBatch:
-    """As it lies in the log, and as it was sent."""
+    """A batch as it is stored in the log, and as it was sent."""
 
     base_offset: int
     stored: bytes
@@ -39,7 +39,7 @@ class StoredBatch:
 
 @dataclass
 class Expected:
-    """One partition."""
+    """The expected content of a partition."""
 
     partition: TopicPartition
     start: int = 0
@@ -64,14 +64,15 @@ class Template:
     partitions: list[Expected]
 
     def files(self) -> Iterator[Path]:
-        """Those that hold something, relative to the directory; but for what LevelDB tells of itself."""
+        """The files that are not empty, relative to the directory, without the logs of LevelDB."""
         for path in sorted(self.directory.rglob("*")):
             if path.is_file() and path.stat().st_size and not path.name.startswith("LOG"):
                 yield path.relative_to(self.directory)
 
 
 async def make_template(directory: Path, *, is_clean: bool, seed: int) -> Template:
-    """Several lives of a broker, the last of which ends as told. A kill leaves what the page cache has."""
+    """Run a broker several times and copy its directory. `is_clean`: the last run ends with a stop, else with a kill,
+    after which the page cache is still there."""
     rng = Random(seed)
     working = directory / "working"
     partitions = [

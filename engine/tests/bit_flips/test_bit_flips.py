@@ -28,7 +28,7 @@ def test_a_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_journal_writes_again_need_not_be_found() -> None:
-    """In a batch behind the recovery point of a broker that was killed."""
+    """The flip is in a batch above the recovery point of a broker that was killed."""
     done = repeat(1, 357)
     assert done.harmless == {".log": 1}
     assert done.anomalies == []

@@ -1,6 +1,6 @@
 """`python -m engine.tests.crash_states --workloads A:B` reopens the crash images of these seeded workloads.
 
-Exit code 1: an anomaly was found. Each is printed with the arguments that show it again. The last line sums up.
+Exit code 1: an anomaly was found. Each is printed with the arguments that repeat it. The last line sums up.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ ANOMALIES_SHOWN = 10
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--workload", type=int, help="one seed")
+    chosen.add_argument("--workload", type=int, help="a single seed")
     chosen.add_argument("--workloads", help="A:B runs the seeds from A up to, not including, B")
     parser.add_argument("--image", help="operations:number, one image of the workload")
-    parser.add_argument("--share", type=float, default=1.0, help="of the places to crash at, drawn by the seed")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the crash points, drawn by the seed")
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="look at no image after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     return parser.parse_args()
 
 
 def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator[Found]:
-    """Workload by workload, as they come, up to the first with an anomaly."""
+    """Results of the workloads, as they finish, up to the first one with an anomaly."""
     one = partial(hunt, share=share, until_s=time.monotonic() + budget_s)
     if jobs == 1:
         for seed in seeds:
@@ -41,7 +41,7 @@ def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator
             if found.anomalies:
                 return
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # to leave it ends the processes
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # leaving the block ends the processes
         for found in pool.imap_unordered(one, seeds):
             yield found
             if found.anomalies:
@@ -49,7 +49,7 @@ def hunt_all(seeds: range, jobs: int, share: float, budget_s: float) -> Iterator
 
 
 def main() -> int:
-    """Runs what the command line says."""
+    """Run the workloads of the command line; returns the exit code."""
     asked = arguments()
     started_s = time.monotonic()
     if asked.workload is not None:

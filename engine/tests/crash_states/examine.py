@@ -1,7 +1,7 @@
-"""Reopens a crash image with the real recovery and compares what it serves with what is legal.
+"""Reopens a crash image with the real recovery, and compares the served records with the legal ones.
 
-And goes on from there: retries, the next sequence, an append. What that does to the disk is recorded in turn, for a
-second crash, which must find at least what was shown after the first.
+The examination goes on with retries, the next sequence, and an append. Its operations on the disk are recorded, too,
+for a second crash: after it all records must be there that were shown after the first one.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ HARMLESS = "as a crash leaves "  # the last frame of the journal, or the tail of
 
 
 class Anomaly(Exception):
-    """The image is not what it has to be."""
+    """A crash image that breaks a promise."""
 
 
 @dataclass
 class Asked:
-    """One partition to open on the image."""
+    """A partition to open on the image."""
 
     timeline: Timeline
     legal: Legal
-    after_power_cut: Legal  # should the power fail before it is open
-    is_deleted: bool = False  # and whoever opens it makes it anew
+    after_power_cut: Legal  # legal if the power fails before the partition is open
+    is_deleted: bool = False  # opening it creates a new one
 
 
 @dataclass
 class Examination:
-    """`timelines` go on where those of the workload ended; `operations` are all since the image was made."""
+    """An examined image, with the operations since the image was made. `timelines`: they begin where those of the
+    workload ended."""
 
     filesystem: RecordingFileSystem
     timelines: list[Timeline]
@@ -60,7 +61,8 @@ class Examination:
 def examine(
     image: RecordingFileSystem, asked: Sequence[Asked], leader_epoch: int, seed: int, tier: FakeTier
 ) -> Examination:
-    """Raises Anomaly. The operations recorded in `image` are those of the examination; `tier` is of before it."""
+    """Examine an image, and record the operations of the examination in it. `tier`: as it was at the crash. Raises
+    Anomaly."""
     image.operations.clear()
     done = Examination(image, [])
     run_seeded(partial(_examine, done, asked, leader_epoch, seed, tier), seed)
@@ -126,7 +128,7 @@ def resident_of(log: PartitionLog) -> Partition:
 
 
 def _is_compaction_of(stored: Sequence[bytes], content: Content, log: PartitionLog) -> bool:
-    """Nothing but what was sent, the newest record of each key, and all that compaction has not come to."""
+    """Whether the log has only records that were sent, the newest of each key, and all above the compacted part."""
     compacted_to = resident_of(log).log.compacted_to
     start, end = log.log_start_offset, max(content[-1].next_offset if content else 0, log.log_start_offset)
     found = {offset: one for offset, one in _records(stored).items() if offset >= start}
@@ -162,7 +164,7 @@ def _is_same(stored: bytes, batch: Batch) -> bool:
 
 
 async def _read_all(log: PartitionLog) -> list[bytes]:
-    """Batch by batch, as bytes."""
+    """Read the bytes of all batches."""
     found: list[bytes] = []
     position = log.log_start_offset
     while position < log.high_watermark:
@@ -178,7 +180,7 @@ async def _read_all(log: PartitionLog) -> list[bytes]:
 
 
 def _check_index(life: Life, timeline: Timeline) -> None:
-    """Every stored entry names a batch of the log (RULES L6): what a crash took from the log is in no index."""
+    """Check that each stored entry names a batch of the log (RULES L6), and none that a crash took."""
     log, filesystem = life.logs[timeline], life.filesystem
     partition = timeline.partition
     prefix = ENTRY + partition_key(partition.topic_id, partition.partition)
@@ -194,7 +196,7 @@ def _check_index(life: Life, timeline: Timeline) -> None:
 
 
 def _entries_of(segment: File) -> Iterator[Entry]:
-    """Of all its batches."""
+    """Index entries of all batches of a segment."""
     newest_ms = -1
     for at in walk_headers(segment, 0, segment.size()):
         if at.header.record_count:
@@ -203,7 +205,7 @@ def _entries_of(segment: File) -> Iterator[Entry]:
 
 
 def _check_footers(life: Life, timeline: Timeline) -> None:
-    """Whatever is sealed is right; and nothing is sealed that is appended to."""
+    """Check that sealed segments equal their footers, and that the active segment is not sealed."""
     directory = f"{OPTIONS.log_dirs[0]}/{directory_name(timeline.partition)}"
     compacted_to = resident_of(life.logs[timeline]).log.compacted_to
     partition = PartitionFiles(directory, timeline.partition, PartitionCheckpoint(compacted_to=compacted_to))
@@ -216,7 +218,7 @@ def _check_footers(life: Life, timeline: Timeline) -> None:
 
 
 async def _check_answers(life: Life, timeline: Timeline) -> None:
-    """What comes from the index is what a walk over everything gives."""
+    """Check that answers from the index equal those of a walk over all records."""
     log = life.logs[timeline]
     records = [
         (batch.base_offset + number, time)
@@ -241,18 +243,18 @@ async def _check_answers(life: Life, timeline: Timeline) -> None:
 
 
 async def _check_committed(life: Life, timeline: Timeline) -> None:
-    """Readers of committed records see those that are decided, and none that was taken back."""
+    """Check that read_committed readers get all records of committed transactions, and none of aborted ones."""
     log = life.logs[timeline]
     committed, stable_offset = decided(timeline.content, log.high_watermark)
     left = tuple(batch for batch in timeline.content if batch.next_offset > timeline.start)
-    if log.last_stable_offset != max(stable_offset, timeline.start):  # one may be forgotten if nothing of it is left
+    if log.last_stable_offset != max(stable_offset, timeline.start):  # a transaction without records may be forgotten
         committed, stable_offset = decided(left, log.high_watermark)
     begun = resident_of(log).log.producers.open_transactions.values()
     local_start = resident_of(log).log.local_start_offset
     if log.last_stable_offset == local_start > timeline.start and any(offset < local_start for offset in begun):
-        return  # a truncation took its marker: what is in the tier stays as it was decided when it came there
+        return  # a truncation took its marker; segments in the tier keep the outcome that they were uploaded with
     if log.last_stable_offset == timeline.start and any(offset < timeline.start for offset in begun):
-        committed = frozenset()  # what was lost of an async log is known to have been open
+        committed = frozenset()  # an async log has lost the records of a transaction that was open
     elif log.last_stable_offset != max(stable_offset, timeline.start):
         where = f"{timeline.partition.topic}-{timeline.partition.partition}"
         raise Anomaly(f"{where}: stable to {log.last_stable_offset}, not to {stable_offset}")
@@ -267,7 +269,7 @@ async def _check_committed(life: Life, timeline: Timeline) -> None:
 
 
 def _replaced(timeline: Timeline, committed: set[int], compacted_to: int) -> set[int]:
-    """Offsets that compaction may have taken: there is a newer record of the key."""
+    """Offsets that compaction may have removed, because there is a newer record with the key."""
     keys = {
         batch.base_offset + number: key for batch in timeline.content for number, (key, _) in enumerate(batch.keyed)
     }
@@ -276,7 +278,8 @@ def _replaced(timeline: Timeline, committed: set[int], compacted_to: int) -> set
 
 
 async def _check_producers(life: Life, timeline: Timeline) -> None:
-    """Retries are recognised, a gap is refused, the next is taken; and so is an append of nobody in particular."""
+    """Check that a retry is recognised, a gap is refused, and the next batch and one without a producer are
+    appended."""
     log = life.logs[timeline]
     last: dict[int, list[Batch]] = {}
     for batch in timeline.content:
@@ -315,7 +318,7 @@ async def _send(life: Life, timeline: Timeline, producer_id: int) -> None:
 
 
 async def _leave(life: Life, timelines: Sequence[Timeline]) -> None:
-    """At once, after a checkpoint, or as it should be."""
+    """End the broker at once, after a checkpoint, or by a stop."""
     way = life.rng.randrange(3)
     if way:
         await trio.sleep(2.5)

@@ -1,6 +1,6 @@
-"""Goes through the crash images of a workload: after every operation, every kind of end, and a second end each.
+"""Examines the crash images of a workload: after each operation each kind of end, and a second end of each.
 
-An anomaly comes with the command that shows it again.
+An anomaly is reported with the command that repeats it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CHOICES_PER_PREFIX = 6
 
 @dataclass
 class Found:
-    """What became of a workload."""
+    """Result of a workload: number of examined images, and anomalies."""
 
     images: int = 0
     anomalies: list[str] = field(default_factory=list)
     _seen: set[bytes] = field(default_factory=set)
 
     def is_new(self, image: RecordingFileSystem, asked: Sequence[Asked]) -> bool:
-        """Whether no image before had the same files with the same expectations."""
+        """Whether no earlier image had the same files with the same expectations."""
         digest = blake2b(digest_size=16)
         for one in asked:
             counts = [len(content) for content in one.legal.contents]
@@ -44,11 +44,11 @@ class Found:
 
 @dataclass(frozen=True)
 class End:
-    """How a life ended: a kill leaves everything to programs, a power cut what `loss` says."""
+    """The end of a broker: a kill keeps all written bytes (`loss` is None), a power cut loses those of `loss`."""
 
     operations: Sequence[Operation]
     loss: Choice | None
-    is_half_done: bool = False  # the last write is
+    is_half_done: bool = False  # the last write is half done
 
     def image(self) -> RecordingFileSystem:
         image = RecordingFileSystem.replayed(self.operations)
@@ -59,22 +59,23 @@ class End:
         if self.loss is None:
             image.end_process()
         else:
-            image.lose(Choice(self.loss.taken) if self.loss.counts else self.loss)  # the same again
+            image.lose(Choice(self.loss.taken) if self.loss.counts else self.loss)  # the same choice again
 
 
 def hunt(seed: int, *, share: float = 1.0, only: tuple[int, int] | None = None, until_s: float = float("inf")) -> Found:
-    """All images of workload `seed`, about that share and those behind barriers, or the one named."""
+    """Examine the images of workload `seed`: about `share` of the crash points, and those after barriers; or `only` the
+    one with these numbers of operations and image."""
     if time.monotonic() > until_s:
         return Found()
     found = Found()
     try:
         workload = run(seed)
-    except Exception as error:  # it asserts what it is answered
+    except Exception as error:  # the workload asserts the answers that it gets
         found.anomalies.append(f"--workload {seed}: {_told(error)}")
         return found
     operations = workload.filesystem.operations
     rng = Random(seed)
-    # What follows a barrier is done soon: few would be drawn.
+    # The operations after a barrier are few, so that few of them would be drawn.
     always = workload.filesystem.barriers_at
     drawn = [now for now in range(1, len(operations) + 1) if rng.random() < share or now in always]
     for now in drawn if only is None else [only[0]]:
@@ -97,7 +98,7 @@ def _ends(operations: Sequence[Operation], rng: Random) -> Iterator[End]:
 
 def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> None:
     image = end.image()
-    done = now - end.is_half_done  # what was answered when the last write was done does not count when it was not
+    done = now - end.is_half_done  # answers after the last write do not count if that write is half done
     asked = [one for timelines in workload.timelines for one in _asked(timelines, done, power_cut=end.loss is not None)]
     if not found.is_new(image, asked):
         return
@@ -109,7 +110,7 @@ def _look(found: Found, workload: Workload, now: int, number: int, end: End) -> 
         examined = examine(image, asked, workload.leader_epoch, seed, tier)
         found.images += 1
         _look_again(examined, end, workload.leader_epoch + 1, seed, tier)
-    except Exception as error:  # whatever it is, it is told with its place
+    except Exception as error:  # any error is an anomaly, reported with its place
         found.anomalies.append(f"{place}: {_told(error)}")
 
 
@@ -120,7 +121,7 @@ def _told(error: BaseException) -> str:
 
 
 def _asked(timelines: Sequence[Timeline], now: int, *, power_cut: bool) -> Iterator[Asked]:
-    """The partition of that name as it was then; deleted for good, it must be empty if it is ever made again."""
+    """The partition of that name as it was at that operation; a deleted one must be empty when it is created again."""
     current = max((one for one in timelines if one.opened_at <= now), key=lambda one: one.opened_at)
     if current.delete_answered_at <= now:
         yield Asked(current, NOTHING, NOTHING, is_deleted=True)
@@ -129,7 +130,7 @@ def _asked(timelines: Sequence[Timeline], now: int, *, power_cut: bool) -> Itera
 
 
 def _look_again(done: Examination, end: End, leader_epoch: int, seed: int, tier: FakeTier) -> None:
-    """The power fails somewhere within what the first examination did."""
+    """Cut the power at a random operation of the first examination, and examine the image again."""
     rng = Random(seed + 1)
     operations = done.filesystem.operations
     now = rng.choice((rng.randint(0, len(operations)), len(operations)))

@@ -1,7 +1,7 @@
-"""Crash images: what a disk may hold when the process, or the power, ends after so many operations.
+"""Crash images: the content that a disk may have after a kill or a power cut at one operation.
 
-A `Choice` is one legal loss of what was not synced. Its decisions are numbered, so that all of them can be gone
-through where there are few, and drawn where there are many.
+A `Choice` is one legal loss of unsynced operations. Its decisions are numbered, so that all of them can be enumerated
+if they are few, and drawn if they are many.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ LAST = -1
 
 @dataclass
 class Choice:
-    """Takes the options named in `script`, then the first of each, which is to lose everything."""
+    """A choice of losses: the options named in `script`, then `default` or random ones. Option 0 loses all
+    operations."""
 
     script: Sequence[int] = ()
     default: int = 0
@@ -47,7 +48,10 @@ class Choice:
 
 
 def _options(unsynced: Sequence[Operation]) -> list[Sequence[Operation]]:
-    """Prefixes, their last write torn, holes; nothing is the first, everything the last."""
+    """Operations that may survive: prefixes, also with a torn last write, and all with one missing.
+
+    The first option has no operation, the last one has all.
+    """
     options: list[Sequence[Operation]] = []
     for length in range(len(unsynced)):
         options.append(unsynced[:length])
@@ -58,14 +62,14 @@ def _options(unsynced: Sequence[Operation]) -> list[Sequence[Operation]]:
             for cut in sorted(cuts)
             if 0 < cut < len(last.data)
         ]
-    if "/index/" not in unsynced[0].path:  # its twin has the consistent prefix of LevelDB
+    if "/index/" not in unsynced[0].path:  # the simulated index keeps a consistent prefix, as LevelDB does
         options += [[*unsynced[:missing], *unsynced[missing + 1 :]] for missing in range(len(unsynced) - 1)]
     options.append(unsynced)
     return options
 
 
 def choices(operations: Sequence[Operation], rng: Random, count: int) -> Iterator[Choice]:
-    """At most `count` different losses: all if there are no more, else both extremes and drawn ones."""
+    """Yield at most `count` losses: all if there are no more, else a total loss, no loss, and drawn ones."""
     probe = Choice(default=LAST)  # nothing lost: every file comes to a decision
     MemoryFileSystem.replayed(operations).lose(probe)
     total = 1
@@ -85,7 +89,7 @@ def choices(operations: Sequence[Operation], rng: Random, count: int) -> Iterato
 
 
 def _next_script(done: Choice) -> list[int] | None:
-    """Counts up; None when all were taken. To be asked when the choice was made."""
+    """The script of the next choice, after `done` was applied; None: there are no more."""
     script = list(done.taken)
     while script and script[-1] + 1 == done.counts[len(script) - 1]:
         script.pop()
@@ -96,7 +100,7 @@ def _next_script(done: Choice) -> list[int] | None:
 
 
 def torn(operations: Sequence[Operation], rng: Random) -> list[Operation] | None:
-    """The last write half done, as a process leaves it that is killed in the middle; None if it was none."""
+    """The operations with the last write half done, as after a kill in the middle; None: the last one is no write."""
     last = operations[-1]
     if last.kind != "write" or len(last.data) < 2:
         return None

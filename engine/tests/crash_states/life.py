@@ -1,4 +1,4 @@
-"""One life of a store whose every operation is recorded: what the workload and the look at an image have in common."""
+"""A running store whose file operations are recorded, for the workloads and the examinations of images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier
 
 NOW_MS = 1_700_000_000_000
-INDEX_INTERVAL_BYTES = 200  # segments are small: an index of their first batches only could not be wrong
+INDEX_INTERVAL_BYTES = 200  # segments are small: with the usual interval the index would have their first batches only
 INDEX_INTERVAL_RECORDS = 2
 OVERLAP_MIN_BYTES = (1, 300, engine.commit.group_committer.OVERLAP_MIN_BYTES)  # one of these, by seed
 OPTIONS = StoreOptions(
@@ -59,13 +59,13 @@ def config_of(timeline: Timeline) -> LogConfig:
 
 
 def schedule_by(seed: int) -> None:
-    """The next run of trio takes its turns in the same order each time."""
+    """Make the schedule of the next run of trio repeatable."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     trio._core._run._r.seed(seed)
 
 
 def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
-    """On a clock that jumps, and with the same schedule each time."""
+    """Run `main` with a simulated clock and a repeatable schedule."""
     schedule_by(seed)
     with _all_small(seed):
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -73,7 +73,7 @@ def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
 
 @contextmanager
 def _all_small(seed: int) -> Iterator[None]:
-    """Index entries for every few records, and rounds that are written while another is synced."""
+    """Set small limits: index entries for every few records, and writes while a sync is in flight."""
     index, segment = vars(engine.logs.sparse_index), vars(engine.logs.segment)
     small: list[tuple[dict[str, object], dict[str, object]]] = [
         (index, {"INTERVAL_BYTES": INDEX_INTERVAL_BYTES}),
@@ -127,7 +127,7 @@ class Life:
         return pending
 
     def end_transaction(self, timeline: Timeline, producer_id: int, outcome: Outcome) -> PendingAppend:
-        """Append a marker; perhaps nothing is open that it ends."""
+        """Append a marker; perhaps no transaction is open."""
         marker = Marker(producer_id, 0, 0, outcome)
         sent = bytes(build_marker(marker, NOW_MS))
         batch = Batch(timeline.end_offset, (NOW_MS,), sent, self.leader_epoch, producer_id, outcome=outcome)
@@ -136,7 +136,7 @@ class Life:
         return pending
 
     def next_batch(self, timeline: Timeline, producer_id: int = -1) -> Batch:
-        """With its place behind what the log has."""
+        """A random batch that continues the log, of that producer."""
         count = self.rng.choice((1, 1, 2, 5))
         times = tuple(NOW_MS + self.rng.randrange(1000) for _ in range(count))
         sequence = next_sequence(timeline, producer_id) if producer_id >= 0 else -1
@@ -150,7 +150,8 @@ class Life:
         return Batch(timeline.end_offset, times, bytes(sent), self.leader_epoch, producer_id, sequence, keyed)
 
     def _keyed(self, record: Record) -> Record:
-        """A few keys that come often, and many that come rarely: what is deleted then stays the newest of its key."""
+        """The record with a few keys that are frequent, and many that are rare: tombstones of rare keys stay the newest
+        record of their key."""
         number = self.rng.choice((0, 1, 2, 3, self.rng.randrange(4, 30)))
         return record._replace(key=b"key %d" % number, value=None if self.rng.random() < 0.3 else record.value)
 
@@ -166,7 +167,7 @@ def next_sequence(timeline: Timeline, producer_id: int) -> int:
 async def living(
     filesystem: RecordingFileSystem, seed: int, leader_epoch: int, problems: list[str], tier: FakeTier
 ) -> AsyncIterator[Life]:
-    """Leaving it without closing the store is the death of the process."""
+    """Run a store in the block; leaving the block without closing the store is a kill."""
     fatal: list[str] = []
     random = Random(seed)
     indexes: list[MemoryIndex] = []

@@ -1,4 +1,4 @@
-"""The hunt for crash states finds what it should. Looking at many images is a stage of the suite."""
+"""The hunt for crash states finds the anomalies of broken code. Examining many images is a stage of the suite."""
 
 from __future__ import annotations
 

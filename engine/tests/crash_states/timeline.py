@@ -1,7 +1,7 @@
-"""What a partition may hold after a crash: its history, dated by the number of file operations done so far.
+"""The legal content of a partition after a crash: its history, dated by the number of file operations so far.
 
-Everything that was answered, or shown to a reader, when the crash came must be there; what was asked for may be. Both
-are whole: a batch is there with its bytes or not at all, and what was cut off or deleted stays away.
+All batches that were acknowledged, or shown to a reader, before the crash must be there; requested ones may be. A batch
+is there with all its bytes or not at all, and truncated or deleted batches stay away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEVER = 2**63 - 1
 
 
 class Batch(NamedTuple):
-    """A batch as it was sent, and where it has to be."""
+    """A batch as it was sent, and its offsets."""
 
     base_offset: int
     timestamps_ms: tuple[int, ...]
@@ -41,8 +41,10 @@ Content = tuple[Batch, ...]
 
 
 class Legal(NamedTuple):
-    """What may be found: one of these contents, and a log start from the first to the last of these. Below
-    `stable_offset` all was shown as decided."""
+    """The legal states of a partition: one of these contents, and a log start from the first to the last of `starts`.
+
+    `stable_offset`: a last stable offset that readers have seen.
+    """
 
     contents: Sequence[Content]
     starts: Sequence[int]
@@ -53,7 +55,7 @@ NOTHING = Legal([()], [0])
 
 
 class SeenLog(Protocol):
-    """A partition, as far as anybody could see at an operation how far it is."""
+    """The offsets of a partition that readers can see."""
 
     @property
     def high_watermark(self) -> int: ...
@@ -65,19 +67,19 @@ class SeenLog(Protocol):
 
 @dataclass
 class Event:
-    """An append, a truncation or a reset, and what the partition holds after it."""
+    """An append, a truncation or a reset, and the content of the partition after it."""
 
     content: Content
     asked_at: int
     is_cut: bool = False
-    decided_at: int = NEVER  # a truncation's barrier is durable: what is above will be gone
+    decided_at: int = NEVER  # the barrier of a truncation or reset is durable: the change will be done
     answered_at: int = NEVER
     pending: list[PendingAppend] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Timeline:
-    """One partition in one life or several. `before` is what was legal until `opened_at`."""
+    """The history of a partition over one or several runs of a broker. `before`: legal states until `opened_at`."""
 
     partition: TopicPartition
     is_async: bool
@@ -86,8 +88,8 @@ class Timeline:
     start: int = 0
     before: Legal = NOTHING
     events: list[Event] = field(default_factory=list)
-    starts: list[tuple[int, int, int]] = field(default_factory=list)  # offset, when asked for, when answered
-    stable: list[tuple[int, int]] = field(default_factory=list)  # when, up to which offset
+    starts: list[tuple[int, int, int]] = field(default_factory=list)  # offset, operation of request and of answer
+    stable: list[tuple[int, int]] = field(default_factory=list)  # operation, last stable offset
     delete_asked_at: int = NEVER
     delete_answered_at: int = NEVER
     log: SeenLog | None = None
@@ -100,14 +102,14 @@ class Timeline:
     @property
     def end_offset(self) -> int:
         end_offset = self.latest[-1].next_offset if self.latest else 0
-        return max(end_offset, self.latest_start)  # below it an async topic may have lost everything
+        return max(end_offset, self.latest_start)  # an async topic may have lost all records below the log start
 
     @property
     def latest_start(self) -> int:
         return self.starts[-1][0] if self.starts else self.start
 
     def look(self, now: int) -> None:
-        """Note what is answered, or shown to readers, before the operation with this number."""
+        """Note the answers and the offsets shown to readers before the operation with this number."""
         if self.log is None or self.delete_asked_at < NEVER:
             return
         shown = self.log.high_watermark
@@ -125,7 +127,7 @@ class Timeline:
                 self.starts[-1] = (offset, asked_at, now)
 
     def decide(self, barrier: Barrier, now: int) -> None:
-        """It is in the journal (RULES J2): whatever became of the files when the crash comes, what it says is done."""
+        """Note a durable barrier (RULES J2): a start after a crash completes the announced change in any case."""
         if (barrier.topic_id, barrier.partition) != (self.partition.topic_id, self.partition.partition):
             return
         if barrier.kind in (BarrierKind.TRUNCATED, BarrierKind.RESET):
@@ -135,7 +137,7 @@ class Timeline:
             self.starts[-1] = (offset, asked_at, min(answered_at, now))
 
     def legal(self, now: int, *, power_cut: bool) -> Legal:
-        """After exactly `now` operations. An async topic promises nothing but order when the power fails."""
+        """The legal states after exactly `now` operations. After a power cut an async topic promises only the order."""
         if now < self.opened_at:
             return self.before
         contents = [self.content]
@@ -144,7 +146,7 @@ class Timeline:
         for event in self.events:
             if event.asked_at > now:
                 break
-            if event.answered_at <= now and (event.is_cut or promises_all):  # to cut syncs what is left
+            if event.answered_at <= now and (event.is_cut or promises_all):  # a truncation syncs the rest of the log
                 contents.clear()
             elif event.decided_at <= now:
                 contents = [] if promises_all else [one for one in contents if len(one) < len(event.content)]
@@ -161,12 +163,10 @@ class Timeline:
 
 @dataclass
 class RecordingFileSystem(MemoryFileSystem):
-    """Tells the timelines before each change what number it has."""
+    """A simulated disk that tells the timelines the number of each operation before it."""
 
     timelines: list[Timeline] = field(default_factory=list)
-    barriers_at: set[int] = field(
-        default_factory=set
-    )  # the numbers of operations after which there is a new one, or a swap
+    barriers_at: set[int] = field(default_factory=set)  # numbers of the operations after a new barrier or a swap
 
     def do(self, operation: Operation) -> None:
         self.look()
@@ -180,7 +180,7 @@ class RecordingFileSystem(MemoryFileSystem):
                     timeline.decide(barrier, len(self.operations))
 
     def _barriers_synced(self, sync: Operation) -> list[Barrier]:
-        """Of the frame that was written last: each is synced before the next."""
+        """The barriers of the frame that was written last: each frame is synced before the next one."""
         written = next(
             (one for one in reversed(self.operations) if one.kind == "write" and one.inode == sync.inode), None
         )

@@ -1,22 +1,22 @@
-"""What the transactions of a partition come to, by a look at all its batches."""
+"""Outcomes of the transactions of a partition, computed from all its batches."""
 
 from typing import NamedTuple
 
 from engine.api import Outcome
 from engine.tests.crash_states.timeline import Content
 
-PRODUCERS = (10, 11)  # all of what they send is in transactions
+PRODUCERS = (10, 11)  # ids of the transactional producers
 
 
 class Decided(NamedTuple):
-    """Offsets of records that readers of committed ones see, all below where the first transaction is open."""
+    """Offsets of records that read_committed readers get, all below the last stable offset."""
 
     offsets: frozenset[int]
     stable_offset: int
 
 
 def decided(content: Content, end_offset: int) -> Decided:
-    """Of a log that ends there."""
+    """The committed records of a log that ends at `end_offset`."""
     begun: dict[int, int] = {}
     aborted = []
     for batch in content:

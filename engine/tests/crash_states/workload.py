@@ -1,8 +1,8 @@
-"""A seeded run of the engine without any crash; all that it does to the disk is recorded, to be crashed afterwards.
+"""A seeded run of the engine without any crash. Its file operations are recorded, to make crash images of them.
 
 Several partitions, of sync topics and of an async one, idempotent producers with retries in flight, transactions,
-rolls, journal and file-sync rounds, checkpoints, snapshots, the index, DeleteRecords, retention, compaction,
-truncations, resets, deletions, clean stops and kills.
+rolls, commit batches with and without the journal, checkpoints, snapshots, the index, DeleteRecords, retention,
+compaction, truncations, resets, deletions, clean stops and kills.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ASYNC_PARTITION = PARTITIONS - 1
 COMPACTED_PARTITION = PARTITIONS - 2
 LIVES = 3
 STEPS_PER_LIFE = 12
-WITH_TRANSACTIONS = 0.6  # of the workloads: while one is open nothing is compacted
+WITH_TRANSACTIONS = 0.6  # share of the workloads: while a transaction is open, no record behind it is compacted
 
 
 @dataclass
 class Workload:
-    """What was done, and what had to come of it."""
+    """A finished workload: its operations, and the expected content."""
 
     seed: int
     filesystem: RecordingFileSystem = field(default_factory=RecordingFileSystem)
@@ -79,12 +79,12 @@ async def _run(workload: Workload) -> None:
         for timelines in workload.timelines:
             timelines[-1].log = None
         workload.leader_epoch += 1
-        problems = [one for one in problems if "is a stray" not in one]  # which the workload made
+        problems = [one for one in problems if "is a stray" not in one]  # the workload makes strays
         assert not problems, problems
 
 
 class _Steps:
-    """What happens in one life."""
+    """The steps of one run of the broker."""
 
     def __init__(self, workload: Workload, life: Life, rng: Random) -> None:
         self._workload = workload
@@ -107,12 +107,12 @@ class _Steps:
         return self._rng.choice(self._workload.timelines)[-1]
 
     async def _burst(self) -> None:
-        """Several appends that wait for one another's rounds, some of them retries of what is still in flight."""
+        """Send several appends that share commit batches, some of them retries of appends still in flight."""
         rng, pending = self._rng, list[tuple[PendingAppend, int]]()
         for _ in range(rng.randint(1, 6)):
             timeline = self._draw()
             producer_id = rng.choice(self._workload.senders)
-            ends = 0.6 if timeline.is_compacted else 0.4  # what is open is not compacted
+            ends = 0.6 if timeline.is_compacted else 0.4  # open transactions hold compaction back
             if producer_id in PRODUCERS and rng.random() < ends:
                 end_offset = timeline.end_offset
                 outcome = rng.choice((Outcome.ABORT, Outcome.ABORT, Outcome.COMMIT))
@@ -146,7 +146,8 @@ class _Steps:
             self._workload.filesystem.look()
 
     async def _retain(self) -> None:
-        """When something may be too old. What is expected knows nothing of segments but where they begin."""
+        """Run retention at a time at which records may have expired. The expectation uses only the segments' base
+        offsets."""
         now_ms = NOW_MS + self._rng.choice((RETENTION_MS, RETENTION_MS + 400, RETENTION_MS + 700, RETENTION_MS + 1000))
         expected = {}
         for timelines in self._workload.timelines:
@@ -169,15 +170,15 @@ class _Steps:
         return log
 
     async def _truncate(self) -> None:
-        """One log, or several at once."""
+        """Truncate one log, or several at once."""
         offsets, events = dict[TopicPartition, int](), list[Event]()
         for timelines in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS))):
             timeline = timelines[-1]
             first_offset = max(timeline.latest_start + 1, self._log(timeline).log.local_start_offset)
             above = [batch for batch in timeline.latest if batch.base_offset >= first_offset]
-            if not above or timeline.is_compacted:  # what gave way to newer records would be missed once those are cut
+            if not above or timeline.is_compacted:  # a truncation would miss the records that compaction replaced
                 continue
-            first = self._rng.choice((above[-1], self._rng.choice(above)))  # the last ones may be in the journal alone
+            first = self._rng.choice((above[-1], self._rng.choice(above)))  # only the journal may have the last ones
             offset = self._rng.randrange(first.base_offset, first.next_offset)
             kept = tuple(batch for batch in timeline.latest if batch.next_offset <= offset)
             events.append(Event(kept, self._life.now, is_cut=True))
@@ -189,7 +190,7 @@ class _Steps:
             event.answered_at = min(event.answered_at, self._life.now)
 
     async def _drop_files(self) -> None:
-        """Of what is in a remote tier: what can be read stays the same."""
+        """Remove local files of segments that the remote tier has; all records can still be read."""
         timeline = self._draw()
         log, filesystem = self._log(timeline), self._workload.filesystem
         if timeline.is_compacted:  # Kafka, too, has no compacted topics in a tier
@@ -210,11 +211,12 @@ class _Steps:
         self._workload.filesystem.look()
 
     async def _vanish(self) -> None:
-        """The metadata names no log any more, and then all again, in another epoch: all is there (RULES D3)."""
+        """Let the metadata name no partition, and then all again, in another epoch: all records are there (RULES
+        D3)."""
         gone = [one[-1] for one in self._workload.timelines]
         logs = [self._log(one) for one in gone]
         if any(one.log.local_start_offset > one.log_start_offset for one in logs):
-            return  # what only the tier has is read when the tier has told of it, for which there is nobody here
+            return  # segments that only the tier has are read after the uploader has named them; there is none here
         partitions, strays = [one.partition for one in gone], self._life.store.strays
         await strays.set_aside(partitions)
         self._workload.filesystem.look()
@@ -227,7 +229,7 @@ class _Steps:
         self._workload.filesystem.look()
 
     async def _delete(self) -> None:
-        """One, or several at once; and make them anew, under the same names, at once or never."""
+        """Delete one partition, or several at once, and create them again under the same names."""
         doomed = [one[-1] for one in self._rng.sample(self._workload.timelines, self._rng.choice((1, 2, PARTITIONS)))]
         for timeline in doomed:
             timeline.delete_asked_at = self._life.now
@@ -239,7 +241,7 @@ class _Steps:
 
 
 def _expired_to(log: Partition, content: Content, now_ms: int) -> int:
-    """Up to where, from the oldest segment on, every record of a segment is too old."""
+    """The base offset of the first segment with a record that has not expired; else the log end."""
     bases = [segment.base_offset for segment in log.log.all_segments]
     for base, end in pairwise([*bases, log.log_end_offset]):
         times_ms = [time for batch in content if base <= batch.base_offset < end for time in batch.timestamps_ms]

@@ -1,4 +1,4 @@
-"""Files that the remote tier has, too: how long they stay here."""
+"""Local retention: how long segment files that the remote tier has stay on the disk."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ async def test_what_the_tier_has_not_stays() -> None:
 
 
 async def test_a_follower_drops_files_and_ends_no_segment() -> None:
-    """Its segments end where its leader's do."""
+    """The segments of a follower end where the leader's do."""
     config = replace(TIERED, local_retention_ms=1000)
     broker = Broker(config)
     async with broker.life() as log:

@@ -1,4 +1,4 @@
-"""Which segments may go, as UnifiedLog.deleteOldSegments has it."""
+"""Retention decisions, as in UnifiedLog.deleteOldSegments."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SIZE, TIME, LOG_START = Reason.SIZE, Reason.TIME, Reason.LOG_START
 
 
 def segments(*sizes_and_times: tuple[int, int]) -> list[OldSegment]:
-    """Of ten offsets each."""
+    """Segments of ten offsets each."""
     return [OldSegment(10 * number, size, at_ms) for number, (size, at_ms) in enumerate(sizes_and_times, 1)]
 
 

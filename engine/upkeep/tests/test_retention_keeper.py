@@ -1,4 +1,4 @@
-"""Retention at work: what is due goes, in order, and nobody is told anything wrong meanwhile."""
+"""Retention at work: segments that are due go, in order, and no client sees an error meanwhile."""
 
 import dataclasses
 import random
@@ -46,7 +46,7 @@ def checking(**fields: object) -> StoreOptions:
 
 
 async def fill(log: PartitionLog, timestamps_ms: Sequence[int], size_bytes: int = 60) -> None:
-    """A segment of two records for each of them; -1: records without timestamps."""
+    """Append a segment of two records for each timestamp; -1: records without timestamps."""
     for timestamp_ms in timestamps_ms:
         records = batch(bytes(size_bytes), bytes(size_bytes), timestamps_ms=[timestamp_ms] * 2)
         await log.append(memoryview(records), acks=-1).wait()
@@ -221,7 +221,7 @@ async def test_a_damaged_log_is_left_as_it_is() -> None:
 
 
 async def test_appends_while_many_logs_are_cut() -> None:
-    """Each goes behind what was there; a log that got a record meanwhile is not rolled away under it."""
+    """Each append goes behind the others; a log that got a record meanwhile is not rolled."""
     filesystem, clock = MemoryFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         logs = [await _open(store, number) for number in range(20)]
@@ -286,7 +286,7 @@ async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> Non
 
 
 async def test_d2_a_follower_that_begins_anew_removes_nothing_by_itself() -> None:
-    """What the tier had of the log from before says nothing of the new one; and records go where they are led."""
+    """The tier's progress in the old log says nothing of the new one, and only the leader deletes records."""
     filesystem, problems = MemoryFileSystem(), list[str]()
     config = LogConfig(segment_size_bytes=6000, retention_ms=-1, remote_storage=True)
     async with running(filesystem, checking(disk_max_used_ratio=0.9), problems=problems) as store:
@@ -329,7 +329,7 @@ async def test_a_real_file_has_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is created between the barrier and the files' turn to be set aside."""
+    """The topic is created between the barrier and the work on the files."""
     filesystem = MemoryFileSystem()
     set_aside = log_starts._set_aside
     again = ORDERS._replace(topic_id=b"another".ljust(16))
@@ -359,7 +359,7 @@ async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> N
 async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else the store ended with an IndexError."""
+    """Otherwise the store would end with an IndexError."""
     async with running(MemoryFileSystem()) as store:
         log = await open_orders(store, HOURLY)
         assert isinstance(log, Partition)
@@ -379,7 +379,7 @@ async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms
 
 
 class SlowStat(LoopPool):
-    """To ask a file for its age takes seconds; nobody can be called back from that."""
+    """A pool on which asking a file for its age takes seconds, without cancellation."""
 
     async def run(self, lane: int, job: Callable[[], T]) -> T:
         if isinstance(job, partial) and job.func is _written_ms:
@@ -389,7 +389,8 @@ class SlowStat(LoopPool):
 
 
 async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:
-    """It was about to move a log start when the store closed: its barrier stood in the journal behind the marker."""
+    """Retention was about to move a log start when the store closed: its barrier came behind the clean-shutdown
+    marker."""
     filesystem, clock = MemoryFileSystem(), Clock()
     filesystem.now_ms = clock
     async with running(filesystem, checking(), pool=SlowStat(), clock=clock) as store:

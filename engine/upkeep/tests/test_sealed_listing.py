@@ -1,4 +1,4 @@
-"""What is told of sealed segments, for who reads them elsewhere."""
+"""Listings of sealed segments, for readers outside of the broker."""
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ TRANSACTIONAL = 0x10
 
 
 async def sealed(broker: Broker) -> SealedLog:
-    """When what is finished is sealed."""
+    """The listing, after finished segments are sealed."""
     await trio.sleep(1)
     return broker.store.sealed(ORDERS)
 
@@ -150,7 +150,7 @@ async def test_what_the_tier_has_and_nobody_knows_is_no_gap() -> None:
 
 
 async def test_segments_that_are_replaced_meanwhile_are_looked_at_again() -> None:
-    """None is missing, or told beside the one that took its place."""
+    """No segment is missing, or listed beside the one that replaced it."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
@@ -171,7 +171,7 @@ async def test_segments_that_are_replaced_meanwhile_are_looked_at_again() -> Non
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             await until_compacted(log)
-            await trio.sleep(1)  # what took their place is sealed, too
+            await trio.sleep(1)  # the new segments are sealed, too
             compacted.set()
         after = await all_of(listing)
         assert sum(one.size_bytes for one in after) < sum(one.size_bytes for one in before)

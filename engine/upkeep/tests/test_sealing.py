@@ -1,4 +1,4 @@
-"""Sealing and scrubbing: every finished segment gets a footer, and what has changed since is found and not served."""
+"""Sealing and scrubbing: every finished segment gets a footer, and later damage is found and not served."""
 
 import dataclasses
 import random
@@ -42,7 +42,7 @@ def footers(filesystem: MemoryFileSystem) -> list[Footer]:
 
 
 def check_footers(filesystem: MemoryFileSystem) -> list[SegmentFile]:
-    """As an independent look at the files sees them: all but the last are sealed, and right."""
+    """Assert by an independent look at the files that all segments but the last are sealed, and sound."""
     [partition] = partitions(filesystem, "/data")
     found = segment_files(filesystem, DIRECTORY)
     assert [one.footer is not None for one in found] == [True] * (len(found) - 1) + [False]
@@ -150,7 +150,7 @@ async def test_a_bit_that_flips_is_found_and_what_is_wrong_is_not_served(where: 
 
 
 async def test_a_segment_that_is_another_one_is_not_served() -> None:
-    """Every batch of it is right by itself."""
+    """Each of its batches is sound by itself."""
     filesystem, problems = MemoryFileSystem(), list[str]()
     other = MemoryFileSystem()
     for one, value in ((filesystem, b"ours"), (other, b"his ")):
@@ -197,7 +197,8 @@ async def test_scrubbing_can_be_switched_off() -> None:
 
 
 async def test_a_footer_beside_the_last_segment() -> None:
-    """What was behind it was cut, and the crash came before its footer went; or it holds less than it should."""
+    """A crash came after a truncation, and before the footer was deleted; or the segment is smaller than its footer
+    says."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await filled(await open_orders(store, ROLLING))

@@ -1,4 +1,4 @@
-"""What a remote tier is given of a log: sealed segments, checked, and all that is known of them beside their files."""
+"""Input of the remote tier: sealed segments, checked, and the state beside their files."""
 
 import pytest
 import trio
@@ -23,7 +23,7 @@ TRANSACTIONAL = 0x10
 
 
 async def tierable(broker: Broker) -> TierableLog:
-    """When what is finished is sealed."""
+    """The partition for the tier, after finished segments are sealed."""
     await trio.sleep(1)
     [found] = broker.store.tierable()
     return found
@@ -89,7 +89,7 @@ async def test_what_is_copied_is_the_segment_and_what_is_known_of_it() -> None:
 
 
 async def test_producers_at_the_end_of_each_segment_go_with_it() -> None:
-    """Also of those whose snapshots are gone long since: all but the newest two are."""
+    """Most of their snapshots are gone: only the newest two are kept."""
     broker = Broker()
     async with broker.life():
         await broker.fill()
@@ -112,8 +112,11 @@ async def test_a_log_without_producers_has_nothing_of_them() -> None:
 
 
 async def test_that_there_was_no_producer_is_known_when_files_have_gone() -> None:
-    """By a snapshot of nobody, which is as good as another, also while all of the log might matter: a checkpoint does
-    not tell from where on, as long as the newest batches are not durable."""
+    """An empty snapshot says so, and is as good as another one.
+
+    It does so even while all of the log might matter: a checkpoint does not say from where on, until the newest batches
+    are durable.
+    """
     broker = Broker()
     async with broker.life() as log:
         for _ in range(COUNT):
@@ -160,7 +163,7 @@ async def test_what_is_not_what_was_sealed_is_not_copied() -> None:
 
 
 async def test_what_is_right_and_not_what_was_sealed_is_not_copied() -> None:
-    """Batches with right CRCs and epochs, in their order: the footer has another digest."""
+    """The batches have right CRCs and epochs, and are in order; the footer has another digest."""
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
