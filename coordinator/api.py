@@ -1,4 +1,4 @@
-"""What other packages see of the control plane: frozen values and Protocols.
+"""Interface of the control plane for other packages: frozen values and Protocols.
 
 Readers hold a `ClusterImage`, an immutable snapshot; changes go through `ClusterService`. See `ports` as well.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from coordinator.errors import CoordinatorError
 
-    Refusals = list[CoordinatorError | None]  # of each of several orders, what is wrong with it
+    Refusals = list[CoordinatorError | None]  # the error of each request; None: it was not refused
 
 T_co = TypeVar("T_co", covariant=True)
 
 NO_LEADER = -1
 NO_EPOCH = -1
 NO_CONTROLLER = -1
-DEFAULT = -1  # of a partition count or a replication factor: what the broker is configured for (KIP-464)
+DEFAULT = -1  # of a partition count or a replication factor: as the broker is configured (KIP-464)
 CLUSTER_DEFAULT = ""  # in place of a broker's id: the configs of all brokers that have none of their own (KIP-226)
 
 TRANSACTION_VERSION = "transaction.version"  # a feature (KIP-890): the levels of Kafka's TransactionVersion
@@ -31,7 +31,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 class ConfigOperation(IntEnum):
-    """What is done to one key (KIP-339); the values are those of Kafka's AlterConfigOp."""
+    """Operation on one config key (KIP-339); the values are those of Kafka's AlterConfigOp."""
 
     SET = 0
     DELETE = 1
@@ -41,7 +41,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One step of an alteration. APPEND and SUBTRACT are for lists, with elements between commas as the value."""
+    """A step of an alteration. APPEND and SUBTRACT are for lists, with elements between commas as the value."""
 
     operation: ConfigOperation
     key: str
@@ -49,7 +49,7 @@ class ConfigChange:
 
 
 class UpgradeType(IntEnum):
-    """Which way a feature may go (KIP-584); the values are those of Kafka's FeatureUpdate.UpgradeType."""
+    """Direction in which a feature may go (KIP-584); the values are those of Kafka's FeatureUpdate.UpgradeType."""
 
     UNKNOWN = 0
     UPGRADE = 1
@@ -77,13 +77,13 @@ class FeatureRange:
         return self.lowest <= level <= self.highest
 
     def __str__(self) -> str:
-        """As Kafka's VersionRange."""
+        """The text of Kafka's VersionRange: `1-2`, or `1` for a single level."""
         return str(self.lowest) if self.lowest == self.highest else f"{self.lowest}-{self.highest}"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
-    """Where clients of one listener reach a broker: what it advertises, not what it binds."""
+    """The address of a listener that a broker advertises to clients, not the one to which it binds."""
 
     listener: str
     host: str
@@ -91,20 +91,21 @@ class BrokerEndpoint:
 
 
 class BrokerState(Enum):
-    """What a broker is to the others: only one that serves is given something to lead."""
+    """State of a broker in the cluster; only a serving broker is given leaderships."""
 
-    RECOVERING = "recovering"  # registered, and still finding out what its logs have
+    RECOVERING = "recovering"  # registered, and still reading its logs
     SERVING = "serving"
-    LEAVING = "leaving"  # it is about to stop in order, and leads on what nobody else can
+    LEAVING = "leaving"  # it is about to stop in order, and leads on only partitions that no other broker can lead
     FENCED = "fenced"
-    UNREGISTERED = "unregistered"  # somebody has said that it is gone for good: it is no member any more
+    UNREGISTERED = "unregistered"  # an administrator has unregistered it for good: it is no member any more
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker as it registered last. `epoch` counts its registrations, `incarnation` names this one among all.
+    """A broker as it registered last. `epoch` counts its registrations, `incarnation` is the random id of this one.
 
-    `lost_log_dirs`: those it had before and has not now, until it has said of what it lacks (RULES K8).
+    `lost_log_dirs`: log dirs that it had before and lacks now, until it has written which replicas lack data (RULES
+    K8).
     """
 
     broker_id: int
@@ -117,11 +118,11 @@ class BrokerInfo:
     lost_log_dirs: tuple[str, ...] = ()
     process_epoch: int = NO_EPOCH  # the first epoch of its process, which may register again
     version: int = 0  # of its metadata node
-    extra: bytes = b""  # what the node says besides
+    extra: bytes = b""  # fields of the node that this version does not know
 
     @property
     def is_up(self) -> bool:
-        """Whether clients are told of it, and it leads."""
+        """Whether clients are told of the broker, and it may lead."""
         return self.state in (BrokerState.SERVING, BrokerState.LEAVING)
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
@@ -139,11 +140,12 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the metadata store knows of one partition. `replicas` are those of the active, i.e. the last, extent.
+    """State of one partition in the metadata. `replicas` are those of the active, i.e. the last, extent.
 
-    `incarnation` is the leader's registration that was given `leader_epoch`: it appends only when that is its own.
-    `elr`: who left the ISR when it became smaller than min.insync.replicas, with all that was acknowledged (KIP-966).
-    `marks`: who may lack some of it, up to where its log goes. `adding`, `removing`: see `cluster.reassignments`.
+    `incarnation` is the leader's registration that was given `leader_epoch`: the leader appends only when that is its
+    own. `elr`: brokers that left the ISR, with all acknowledged records, when it became smaller than
+    min.insync.replicas (KIP-966). `marks`: suspect replicas, and the end of the log of each. `adding`, `removing`: see
+    `cluster.reassignments`.
     """
 
     leader: int
@@ -164,19 +166,19 @@ class PartitionState:
     processes: tuple[tuple[int, int], ...] = ()  # broker id, and its `process_epoch` when it entered the ISR (K33)
     recount: bool = False  # an accepted rollback: see `cluster.elections.recounted`
     version: int = 0  # of its metadata node
-    extra: bytes = b""  # what the node says besides
+    extra: bytes = b""  # fields of the node that this version does not know
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic; `configs` holds only what was set for this topic, defaults are the broker's."""
+    """A topic; `configs` holds only the configs that were set for this topic, defaults are the broker's."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)
     version: int = 0  # of its metadata node
-    extra: bytes = b""  # what the node says besides
+    extra: bytes = b""  # fields of the node that this version does not know
 
     @property
     def internal(self) -> bool:
@@ -185,15 +187,16 @@ class TopicInfo:
 
 
 class ElectionType(IntEnum):
-    """Of whom a leader may be elected (KIP-460); the values are those of Kafka's ElectionType."""
+    """Candidates of an election that is ordered (KIP-460); the values are those of Kafka's ElectionType."""
 
     PREFERRED = 0  # the first replica, if it is in sync
-    UNCLEAN = 1  # whoever is there, where nobody leads: what was acknowledged may be lost
+    UNCLEAN = 1  # any replica that serves, if there is no leader: acknowledged records may be lost
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas that a partition is to have, in order; None: those from before what is under way (KIP-455)."""
+    """The replicas that a partition is to have, in order; None: those from before the present reassignment
+    (KIP-455)."""
 
     topic: str
     partition: int
@@ -202,7 +205,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class SingleNode:
-    """Of a metadata node that the image has the value of: its version, and what it says besides."""
+    """Version of a metadata node whose value is in the image, and the fields of it that this version does not know."""
 
     version: int
     extra: bytes = b""
@@ -210,8 +213,8 @@ class SingleNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster as this broker knows it, up to the change `version` (RULES K1). `members` are all brokers that are
-    registered, `brokers` those that are up, `former` the unregistered ones."""
+    """The cluster as this broker knows it, up to the change `version` (RULES K1). `members`: all registered brokers;
+    `brokers`: those that are up; `former`: the unregistered ones."""
 
     version: int
     cluster_id: str
@@ -235,12 +238,13 @@ class ClusterImage:
         return info.partitions[partition] if info and 0 <= partition < len(info.partitions) else None
 
     def extra_of(self, path: str) -> bytes:
-        """What the node of this path says besides, of those that there is one of."""
+        """The fields of the single node at this path that this version does not know, as JSON; empty if there are
+        none."""
         single = self.singles.get(path)
         return single.extra if single is not None else b""
 
     def feature_level(self, feature: str) -> int:
-        """What the cluster has set the feature to; 0 when it has none of it."""
+        """The level that the cluster has set the feature to; 0 if it has set none."""
         return self.features.get(feature, 0)
 
 
@@ -262,20 +266,20 @@ class ClusterService(Protocol):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Creates a topic, or with `validate_only` says what would be created.
+        """Creates a topic; with `validate_only`, returns the topic that would be created.
 
-        `assignments` maps partitions to replicas in the order of the request; that none is named twice is the caller's
-        to see. The limit on partitions is per topic here; Kafka's, of 10,000 a request, is the caller's to see as well.
+        `assignments` maps partitions to replicas in the order of the request. The caller checks that no partition is
+        named twice, and Kafka's limit of 10,000 partitions a request; the limit here is per topic.
 
-        When it returns, the topic is in `image` and this broker's partitions of it can be written to. Of callers that
-        race for one name one wins and the others get TopicExists: for automatic creation that is a success too.
-        Raises: InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
+        When it returns, the topic is in `image` and this broker's partitions of it can be written to. If callers race
+        for one name, one wins and the others get TopicExists: for automatic creation that is a success too. Raises:
+        InvalidTopicName, TopicExists, InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment,
         InvalidTopicRequest, InvalidConfig, TooManyPartitions, MetadataUnavailable.
         """
         ...
 
     async def delete_topic(self, topic: str | bytes) -> TopicInfo:
-        """Deletes the topic of this name or id and returns what it was.
+        """Deletes the topic of this name or id and returns its last state.
 
         When it returns, the topic is gone from `image` and this broker's files of it are closed and marked deleted.
         Raises: UnknownTopic, UnknownTopicId, MetadataUnavailable.
@@ -302,10 +306,11 @@ class ClusterService(Protocol):
     async def alter_topic_configs(
         self, topic: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
     ) -> TopicInfo:
-        """Changes what is set for a topic; returns it as it is then. With `replace` nothing stays that is not named.
+        """Changes the configs of a topic; returns the topic as it is then. With `replace`, configs that are not named
+        are removed.
 
-        All changes or none, on what is set at that moment: of two that append at once both count. When it returns,
-        the change is in `image` and the topic's partitions here obey it.
+        All changes are made or none, on the configs of that moment: if two callers append at once, both count. When it
+        returns, the change is in `image` and the topic's partitions here obey it.
 
         Raises: InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic, MetadataUnavailable.
         """
@@ -314,39 +319,38 @@ class ClusterService(Protocol):
     async def alter_broker_configs(
         self, broker: str, changes: Sequence[ConfigChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """The same for what brokers are configured for at run time: one, by its id, or CLUSTER_DEFAULT (KIP-226).
+        """Changes the dynamic configs of one broker, by its id, or of all brokers, by CLUSTER_DEFAULT (KIP-226).
 
-        That there is such a broker is the caller's to see. Raises: InvalidConfig, InvalidTopicRequest,
-        MetadataUnavailable.
+        The caller checks that there is such a broker. Raises: InvalidConfig, InvalidTopicRequest, MetadataUnavailable.
         """
         ...
 
     @property
     def supported_features(self) -> Mapping[str, FeatureRange]:
-        """What this broker has of the features that a cluster can have (KIP-584)."""
+        """The levels of features that this broker supports (KIP-584)."""
         ...
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
-        """Sets levels of features: all or none. Of a feature that is named twice the last update counts.
+        """Sets levels of features: all or none. If a feature is named twice, the last update counts.
 
         When it returns, the levels are in `image`. Raises: InvalidFeatureUpdate, MetadataUnavailable.
         """
         ...
 
     async def reassign(self, asked: Sequence[Reassignment], *, may_change_factor: bool = True) -> Refusals:
-        """Has partitions move to other replicas. Those that are not refused are on their way. Of two orders about one
-        the last counts. `may_change_factor`: see KIP-860. Refusals: UnknownPartition, InvalidReplicaAssignment,
-        InvalidReplicationFactor, NoReassignmentInProgress. Raises MetadataUnavailable."""
+        """Moves partitions to other replicas; reassignments that are not refused are on their way then. If a partition
+        is named twice, the last request counts. `may_change_factor`: see KIP-860. Refusals: UnknownPartition,
+        InvalidReplicaAssignment, InvalidReplicationFactor, NoReassignmentInProgress. Raises MetadataUnavailable."""
         ...
 
     async def elect_leaders(self, kind: ElectionType, partitions: Sequence[tuple[str, int]]) -> Refusals:
-        """Elects leaders: those that are not refused are in `image`. Refusals: UnknownPartition, ElectionNotNeeded,
-        PreferredLeaderNotAvailable, EligibleLeadersNotAvailable. Raises MetadataUnavailable."""
+        """Elects leaders; when it returns, all elections that are not refused are in `image`. Refusals:
+        UnknownPartition, ElectionNotNeeded, PreferredLeaderNotAvailable, EligibleLeadersNotAvailable. Raises
+        MetadataUnavailable."""
         ...
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Counts on a broker no longer; one that runs registers anew. Raises BrokerIdNotRegistered,
-        MetadataUnavailable."""
+        """Unregisters a broker; a running broker registers anew. Raises BrokerIdNotRegistered, MetadataUnavailable."""
         ...
 
     async def new_producer_id(self) -> int:
@@ -368,21 +372,21 @@ class TierDeletion:
 
 
 class TierRegister(Protocol):
-    """What the cluster's metadata says of its remote tier."""
+    """The part of the cluster's metadata that is about its remote tier."""
 
     async def claim(self, url: str, *, is_used: bool) -> int:
-        """Says where the tier is, and returns how often the cluster was restored from it: its owner generation.
+        """Records where the tier is, and returns its owner generation: how often the cluster was restored from it.
 
         `is_used`: topics are in it, so that it cannot be anywhere else. Raises CannotStart.
         """
         ...
 
     async def pending(self) -> list[TierDeletion]:
-        """What is to be deleted. Raises MetadataUnavailable."""
+        """The deleted topics whose segments are still to be deleted. Raises MetadataUnavailable."""
         ...
 
     async def done(self, deletion: TierDeletion) -> None:
-        """It is deleted. Raises MetadataUnavailable."""
+        """Forget a deletion, because it is complete. Raises MetadataUnavailable."""
         ...
 
 
@@ -397,4 +401,4 @@ class Pending(Protocol[T_co]):
         """Have `callback` called, once, when an answer that is not settled is; there can be one callback."""
 
     def result(self) -> T_co:
-        """Of a settled answer. Raises CoordinatorError."""
+        """The result of a settled answer. Raises CoordinatorError."""

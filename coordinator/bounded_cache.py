@@ -1,4 +1,4 @@
-"""A cache of state whose disk may hang: its work is done in the background, in order, and is waited for with a bound.
+"""A cache of coordinator state whose disk may hang: calls run in the background, in order; waits for them are bounded.
 
 The cache of an internal topic lies in one log dir, and the partitions of the topic in all of them. So a disk that hangs
 must not keep coordinators of partitions on other disks from starting and stopping. A cache that does not answer is
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     Loaded = tuple[Checkpoint, Sequence[StateRecord]] | None
 
-ANSWER_TIMEOUT_S: Final = 10.0  # without any progress; a large partition is read in less
+ANSWER_TIMEOUT_S: Final = 10.0  # seconds without any progress; a large partition is read in less
 
 _log = structlog.get_logger(__name__)
 
 
 class _Job:
-    """One call of the cache: `loaded` is its result once `done`, or None if the cache was given up before."""
+    """A call of the cache: `loaded` is its result once `done`, or None if the cache was given up before."""
 
     def __init__(self, call: Callable[[], Awaitable[Loaded]]) -> None:
         self.call = call
@@ -61,7 +61,7 @@ class BoundedCache:
         await self._answer(partial(self._view.discard, partition))
 
     def discard_soon(self, partition: int) -> None:
-        """As `discard`, without waiting: what is asked for later comes after it."""
+        """Queue a `discard` without waiting for it; later calls come after it."""
         if not self._has_stopped():
             self._enqueue(partial(self._view.discard, partition))
 
@@ -74,7 +74,7 @@ class BoundedCache:
         await self._answer(self._view.close)
 
     def _has_stopped(self) -> bool:
-        """Whether it is given up; so it is now, if the first job has not returned in time."""
+        """Whether the cache is given up. It is given up now if the first job has not returned in time."""
         if not self._is_given_up and self._jobs and trio.current_time() >= self._progress_s + self._timeout_s:
             self._give_up()
         return self._is_given_up
@@ -112,6 +112,6 @@ class BoundedCache:
 
     def _give_up(self) -> None:
         self._is_given_up = True
-        _log.warning("cache of coordinator state given up, its disk does not answer", topic=self._name)
+        _log.warning("state cache given up: disk does not answer", topic=self._name)
         for job in self._jobs:
             job.done.set()

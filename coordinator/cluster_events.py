@@ -1,8 +1,8 @@
-"""Tells an operator what happens to the cluster: log lines and counters, from each change of the image.
+"""Events of the cluster for an operator: log lines and counters, from each change of the image.
 
-The controller tells of all brokers and partitions, any other broker of itself and of the partitions that it has. So the
-controllers' counters add up to those of the cluster, and the log of each broker is enough to read what befell its
-replicas. What is told is in `cluster.transitions`, and how many lines that may be in `event_log`.
+The controller reports all brokers and partitions; any other broker reports itself and the partitions of which it has a
+replica. So the counters of the controllers add up to those of the cluster, and the log of each broker shows all events
+of its replicas. `cluster.transitions` finds the events; `event_log` bounds the number of lines.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ClusterCounters:
-    """Since this process started, while this broker was the controller; `elections_waiting` is as of now."""
+    """Counters since this process started, while this broker was the controller; `elections_waiting` is as of now."""
 
     elections: Counter[Election] = field(default_factory=Counter)
     elections_from_elr: int = 0
@@ -67,7 +67,7 @@ class ClusterCounters:
 
 
 class ClusterEvents:
-    """Of one broker. `is_synced`: see `cluster.settlement`."""
+    """The events that one broker reports. `is_synced`: see `cluster.settlement`."""
 
     def __init__(self, broker_id: int, is_synced: IsSynced) -> None:
         self.counters = ClusterCounters()
@@ -76,7 +76,7 @@ class ClusterEvents:
         self._lines = EventLog(_log)
 
     def note(self, old: ClusterImage, new: ClusterImage) -> None:
-        """A change was taken. What a broker reads when it starts is no change."""
+        """Report the differences that a change has made. The first image that a broker loads is no change."""
         if not old.cluster_id:
             return
         found = transitions(old, new, self._is_synced)
@@ -94,7 +94,7 @@ class ClusterEvents:
         self.counters.elections_from_elr += sum(one.is_from_elr for one in found.elected)
 
     def _own(self, found: Transitions) -> Transitions:
-        """As far as this broker and its replicas are concerned."""
+        """The transitions of this broker and its replicas."""
         return Transitions(
             [one for one in found.members if one.broker.broker_id == self._broker_id],
             [one for one in found.elected if self._is_here(one)],

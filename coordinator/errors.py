@@ -6,7 +6,7 @@ follow those of Kafka's controller (Topic, ReplicationControlManager), because t
 
 
 class CoordinatorError(Exception):
-    """Base of everything the control plane refuses or cannot do."""
+    """Base of all errors of the control plane: refusals and failures."""
 
 
 class CannotStart(CoordinatorError):
@@ -18,18 +18,18 @@ class MetadataRolledBack(CannotStart):
 
 
 class AcceptanceRefused(CoordinatorError):
-    """That the metadata store was rolled back is not accepted. One clear line."""
+    """The acceptance of a rolled back metadata store is refused. One clear line."""
 
 
 class TransferRefused(CoordinatorError):
-    """A cluster's metadata are not taken out of a store, or not put into it. One clear line."""
+    """A cluster's metadata are not exported from a store, or not imported into it. One clear line."""
 
 
-# What a request gets wrong
+# Invalid requests
 
 
 class InvalidTopicName(CoordinatorError):
-    """The name is not legal, or collides with another once '.' and '_' are taken for the same."""
+    """The name is not legal, or collides with another if '.' and '_' count as the same."""
 
 
 class TopicExists(CoordinatorError):
@@ -54,7 +54,7 @@ class UnknownTopicId(CoordinatorError):
 
 
 class NotFollowedSo(CoordinatorError):
-    """This broker follows another leader by now, or none that has all that counts."""
+    """The broker does not follow that leader any more, or the partition has no leader with all acknowledged records."""
 
     def __init__(self) -> None:
         super().__init__("The partition has another leader by now, or none.")
@@ -65,11 +65,11 @@ class UnknownPartition(CoordinatorError):
 
 
 class NoReassignmentInProgress(CoordinatorError):
-    """There is nothing to cancel."""
+    """There is no reassignment to cancel."""
 
 
 class ElectionNotNeeded(CoordinatorError):
-    """It is led as an election would have it."""
+    """The partition has the leader that an election would choose."""
 
 
 class PreferredLeaderNotAvailable(CoordinatorError):
@@ -77,7 +77,7 @@ class PreferredLeaderNotAvailable(CoordinatorError):
 
 
 class EligibleLeadersNotAvailable(CoordinatorError):
-    """None of the replicas is there."""
+    """None of the replicas serves."""
 
 
 class BrokerIdNotRegistered(CoordinatorError):
@@ -97,11 +97,11 @@ class InvalidReplicaAssignment(CoordinatorError):
 
 
 class InvalidTopicRequest(CoordinatorError):
-    """The request contradicts itself, or asks for what is never done (Kafka: INVALID_REQUEST)."""
+    """The request contradicts itself, or asks for something that is never done (Kafka: INVALID_REQUEST)."""
 
 
 class InvalidConfig(CoordinatorError):
-    """A config has an unknown key, a bad value, or one that is not supported yet or cannot be changed at run time."""
+    """A config has an unknown key or a bad value, is not supported yet, or cannot be changed at run time."""
 
 
 class InvalidFeatureUpdate(CoordinatorError):
@@ -112,7 +112,7 @@ class TooManyPartitions(CoordinatorError):
     """More partitions at once than the broker takes (Kafka: POLICY_VIOLATION)."""
 
 
-# What the cluster cannot do at present
+# Failures at present
 
 
 class MetadataUnavailable(CoordinatorError):
@@ -123,7 +123,7 @@ class MetadataUnavailable(CoordinatorError):
 
 
 class GroupError(CoordinatorError):
-    """Base of what a group refuses."""
+    """Base of the errors of a group."""
 
 
 class InvalidGroupId(GroupError):
@@ -139,7 +139,7 @@ class UnknownMember(GroupError):
 
 
 class IllegalGeneration(GroupError):
-    """The member speaks of a generation that is over."""
+    """The member names a generation that is over."""
 
 
 class RebalanceInProgress(GroupError):
@@ -147,7 +147,7 @@ class RebalanceInProgress(GroupError):
 
 
 class InconsistentProtocol(GroupError):
-    """The member has no protocol in common with the others, or speaks of another one than was elected."""
+    """The member has no protocol in common with the others, or names another one than was elected."""
 
 
 class FencedInstance(GroupError):
@@ -159,7 +159,8 @@ class GroupIsFull(GroupError):
 
 
 class MemberIdRequired(GroupError):
-    """A newcomer is told its id and joins with it: one that gives up meanwhile leaves nothing behind (KIP-394)."""
+    """A new member is told its id and joins again with it. So a client that gives up leaves nothing behind
+    (KIP-394)."""
 
     def __init__(self, member_id: str) -> None:
         super().__init__(member_id)
@@ -187,18 +188,18 @@ class UnstableOffset(GroupError):
 
 
 class GroupTooLarge(GroupError):
-    """What the group's members say of themselves does not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
+    """The metadata of the group's members do not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
 
 
 # Transactions.
 
 
 class TransactionError(CoordinatorError):
-    """Base of what the coordinator of a transactional id refuses."""
+    """Base of the errors of the coordinator of a transactional id."""
 
 
 class InvalidProducerIdMapping(TransactionError):
-    """Nothing is known of the transactional id, or another producer id belongs to it."""
+    """The transactional id is not known, or another producer id belongs to it."""
 
 
 class ProducerFenced(TransactionError):
@@ -210,30 +211,30 @@ class ConcurrentTransactions(TransactionError):
 
 
 class InvalidTransactionState(TransactionError):
-    """There is no transaction that could end so."""
+    """There is no transaction that could end in this way."""
 
 
 class InvalidTransactionTimeout(TransactionError):
-    """It is not positive, or longer than transaction.max.timeout.ms."""
+    """The transaction timeout is not positive, or longer than transaction.max.timeout.ms."""
 
 
 class TransactionTooLarge(TransactionError):
-    """Its partitions do not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
+    """The partitions of the transaction do not fit into a record (Kafka: UNKNOWN_SERVER_ERROR)."""
 
 
 class TransactionAbortable(TransactionError):
-    """What is to be written is for a partition that the transaction does not have: it can be aborted (KIP-890)."""
+    """The transaction does not have the partition of the write: it can be aborted (KIP-890)."""
 
 
 class UnknownTransactionalId(TransactionError):
-    """Nothing is known of the transactional id."""
+    """The transactional id is not known."""
 
 
-# What is written in a transaction, or ends it.
+# Writes in a transaction, and its end
 
 
 class MarkerNotWritten(TransactionError):
-    """The partition's leader cannot write it now; its cause says why."""
+    """The partition's leader cannot write the marker now; its cause says why."""
 
 
 class StaleProducerEpoch(TransactionError):
@@ -244,11 +245,11 @@ class TransactionCoordinatorFenced(TransactionError):
     """The partition knows a newer epoch of the producer's coordinator."""
 
 
-# Of coordinators of both.
+# Coordinators of groups and of transactions
 
 
 class NotCoordinator(GroupError, TransactionError):
-    """This broker does not lead the partition of the internal topic, or has just lost it."""
+    """The broker does not lead the partition of the internal topic, or has just lost it."""
 
 
 class CoordinatorLoading(GroupError, TransactionError):

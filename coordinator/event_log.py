@@ -1,7 +1,8 @@
-"""Log lines about many things that happen at once, within a bound: thousands of partitions may move in one change.
+"""Log lines about many events at once, within a bound: thousands of partitions may move in one change.
 
-Of each kind of event a change writes LINES_PER_CHANGE_MAX lines, and one more that counts all of them by their reasons.
-A minute has LINES_PER_MINUTE_MAX lines of a kind; what comes above that is counted in the next line of that kind.
+A change writes at most LINES_PER_CHANGE_MAX lines of each kind of event, and one more line that counts all of them by
+their reasons. A minute has at most LINES_PER_MINUTE_MAX lines of a kind; the next line of that kind counts the events
+beyond that.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class EventLog:
         fields: Callable[[T], Mapping[str, object]],
         reason: Callable[[T], str | None] = lambda _: None,
     ) -> None:
-        """The events of one kind that one change tells. `fields`: of the line of one event, and `reason` with them."""
+        """Log the events of one kind from one change. `fields`: of the line of one event, and `reason` with them."""
         if not events:
             return
         minute = self._minute_of(kind)

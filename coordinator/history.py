@@ -1,4 +1,5 @@
-"""The history that the changes of a metadata store belong to, and what a broker remembers of it over a restart. Pure.
+"""The history that the changes of a metadata store belong to, and the memory of it that a broker keeps over a restart.
+Pure.
 
 A history begins with the first start of a cluster, with an import, or when an operator accepts a rollback of the store.
 Generations count them. No broker follows a store into another history while it runs: it is restarted.
@@ -13,7 +14,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`first_change`: greater than the number of every change of an earlier history; 0: not known, after an import.
+    """A history. `first_change`: greater than every change number of earlier histories; 0: not known, after an import.
 
     The epochs and the producer id are those that the history began with; earlier histories used none of them.
     `keeps_strays`: partitions on disk that the metadata do not name are kept at a start.
@@ -43,12 +44,12 @@ class Followed:
 
 
 def digest_of(value: bytes | None) -> str:
-    """The digest by which the value of a change is known again."""
+    """The digest by which the value of a change is recognized."""
     return "" if value is None else sha256(value).hexdigest()[:32]
 
 
 def contradiction(known: Followed, history: History, newest: int, digest: str) -> str | None:
-    """Why a store is not a continuation of what was followed; None if it may be one.
+    """The reason why a store is not a continuation of the followed history; None if it may be one.
 
     `newest`: the number of the store's newest change. `digest`: that of the change `known.change` in the store, empty
     if it is not kept.

@@ -1,4 +1,4 @@
-"""What the control plane asks of the others, as Protocols: `broker.py` supplies what implements them."""
+"""Interfaces that the control plane needs, as Protocols; `broker.py` supplies their implementations."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class HostedPartition:
 
 
 class HostChanges(NamedTuple):
-    """What a host is to do. A partition that is led, or followed, may be open already, in another role or epoch or
-    with other configs. Whoever follows takes what the leader has, if there is one. What is dropped is deleted: its
-    topic is, or its replica has moved elsewhere. What has `vanished` is kept as a stray: its topic is not in the
-    metadata any more, and no change has deleted it (RULES D3). All that is so in `image`."""
+    """The changes that a host is to apply, to be as `image` says. A led or followed partition may be open already, in
+    another role or epoch or with other configs. A follower takes the log of its leader, if there is one. A dropped
+    partition is deleted: its topic is, or its replica has moved elsewhere. A `vanished` one is kept as a stray: its
+    topic is not in the metadata any more, and no change has deleted it (RULES D3)."""
 
     led: list[HostedPartition]
     followed: list[HostedPartition]
@@ -41,11 +41,11 @@ class HostChanges(NamedTuple):
 
 
 class Holding(Enum):
-    """What a broker has of a partition that it is a replica of."""
+    """Condition of the log of a replica, as its broker finds it."""
 
     WHOLE = "whole"
     UNSURE = "unsure"  # its end was not synced, and the process before did not end in order
-    SHORT = "short"  # it ends before what had counted: the disk has not kept what it had acknowledged
+    SHORT = "short"  # it ends before records that had counted: the disk has not kept its acknowledged writes
     DAMAGED = "damaged"  # or cannot be read
     MISSING = "missing"  # nothing is there, in no log dir: it was lost with one, or is still to be made
     AWAY = "away"  # it may be in a log dir that is offline
@@ -55,7 +55,7 @@ class Holding(Enum):
 
 
 class Held(NamedTuple):
-    """With the epoch of the log's last record and the offset behind it, or -1 and -1."""
+    """The condition of a replica's log. `end`: the epoch of its last record and the offset behind it, or -1 and -1."""
 
     hosted: HostedPartition
     holding: Holding
@@ -71,12 +71,12 @@ class ReplicaEnd(NamedTuple):
 
     @property
     def log_end(self) -> tuple[int, int]:
-        """What logs are compared by."""
+        """The end by which logs are compared: the last epoch first."""
         return self.last_epoch, self.end_offset
 
 
 class AskedEnd(NamedTuple):
-    """The log of one partition, as its broker follows it in that leader epoch."""
+    """A question about one log, which its broker follows in that leader epoch."""
 
     topic_id: bytes
     topic: str
@@ -88,13 +88,13 @@ class ReplicaEnds(Protocol):
     """Asks the brokers where logs end; `broker.py` supplies it."""
 
     async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
-        """The ends that this broker tells, as it is registered; of logs that are not open, or not followed in the
-        epoch, none. A broker that does not answer tells none."""
+        """The ends that the broker tells, in this registration; none for logs that are not open, or not followed in the
+        epoch. A broker that does not answer tells none."""
         ...
 
 
 class PartitionHost(Protocol):
-    """Where this broker's partitions live. `broker.py` supplies it on top of the engine.
+    """The host of this broker's partitions. `broker.py` supplies it on top of the engine.
 
     No method raises for a single bad partition or config: the host keeps it as offline, or as it was, and goes on. The
     calls of one control plane never overlap.
@@ -110,17 +110,17 @@ class PartitionHost(Protocol):
         ...
 
     async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
-        """Opens what there is of these, all that `image` says this broker has, and tells what that is; called once,
-        after `start`."""
+        """Opens the logs of these partitions, all that `image` says this broker has, and returns their conditions;
+        called once, after `start`."""
         ...
 
     def lost(self) -> Sequence[Held]:
-        """What is not served, and, told once, what is served again since it was last asked."""
+        """The logs that are not served. A log that is served again is in the next answer, once."""
         ...
 
     @property
     def has_news(self) -> bool:
-        """Whether `lost` would tell of something that has changed since it was last asked."""
+        """Whether the answer of `lost` has changed since the last call."""
         ...
 
     @property
@@ -129,26 +129,26 @@ class PartitionHost(Protocol):
         ...
 
     async def open_again(self, image: ClusterImage) -> None:
-        """Begins to open logs that are not open, whose time has come, and of which `image` says that they are not
-        served."""
+        """Begin to open logs that are not open, whose time has come, and of which `image` says that they do not
+        serve."""
         ...
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what brokers are configured for at run time; called when it has changed, before `apply`, and as
-        bounded.
+        """Takes over the configs that brokers have at run time; called when they have changed, before `apply`, and with
+        the same bound on its time.
 
-        What partitions go by that are open already changes with it, as far as their topics leave it to the broker.
+        Open partitions change with it, as far as their topics leave a config to the broker.
         """
         ...
 
     async def apply(self, changes: HostChanges) -> None:
         """Leads, follows, drops and sets aside partitions. Returns within seconds, also if a log dir does not answer:
-        what could not be applied there by then serves nothing until it is (decision 44)."""
+        partitions that do not have their new role by then serve nothing until they have it (decision 44)."""
         ...
 
 
 class ConfigValidator(Protocol):
-    """Knows which configs exist and what values they take; `broker.py` supplies it."""
+    """Knows which configs exist and which values they take; `broker.py` supplies it."""
 
     def validate(self, topic: str, configs: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
         """Raises InvalidConfig, naming the key, for an unknown key of topics or a value that is not enforced, and when
@@ -156,20 +156,21 @@ class ConfigValidator(Protocol):
         ...
 
     def validate_broker(self, configs: Mapping[str, str], *, is_default: bool) -> None:
-        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest for what a broker cannot be told at run time.
+        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest for a config that a broker cannot change at
+        run time.
 
-        With `is_default` the configs are those of all brokers that have none of their own.
+        With `is_default` the configs are those of all brokers without configs of their own.
         """
         ...
 
     def is_synced(self, topic: TopicInfo) -> bool:
-        """Whether what is acknowledged of it outlives a power cut (flush.policy)."""
+        """Whether acknowledged records of the topic outlive a power cut (flush.policy)."""
         ...
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
-        """Whether the remote tier may have something of it that has to be deleted with it."""
+        """Whether the remote tier may have segments of the topic, which have to be deleted with it."""
         ...
 
     def list_value(self, key: str) -> str | None:
-        """What a list that was not set has, between commas; None for a key that is no list."""
+        """The default of a list, with commas between its elements; None for a key that is no list."""
         ...

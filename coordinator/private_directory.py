@@ -1,4 +1,4 @@
-"""Directories that hold what the control plane knows: for the broker's own user alone, whatever the umask is."""
+"""Directories with data of the control plane, for the broker's own user alone, under any umask."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _log = structlog.get_logger(__name__)
 
 
 def make_private(directory: Path) -> None:
-    """Makes it, with its parents, or tightens it if it is there. What lies inside is out of reach with it.
+    """Makes the directory, with its parents, or tightens the mode of an existing one. Its content is out of reach with
+    it.
 
-    Somebody else's, such as a volume that was mounted there, cannot be tightened: it is used as it is, and that is
+    The directory of another user, such as a mounted volume, cannot be tightened: it is used as it is, and that is
     logged. Raises OSError when it cannot be made.
     """
     directory.mkdir(OWNER_ONLY, parents=True, exist_ok=True)

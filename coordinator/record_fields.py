@@ -14,7 +14,7 @@ _INT64 = Struct(">q")
 
 
 class UnknownRecord(Exception):
-    """A type or version this broker does not know, or bytes that are not what they should be."""
+    """A type or version that this broker does not know, or malformed bytes."""
 
 
 def encode_string(value: str) -> bytes:
@@ -23,7 +23,7 @@ def encode_string(value: str) -> bytes:
 
 
 class FieldWriter:
-    """One field behind the other; those that are called compact are of flexible schemas (KIP-482)."""
+    """Writer of fields, one behind the other; compact ones are of flexible schemas (KIP-482)."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -59,7 +59,7 @@ class FieldWriter:
         self.parts.append(bytes(out))
 
     def compact_length(self, length: int | None) -> None:
-        """Of what follows; None: null."""
+        """Write the length of the field that follows; None: null."""
         self.unsigned_varint(0 if length is None else length + 1)
 
     def compact_string(self, value: str) -> None:
@@ -68,7 +68,7 @@ class FieldWriter:
         self.parts.append(data)
 
     def tagged(self, fields: Mapping[int, bytes]) -> None:
-        """By tag, ascending."""
+        """Write tagged fields; the mapping is in ascending order of tags."""
         self.unsigned_varint(len(fields))
         for tag, data in fields.items():
             self.unsigned_varint(tag)
@@ -80,7 +80,7 @@ class FieldWriter:
 
 
 class FieldReader:
-    """The same, back. Errors of all: UnknownRecord."""
+    """Reader of the same fields. All methods raise UnknownRecord."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -94,7 +94,8 @@ class FieldReader:
         return taken
 
     def count(self, length: int, size_min_bytes: int) -> range:
-        """Of `length` things of so many bytes each, at least: nobody may ask for more than there can be."""
+        """A range over `length` elements of at least `size_min_bytes` each. Raises UnknownRecord if so many cannot be
+        left."""
         if not 0 <= length * size_min_bytes <= len(self._data) - self._at:
             raise UnknownRecord(f"{length} fields expected at {self._at} of {len(self._data)}")
         return range(length)
@@ -146,7 +147,7 @@ class FieldReader:
         return self._text(self.compact_length() or 0)
 
     def tagged(self) -> dict[int, FieldReader]:
-        """By tag."""
+        """Read tagged fields, by tag."""
         found = {}
         for _ in self.count(self.unsigned_varint(), 2):
             tag, size_bytes = self.unsigned_varint(), self.unsigned_varint()

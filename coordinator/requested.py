@@ -1,6 +1,6 @@
-"""What is asked of the cluster: decided on its newest image, by whichever broker is asked, and written.
+"""Requests that change the cluster: decided on its newest image, and written, by whichever broker receives them.
 
-What that takes, a `Coordinator` knows.
+`Coordinator` has the means to carry them out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class RequestedChanges(abc.ABC):
 
     @abc.abstractmethod
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
-        """Decides on the newest image and makes it so. Raises what `decide` does, and MetadataUnavailable."""
+        """Decide on the newest image and carry the decision out. Raises the errors of `decide`, and
+        MetadataUnavailable."""
 
     async def create_topic(
         self,
@@ -118,7 +119,7 @@ class RequestedChanges(abc.ABC):
         await self._change(lambda image: self._decisions.unregistration(image, broker_id))
 
     async def _each(self, orders: Sequence[T], decide: Callable[[ClusterImage, Sequence[T]], Plan]) -> Refusals:
-        """As many at a time as one change holds: what is carried out already is not decided again."""
+        """Decide as many at a time as one change holds, so that finished requests are not decided again."""
         refusals: Refusals = []
         for start in range(0, len(orders), TOGETHER_MAX):
             refusals += await self._together(orders[start : start + TOGETHER_MAX], decide)
@@ -134,6 +135,6 @@ class RequestedChanges(abc.ABC):
 
 
 def topic_of(plan: Plan) -> TopicInfo:
-    """Of one that is about a topic."""
+    """The topic of a plan that is about one."""
     assert plan.topic is not None
     return plan.topic

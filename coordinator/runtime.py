@@ -1,7 +1,7 @@
-"""The shell around the control plane's pure parts: it carries out what is decided, and publishes images.
+"""The control plane of a broker: the shell around its pure parts, which carries out decisions and publishes images.
 
-There are two images: the newest one, on which everything is decided (`cluster.change_log`), and the one that is
-published, which the host has caught up with, so that what it shows can be used. Produce and fetch do not pass through;
+There are two images: the newest one, on which all decisions are made (`cluster.change_log`), and the published one. The
+host has followed the published image, so that all that it shows can be used. Produce and Fetch do not pass through;
 when the store is away they go on with the last image, and only changes are refused.
 """
 
@@ -56,7 +56,7 @@ RECONNECT_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """This broker's identity and what it is configured for."""
+    """Identity and settings of this broker."""
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
@@ -123,7 +123,7 @@ class Coordinator(RequestedChanges):
 
     @property
     def counters(self) -> ClusterCounters:
-        """What this broker has seen as the controller."""
+        """Counters of this broker's time as the controller."""
         return self._events.counters
 
     @property
@@ -133,12 +133,12 @@ class Coordinator(RequestedChanges):
 
     @property
     def incarnation(self) -> bytes:
-        """Names this broker's registration among all that there ever were."""
+        """The random id of this broker's registration."""
         return self._membership.me.incarnation
 
     @property
     def broker_epoch(self) -> int:
-        """Counts this broker's registrations."""
+        """The number of this broker's registrations so far."""
         return self._membership.me.epoch
 
     @property
@@ -148,19 +148,19 @@ class Coordinator(RequestedChanges):
 
     @property
     def followed(self) -> Followed:
-        """What this broker is to remember over a restart."""
+        """The newest change that this broker has followed, to be remembered over a restart."""
         return self._changes.followed
 
     @property
     def lets_strays_age(self) -> bool:
-        """Whether this process has its session, and can use the metadata, as far as it knows. Metadata of an accepted
-        rollback do not name all that is to be kept (RULES M7)."""
+        """Whether stray logs age: this process has its session, and can use the metadata, as far as it knows. Metadata
+        of an accepted rollback lack some partitions that must be kept (RULES M7)."""
         knows = self.has_session and not self.metadata_failures.standing
         return knows and not self._changes.image.history.keeps_strays
 
     @property
     def publication_lag(self) -> int:
-        """How many changes the newest image has that the host has not followed yet."""
+        """The number of changes that the newest image has and the host has not followed yet."""
         return self._changes.image.version - self._image.version
 
     async def follow_newest(self) -> None:
@@ -183,7 +183,7 @@ class Coordinator(RequestedChanges):
         return self._controllership.is_active
 
     async def start(self) -> None:
-        """Joins the cluster. When it returns, the cluster counts on this broker; and if it is the controller, every
+        """Join the cluster. When it returns, the cluster counts on this broker; and if it is the controller, every
         partition it leads is open, in an epoch that was given to this process.
 
         Raises: CannotStart.
@@ -200,7 +200,7 @@ class Coordinator(RequestedChanges):
             raise CannotStart(described(error)) from error
 
     async def _join(self) -> None:
-        """Gets in, in a new life, and does what there is to do for a controller if it is one now."""
+        """Register anew, and do the controller's work if this broker is the controller now."""
         await self._membership.register(self._log_dirs, self._settings.registration_timeout_s)
         await self._facts.tell()
         await self._controllership.stand()
@@ -211,23 +211,23 @@ class Coordinator(RequestedChanges):
         await self._publish()
 
     def note_loss(self) -> None:
-        """A log dir has failed, or a log was closed."""
+        """Note that a log dir has failed, or that a log was closed."""
         self._facts.note_loss()
 
     async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
-        """Before the log of a partition that is followed in that epoch is emptied, and begins at that offset: returns
-        when the others know (RULES K8). Raises NotFollowedSo."""
+        """Record that the log of a partition, followed in that epoch, is to be discarded and to begin at `offset`;
+        return when the cluster knows (RULES K8). Raises NotFollowedSo."""
         await self._facts.give_up(topic_id, partition, leader_epoch, offset)
 
     def _look(self) -> None:
         self._wake.set()
 
     def note_away(self) -> None:
-        """Another broker does not answer: see `Controllership`."""
+        """Note that another broker does not answer: see `Controllership`."""
         self._controllership.note_away()
 
     async def run(self) -> None:
-        """Takes part in the cluster until the store is closed, and joins again when it was taken for dead."""
+        """Take part in the cluster until the store is closed, and join again after it was fenced."""
         while True:
             try:
                 async with trio.open_nursery() as nursery:
@@ -243,10 +243,10 @@ class Coordinator(RequestedChanges):
             self._is_joining_again = False
 
     async def leave(self) -> None:
-        """Before an orderly stop: lets the others lead what they can, for a while; then clients are told for a moment
-        who leads, before they find nobody. `run` goes on meanwhile.
+        """Prepare an orderly stop: other brokers take over leaderships, for a while; then clients are told for a moment
+        which broker leads, before they are disconnected. `run` goes on meanwhile.
 
-        Afterwards nobody listens where this broker did, so the others may take it for dead: it does not join again.
+        Afterwards the listeners of this broker are closed, so the others may fence it: it does not join again.
         """
         await self._departure.leave()
 
@@ -271,8 +271,8 @@ class Coordinator(RequestedChanges):
             await wake.wait()
 
     async def _rejoined(self) -> bool:
-        """Begins a new life, with a new session if need be; False when the store will never have one again, or this
-        process has left."""
+        """Register anew, with a new session if need be; False when the store will never have one again, or this process
+        has left."""
         if not self._departure.has_left:
             log.warning("registration lost", broker=self._settings.broker_id)
         attempts = Attempts(self.metadata_failures, "registration")
@@ -300,7 +300,8 @@ class Coordinator(RequestedChanges):
         return True
 
     async def _publish(self) -> ClusterImage:
-        """Lets the host follow first: what the image shows can be used. Once begun it is finished."""
+        """Let the host follow the newest image, then publish it: all that it shows can be used. Once begun it is
+        finished."""
         with trio.CancelScope(shield=True):
             async with self._publishing:
                 new, me = self._changes.image, self._membership.me
@@ -325,8 +326,8 @@ class Coordinator(RequestedChanges):
         return self._image
 
     async def change_isr(self, version: int, changes: Sequence[IsrChange]) -> None:
-        """Writes what leaders want that have seen the image of that version, unless there is a newer one; the next
-        image tells what has become of it (RULES K5). Raises MetadataUnavailable."""
+        """Writes the ISR changes of leaders, decided on the image of that version, unless there is a newer one; the
+        next image shows the outcome (RULES K5). Raises MetadataUnavailable."""
         try:
             image = self._changes.image
             wanted = in_sync.to_write(image, changes, self._membership.me) if image.version == version else ()
@@ -355,9 +356,9 @@ class Coordinator(RequestedChanges):
         return deleted
 
     async def _change(self, decide: Decide, *, validate_only: bool = False) -> Plan:
-        """Decides on the newest image and makes it so. What the decision was made on is published in any case.
+        """Decide on the newest image and carry the decision out. The image of the decision is published in any case.
 
-        The outcome of a write that is under way at the deadline is not known: the image tells it later.
+        The outcome of a write that is under way at the deadline is not known: a later image shows it.
         """
         deadline_s = trio.current_time() + DECIDE_TIMEOUT_S
         try:
@@ -372,8 +373,8 @@ class Coordinator(RequestedChanges):
         raise MetadataUnavailable("The metadata store does not answer.")
 
     async def _carried_out(self, decide: Decide, deadline_s: float) -> Plan:
-        """In as many changes as it takes, each decided on the image before it; once begun it is finished, or ends with
-        the deadline."""
+        """Carry a decision out in as many changes as it takes, each decided on the image before it; once begun it is
+        finished, or ends with the deadline."""
         with trio.CancelScope(shield=True, deadline=deadline_s):
             while True:
                 image = self._changes.image
@@ -388,7 +389,7 @@ class Coordinator(RequestedChanges):
         raise MetadataUnavailable("The metadata store did not answer in time, or others kept changing the metadata.")
 
     async def _clean(self, topic: TopicInfo) -> None:
-        """What cannot be cleaned now is left to the controller."""
+        """Delete the left-over nodes of a deleted topic; if that fails, the controller does it later."""
         if topic.topic_id not in self._changes.image.aside:
             return
         try:

@@ -1,7 +1,8 @@
-"""A start-up cache of what state logs come to: the newest value of every key, and how far of the log that is.
+"""Cache of coordinator state, for starts: the newest value of each key of a state log, and the offset up to which it
+holds.
 
-Losing it loses nothing: whoever loads it reads the rest from the log, or all of it (RULES C2). `coordinator.view`
-keeps it in LevelDB.
+Losing it loses nothing: a coordinator reads the rest from the log, or all of it (RULES C2). `coordinator.view` keeps it
+in LevelDB.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(NamedTuple):
-    """The view holds the partition's records below `next_offset`, the last of which was written in `leader_epoch`.
+    """A cache with the partition's records below `next_offset`, the last of which was written in `leader_epoch`.
 
-    Those of transactions that were open then are not in it, and not before `replay_offset` in the log.
+    Records of transactions that were open then are not in it. In the log they begin at `replay_offset` or later.
     """
 
     topic_id: bytes
@@ -29,7 +30,8 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionChange:
-    """What brings the view of one partition from the checkpoint before to this one; None removes a key."""
+    """The difference between the last checkpoint of a partition's cache and this one. A value of None removes its
+    key."""
 
     partition: int
     checkpoint: Checkpoint
@@ -37,18 +39,19 @@ class PartitionChange:
 
 
 class StateView(Protocol):
-    """The view of one internal topic. Calls may overlap; they take effect one after the other, in their order, whoever
-    is cancelled: a save that is left out would make the next one wrong.
+    """The cache of one internal topic's state. Calls may overlap. They take effect one after the other, in their order,
+    even if a caller is cancelled: without one save, the next one would be wrong.
 
-    None of them fails. After an error, or where there is damage, the view is empty and takes nothing until it is opened
-    again, which finds nothing of what was there, or all of it as some save left it.
+    No call fails. After an error, or when damage is found, the cache is empty and takes nothing until it is opened
+    again. Then it has nothing, or all that one save left.
     """
 
     async def load(self, partition: int) -> tuple[Checkpoint, Sequence[StateRecord]] | None:
-        """All there is of a partition, or None."""
+        """The checkpoint and all values of a partition; None if the cache has none."""
 
     async def save(self, changes: Sequence[PartitionChange]) -> None:
-        """All of them, or after a crash none, and none without those before. They must not change until it returns."""
+        """Write all changes; after a crash all or none, and none without earlier saves. They must not change until it
+        returns."""
 
     async def discard(self, partition: int) -> None:
         """Forget all of a partition."""
@@ -57,4 +60,4 @@ class StateView(Protocol):
         """Forget everything, on disk too, and take nothing until it is opened again."""
 
     async def close(self) -> None:
-        """Sync and let go."""
+        """Sync and close the cache."""

@@ -1,4 +1,4 @@
-"""What tests of the control plane, and of a whole broker in memory, need: fakes, and a runner without threads."""
+"""Tools for tests of the control plane, and of a whole broker in memory: fakes, and a runner without threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def run_inline(function: Callable[[], None]) -> None:
 
 
 class FakeHost:
-    """A `PartitionHost` that only keeps what it hosts: the epochs by (topic, partition), and a log of its calls."""
+    """A `PartitionHost` that only keeps records: the epochs by (topic, partition), and a log of its calls."""
 
     def __init__(self) -> None:
         self.epochs: dict[tuple[str, int], int] = {}
@@ -61,7 +61,7 @@ class FakeHost:
         self.has_news = self.has_unserved = False
 
     async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
-        """Drops what a change has deleted; what else the image does not know is kept."""
+        """Drops the deleted topics; keeps others that the image does not know, as strays."""
         await trio.lowlevel.checkpoint()
         self.calls.append("start")
         self.topic_ids -= set(deleted)
@@ -70,7 +70,7 @@ class FakeHost:
         return self.log_dirs
 
     async def recover(self, hosted: Sequence[HostedPartition], image: ClusterImage) -> Sequence[Held]:
-        """As `found` says, of what is in the image."""
+        """The logs in `found`, for partitions of the image."""
         await trio.lowlevel.checkpoint()
         known = [(one, self.found.get((one.topic, one.partition))) for one in hosted]
         return [Held(one, *found) for one, found in known if found is not None]
@@ -123,11 +123,11 @@ class FakeValidator:
             raise InvalidConfig("Cannot update these configs at default cluster level: own.key")
 
     def is_synced(self, topic: TopicInfo) -> bool:
-        """As `flush.policy` says."""
+        """Whether `flush.policy` is not `async`."""
         return topic.configs.get("flush.policy") != "async"
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
-        """As `remote.storage.enable` says."""
+        """Whether `remote.storage.enable` is `true`."""
         return topic.configs.get("remote.storage.enable") == "true"
 
     def list_value(self, key: str) -> str | None:
@@ -147,17 +147,17 @@ class FakeWrite:
 
     @property
     def records(self) -> Sequence[StateRecord]:
-        """None of a marker."""
+        """The records; none for a marker."""
         return self.what.records if isinstance(self.what, StateBatch) else ()
 
     @property
     def transaction(self) -> StateProducer | StateMarker | None:
-        """That it is part of, or ends."""
+        """The transaction that it is part of, or ends."""
         return self.what if isinstance(self.what, StateMarker) else self.what.producer
 
     @property
     def offset_count(self) -> int:
-        """How much of the log it takes."""
+        """The number of offsets that it takes in the log."""
         return len(self.what.records) if isinstance(self.what, StateBatch) else 1
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class FakeWrite:
         self._callback = callback
 
     def settle(self, error: StateLogFailed | None = None) -> None:
-        """Durable, or failed."""
+        """Settle the write: durable, or failed."""
         self.error, self.is_settled = error, True
         if self._callback is not None:
             self._callback()
@@ -199,7 +199,7 @@ class FakeStateLog:
 
     @property
     def records(self) -> list[StateRecord]:
-        """What is durable."""
+        """The durable records."""
         return [record for batch in self._durable for record in batch.records]
 
     @property
@@ -279,13 +279,13 @@ class FakeStateLog:
             raise StaleProducerEpoch(f"producer {transaction.producer_id}")
 
     def sync(self) -> None:
-        """All that was appended is durable."""
+        """Make all appends durable."""
         for batch in self.batches:
             if not batch.is_settled:
                 batch.settle()
 
     def fail(self) -> None:
-        """What is not durable is lost."""
+        """Lose everything that is not durable."""
         lost = [batch for batch in self.batches if not batch.is_settled]
         self.batches = [batch for batch in self.batches if batch.is_settled]
         del self.epochs[self.end_offset :]

@@ -1,4 +1,4 @@
-"""Images for tests, put together by hand: what the changes that lead to them would be is not said."""
+"""Images for tests, put together by hand, without changes that would lead to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def with_members(image: ClusterImage, members: Mapping[int, BrokerInfo], controller_id: int) -> ClusterImage:
-    """With these brokers, and this controller."""
+    """The image with these brokers, and this controller."""
     brokers = {broker_id: member for broker_id, member in members.items() if member.is_up}
     return replace(
         image, version=image.version + 1, members=dict(members), brokers=brokers, controller_id=controller_id
@@ -22,7 +22,7 @@ def with_members(image: ClusterImage, members: Mapping[int, BrokerInfo], control
 def with_topics(
     image: ClusterImage, changed: Iterable[TopicInfo] = (), removed: Iterable[TopicInfo] = ()
 ) -> ClusterImage:
-    """With these topics added or replaced, and those gone."""
+    """The image with these topics added or replaced, and the removed ones gone."""
     topics, topics_by_id = dict(image.topics), dict(image.topics_by_id)
     for topic in removed:
         del topics[topic.name], topics_by_id[topic.topic_id]
@@ -32,12 +32,12 @@ def with_topics(
 
 
 def with_broker_configs(image: ClusterImage, configs: Mapping[str, Mapping[str, str]]) -> ClusterImage:
-    """With brokers configured like this at run time."""
+    """The image with these configs of brokers."""
     return replace(image, version=image.version + 1, broker_configs=configs)
 
 
 def with_features(image: ClusterImage, levels: Mapping[str, int], epoch: int) -> ClusterImage:
-    """With the cluster's features at these levels, since this epoch."""
+    """The image with the cluster's features at these levels, since this epoch."""
     return replace(image, version=image.version + 1, features=levels, features_epoch=epoch)
 
 
@@ -48,7 +48,8 @@ def with_partitions(topic: TopicInfo, states: Mapping[int, PartitionState]) -> T
 
 
 def epochs_led(image: ClusterImage, broker_id: int) -> dict[tuple[str, int], int]:
-    """The leader epochs of what a broker leads, by topic and partition: what its host is to have open."""
+    """The leader epochs of the partitions that a broker leads, by topic and partition: its host is to have them
+    open."""
     return {
         (topic.name, number): state.leader_epoch
         for topic in image.topics.values()

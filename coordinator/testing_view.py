@@ -1,4 +1,4 @@
-"""The twin of `coordinator.view`, in memory: what a crash leaves of it is some prefix of what was saved."""
+"""The simulated `coordinator.view`, in memory: after a crash, some prefix of the saved changes is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Write = list[PartitionChange] | int  # changes, or the partition to forget
 
 
 class FakeViews:
-    """All views of a broker, as its disk has them: outlives the broker. The public attributes are levers of a test."""
+    """All caches of a broker's coordinator state, as its disk has them. They outlive the broker. The public attributes
+    are levers of a test."""
 
     def __init__(self, random: Random | None = None) -> None:
         self.random = random or Random(0)  # noqa: S311 - a seed, to repeat a run
@@ -35,7 +36,7 @@ class FakeViews:
         self._disks: dict[Path, _Disk] = {}
 
     async def open(self, directory: Path) -> FakeView:
-        """As `coordinator.view.open_view`."""
+        """Open a cache, in place of `coordinator.view.open_view`."""
         await trio.lowlevel.checkpoint()
         return FakeView(self, self._disks.setdefault(directory, _Disk()))
 
@@ -44,7 +45,7 @@ class FakeViews:
         self._answers = trio.Event()
 
     def answer(self) -> None:
-        """The disk is well again."""
+        """Let the disk answer again."""
         self._answers.set()
 
     async def answered(self) -> None:
@@ -52,17 +53,17 @@ class FakeViews:
         await self._answers.wait()
 
     def crash(self) -> None:
-        """The process, or the machine, ends: of each view the last writes are lost, none to all of them."""
+        """The process, or the machine, ends: each cache loses its last writes, from none to all of them."""
         self.crashes += 1
         for disk in self._disks.values():
             disk.crash(self.random.randint(0, len(disk.unsynced)))
 
     def end_process(self) -> None:
-        """`kill -9`: what was written stays, and calls that wait have no effect."""
+        """`kill -9`: written changes stay, and calls that wait have no effect."""
         self.crashes += 1
 
     def lose(self) -> None:
-        """Everything is gone at the next start."""
+        """Lose everything, as the next start finds it."""
         self.crashes += 1
         self._disks.clear()
 
@@ -151,7 +152,8 @@ class FakeView:
             disk.write(write)
 
     async def _in_turn(self, job: Callable[[_Disk], T]) -> T | None:
-        """The view of a broker that is dead, or after an error, has nothing and takes nothing."""
+        """Run a job after those before. After an error, or once the broker is dead, the cache has nothing and takes
+        nothing."""
         outcome: list[T] = []
         with trio.CancelScope(shield=True):
             async with self._turn:

@@ -1,8 +1,8 @@
-"""The view of an internal topic in LevelDB: what a start need not read from the log. A door to plyvel.
+"""The cache of an internal topic's coordinator state in LevelDB, for faster starts. A door to plyvel.
 
 `LevelDbView` runs one call after the other, off the loop, and never fails: a database that cannot be opened, read or
-written, or is not what was written, is deleted, and the log is read instead. It refuses no start and gives nothing that
-it cannot prove. Whether a checkpoint fits the log is for whoever loads it to ask. Format: docs/formats/state-view.md.
+written, or has unexpected content, is deleted, and the log is read instead. It refuses no start and gives nothing that
+it cannot prove. The caller of `load` asks whether the checkpoint fits the log. Format: docs/formats/state-view.md.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Damaged(Exception):
-    """The database can be read, but it is not, or not all, what was written."""
+    """The database can be read, but some of its content is wrong or missing."""
 
 
 _ERRORS: Final = (plyvel.Error, OSError, struct.error, Damaged)
 
 
 async def open_view(directory: Path, run: Run) -> LevelDbView:
-    """Opens or creates a view. `run` runs a blocking function: on a worker of its own, or inline in tests."""
+    """Opens or creates a cache. `run` runs a blocking function: on a worker of its own, or inline in tests."""
     opened: list[_Database | None] = []
     with trio.CancelScope(shield=True):
         await run(lambda: opened.append(_open(directory)))
@@ -103,7 +103,7 @@ class LevelDbView:
 
 
 class _Database:
-    """An open database; blocks. Whatever it raises says that nothing of it is to be believed any more."""
+    """An open database; blocks. After an error, none of its content is to be believed any more."""
 
     def __init__(self, directory: Path) -> None:
         make_private(directory)
@@ -133,7 +133,7 @@ class _Database:
         self._write(batch)
 
     def _last_number(self) -> int:
-        """Of the batch written last. All before it are there, too."""
+        """The number of the last batch. Raises Damaged if an earlier batch is missing."""
         numbers = sorted(int.from_bytes(found.value or b"", "big") for found in self._scan(b"b"))
         if not numbers or numbers != list(range(max(0, numbers[-1] - SLOTS) + 1, numbers[-1] + 1)):
             raise Damaged("some of what was written is missing")
@@ -174,16 +174,16 @@ class _Database:
         self._database.close()
 
     def delete(self, directory: Path) -> None:
-        """Leave nothing of it, as far as the disk allows."""
+        """Delete the database, as far as the disk allows."""
         self._database.close()
         shutil.rmtree(directory, ignore_errors=True)
 
     def _scan(self, prefix: bytes) -> list[StateRecord]:
-        """All entries below a prefix, by what follows it, in order."""
+        """All entries below a prefix, in order, without the prefix in their keys."""
         entries = self._database.prefixed_db(prefix)
         with entries.iterator(verify_checksums=True, fill_cache=False) as found:
             scanned = list(map(StateRecord._make, found))
-        # Of a block that is damaged the iterator tells only if it meets something behind it.
+        # The iterator reports a damaged block only if a key follows it.
         if self._database.get(FORMAT_KEY, verify_checksums=True) != FORMAT:
             raise Damaged("it is of an unknown format")
         return scanned

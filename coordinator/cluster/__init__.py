@@ -1,1 +1,1 @@
-"""What the cluster is: its image, and the pure decisions about topics, placement and leaders."""
+"""The cluster: its image, and the pure decisions about topics, placement and leaders."""

@@ -1,4 +1,4 @@
-"""Accepting that the metadata store was rolled back: a new history begins, above every number of the histories before.
+"""Acceptance of a metadata store that was rolled back: a new history begins, above every number of earlier histories.
 
 Each change raises an epoch by one at most. So no epoch has grown by more than the changes that were made, and all of
 them, with the change number, jump by the same distance. docs/decisions/0049 has the proof. The store is without a
@@ -64,14 +64,14 @@ class Found:
     begun: History | None = None
 
     def contradictions(self, followed: Iterable[Followed]) -> list[str]:
-        """How brokers' memory shows that the store was rolled back."""
+        """The reasons, from the followed changes of brokers, why the store must have been rolled back."""
         image = self.image
         found = (contradiction(one, image.history, image.version, self.digests.get(one.change, "")) for one in followed)
         return sorted({one for one in found if one is not None})
 
 
 async def look(store: MetadataStore) -> Found:
-    """Reads all that there is. Raises AcceptanceRefused, CannotStart, and what the store does."""
+    """Read all of the store. Raises AcceptanceRefused, CannotStart, and the errors of the store."""
     await store.sync()
     [cluster, accepting, producers] = await store.read_many([paths.CLUSTER, paths.ACCEPTING, paths.PRODUCER_IDS])
     begun = None
@@ -120,8 +120,8 @@ def _states(image: ClusterImage) -> Iterator[PartitionState]:
 
 
 async def accept(store: MetadataStore, found: Found, history: History) -> None:
-    """Makes the history begin. Raises AcceptanceRefused while brokers are registered, CannotStart, and what the store
-    does: then the acceptance is to be called again."""
+    """Begin the history. Raises AcceptanceRefused while brokers are registered, CannotStart, and the errors of the
+    store: then the acceptance is to be called again."""
     if found.registered:
         names = ", ".join(found.registered)
         raise AcceptanceRefused(f"stop the brokers first, and wait for their sessions to end: {names}")
@@ -137,7 +137,8 @@ async def accept(store: MetadataStore, found: Found, history: History) -> None:
 
 
 async def _begin(store: MetadataStore, image: ClusterImage, history: History) -> None:
-    """From here on no broker starts, and none that has loaded the store can write: the next change is taken."""
+    """Begin the acceptance: no broker starts from here on, and no broker that has loaded the store can write, as the
+    next change is taken."""
     node = await store.get(paths.CLUSTER)
     begun: list[Operation] = [
         Delete(paths.CLUSTER, node.version),
@@ -148,13 +149,13 @@ async def _begin(store: MetadataStore, image: ClusterImage, history: History) ->
 
 
 async def _raise_all(store: MetadataStore, cluster_id: str, history: History) -> None:
-    """The epochs of partitions and brokers, to what the history begins with: to do it again changes nothing."""
+    """Raise the epochs of partitions and brokers to those of the new history: a repetition changes nothing."""
     for _ in range(ATTEMPTS_MAX):
         image = (await load(store, cluster_id)).image
         operations: Sequence[Operation] = [*_raised_members(image, history), *_raised_partitions(image, history)]
         if not operations:
             return
-        with suppress(ConnectionLost):  # the outcome is not known: what is left to do is read
+        with suppress(ConnectionLost):  # the outcome is not known: the rest is read again
             while batch := first_batch(operations):
                 await store.multi([Check(paths.ACCEPTING, 0), *batch])
                 operations = operations[len(batch) :]
@@ -177,8 +178,8 @@ def _raised_partitions(image: ClusterImage, history: History) -> Iterator[Operat
 
 
 def raised(state: PartitionState, history: History) -> PartitionState:
-    """Nobody leads until the brokers are back. Of several replicas the one whose log has most is to lead: the ISR is as
-    of the time of the snapshot."""
+    """The state in the new history, without a leader until the brokers are back. Of several replicas the one with the
+    longest log is to lead: the ISR is as of the time of the snapshot."""
     raised = replace(
         state,
         leader=NO_LEADER,
@@ -194,8 +195,8 @@ def raised(state: PartitionState, history: History) -> PartitionState:
 
 
 async def _drop_changes(store: MetadataStore) -> None:
-    """All but the newest, which keeps others from writing. A broker whose image ends with any of them is not to find it
-    again."""
+    """Delete all changes but the newest, which keeps others from writing. A broker must not find the change again that
+    its image ends with."""
     names = (await store.children(paths.CHANGES))[:-1]
     for start in range(0, len(names), BATCH_OPERATIONS_MAX):
         some = names[start : start + BATCH_OPERATIONS_MAX]

@@ -1,8 +1,8 @@
-"""The cluster's changes as one broker takes part in them: it follows what others wrote, and writes what it decided.
+"""The change log as one broker takes part in it: it follows the changes of other brokers, and writes its own.
 
-All that is decided is decided on the newest image: a multi creates the node of the next change, which nobody else can
-then. Who finds it taken follows the chain and decides again. So a write whose outcome is unknown needs no looking up,
-by anybody: it is in the chain, or it will never be.
+All decisions are made on the newest image: a multi creates the node of the next change, which no other multi can create
+then. A broker that finds the number taken follows the chain and decides again. So a write whose outcome is unknown
+needs no search: it is in the chain, or it never will be.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from coordinator.cluster.nodes import Change
     from coordinator.metadata.store import MetadataStore
 
-CONFLICTS = (BadVersion, NodeExists, NoNode, NotEmpty)  # what a multi meets when someone else wrote in between
+CONFLICTS = (BadVersion, NodeExists, NoNode, NotEmpty)  # errors of a multi when another broker wrote in between
 NONCE_SIZE_BITS = 128
 ROLLED_BACK = "the metadata store was rolled back"
 ACCEPTED: Final = "the rollback of the metadata store was accepted: stop and start this broker"
@@ -43,15 +43,15 @@ LOOK_AGAIN_S: Final = 0.5
 
 
 class Overtaken(Exception):
-    """Somebody else's change came first: the image has it now, and what was decided is to be decided again."""
+    """The change of another broker came first: the image has it now, and the decision is to be made again."""
 
 
 def _ignore(_old: ClusterImage, _new: ClusterImage) -> None: ...
 
 
 class ChangeLog:
-    """Holds the newest image. Any method raises what the store does. `on_image`: called with each image, behind the one
-    before it."""
+    """Holds the newest image. Any method raises the errors of the store. `on_image`: called with the image before and
+    each new one."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class ChangeLog:
 
     @property
     def deleted_topics(self) -> Collection[bytes]:
-        """The ids of topics that a change has deleted, as far as that was not taken note of."""
+        """The ids of topics that a change has deleted, until `forget_deleted`."""
         return self._deleted.keys()
 
     def forget_deleted(self, version: int) -> None:
-        """The host has followed the image of that version."""
+        """Forget deleted topics up to that version, as the host has followed its image."""
         self._deleted = {topic_id: known_at for topic_id, known_at in self._deleted.items() if known_at > version}
 
     def wake_after(self, version: int, wake: trio.Event) -> None:
-        """Sets it when the image is newer than that, at once if it is."""
+        """Set `wake` when the image is newer than that version, at once if it is."""
         if self.image.version > version:
             wake.set()
         else:
@@ -89,12 +89,13 @@ class ChangeLog:
 
     @property
     def followed(self) -> Followed:
-        """What this broker is to remember over a restart."""
+        """The newest change that this broker has followed, to be remembered over a restart."""
         image, history = self.image, self.image.history
         return Followed(history.generation, history.history_id, image.version, digest_of(self._newest))
 
     async def load(self, cluster_id: str, known: Followed | None = None) -> None:
-        """Reads everything, at a start. `known`: what the process before has followed. Raises MetadataRolledBack."""
+        """Read everything, at a start. `known`: the change that the process before has followed. Raises
+        MetadataRolledBack."""
         for look in range(CONTRADICTED_MAX):
             if look:
                 await trio.sleep(LOOK_AGAIN_S)
@@ -111,16 +112,17 @@ class ChangeLog:
         return contradiction(known, image.history, image.version, digest_of(kept.get(known.change)))
 
     async def catch_up(self, wake: trio.Event | None = None) -> None:
-        """Takes all changes that are there by now; `wake` is set when there may be another."""
+        """Take all changes that are there by now; `wake` is set when there may be another."""
         async with self._using:
             await self._catch_up(wake)
 
     async def commit(
         self, image: ClusterImage, fences: Sequence[Check], operations: Sequence[Operation]
     ) -> ClusterImage:
-        """Makes one change of operations that were decided on this image; returns the image with it.
+        """Make one change of operations that were decided on this image; return the image with it.
 
-        `fences` are what gives the right to: whoever is overtaken looks whether that is still so. Raises Overtaken.
+        `fences`: checks of the right to write. After Overtaken, the caller looks whether it still has that right.
+        Raises Overtaken.
         """
         async with self._using:
             if image is not self.image:
@@ -136,14 +138,15 @@ class ChangeLog:
                 await commit(self._store, multi)
             except CONFLICTS as conflict:
                 await self._catch_up()
-                if self.image is image:  # it is not what the nodes say
+                if self.image is image:  # the image does not match the nodes
                     await self._load(image.cluster_id)
                 raise Overtaken from conflict
             self._take(change, value)
             return self.image
 
     async def _catch_up(self, wake: trio.Event | None = None) -> None:
-        """To wait for children costs the store one watch, to wait for the next number one for each that was missed.
+        """Take all changes that are there. A wait for children costs the store one watch; a wait for the next number,
+        one for each change that was missed.
 
         The change that the image ends with is read again: if it is another one, the store was rolled back.
         """
@@ -165,8 +168,8 @@ class ChangeLog:
                 self._take(change, value)
 
     async def _numbers(self, wake: trio.Event | None) -> list[int]:
-        """Of the changes that are kept. A server that lags behind shows the newest after a sync; a store that was
-        rolled back does not. Raises MetadataRolledBack."""
+        """The numbers of the changes that are kept. A server that lags behind shows the newest after a sync; a store
+        that was rolled back does not. Raises MetadataRolledBack."""
         for is_synced in (False, True):
             if is_synced:
                 await self._store.sync()
@@ -189,8 +192,8 @@ class ChangeLog:
         self._publish(image)
 
     async def _load(self, cluster_id: str) -> None:
-        """Reads everything again. What a topic has lost without a change must not be taken for its deletion: its data
-        would be deleted. Raises CannotStart."""
+        """Read everything again. If topics are missing and no change has deleted them, they must not be taken for
+        deleted ones: their data would be deleted. Raises CannotStart."""
         node = await self._store.get(paths.CLUSTER)
         found, _ = decode_cluster(paths.CLUSTER, node.value)
         if found != cluster_id:

@@ -1,4 +1,4 @@
-"""The change that a multi makes, from its operations. Pure; docs/formats/metadata.md has what is in it."""
+"""The change that a multi makes, from its operations. Pure; docs/formats/metadata.md has its content."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OPERATOR: Final = -1  # the writer of a change that accepts a rollback: no runni
 
 
 def change_of(operations: Iterable[Operation], writer: int, nonce: bytes) -> Change:
-    """All that others have to know of the operations; `nonce` is drawn for this multi."""
+    """The change that tells other brokers of the operations; `nonce` is drawn for this multi."""
     logged = [operation for operation in operations if paths.is_logged(operation.path)]
     deleted = tuple(operation.path for operation in logged if isinstance(operation, Delete))
     return Change(writer, nonce, tuple(_written(logged)), deleted)
 
 
 def _written(operations: Iterable[Operation]) -> Iterator[LoggedNode]:
-    """A parent below `/partitions` says nothing that anybody follows."""
+    """The nodes that the operations write, without parents below `/partitions`, which no broker follows."""
     for operation in operations:
         if isinstance(operation, Create | Put) and not is_parent(operation.path):
             version = 0 if isinstance(operation, Create) else operation.version + 1
@@ -40,5 +40,5 @@ def deleted_topics(change: Change) -> set[bytes]:
 
 
 def is_parent(path: str) -> bool:
-    """Whether a node is one of those that a topic's partition states lie below."""
+    """Whether a node is the parent of a topic's partition states."""
     return path.startswith(f"{paths.PARTITIONS}/") and path.count("/") == 2

@@ -1,7 +1,7 @@
-"""What is decided about the configs of topics and brokers: pure, from the image to the plan that changes it.
+"""Decisions about the configs of topics and brokers: pure, from the image to a plan.
 
-A change is applied to what is set at that moment, all of it or nothing. Order and texts are those of Kafka's
-ConfigurationControlManager. Which keys there are, and what they take, the validator knows.
+A change is applied to the configs of that moment, all of it or nothing. Order and texts are those of Kafka's
+ConfigurationControlManager. The validator knows the keys and their values.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, ConfigChange, TopicInfo
     from coordinator.ports import ConfigValidator
 
-CONFIGS_SIZE_MAX_BYTES = 64 * 1024  # of one topic or broker: what lists grow to, and a node and a multi hold
+CONFIGS_SIZE_MAX_BYTES = 64 * 1024  # of one topic or broker, whose lists may grow: as much as a node and a multi hold
 BROKERS_SIZE_MAX_BYTES = 240 * 1024  # as they are written: in their node, and in that of the change
 
 
 def check_size(configs: Mapping[str, str]) -> None:
-    """Raises InvalidConfig when they are more than a node is to hold."""
+    """Raise InvalidConfig when the configs are more than a node is to hold."""
     if sum(len(key.encode()) + len(value.encode()) for key, value in configs.items()) > CONFIGS_SIZE_MAX_BYTES:
         raise InvalidConfig(f"All configs together must not be longer than {CONFIGS_SIZE_MAX_BYTES} bytes.")
 
@@ -36,7 +36,7 @@ def check_size(configs: Mapping[str, str]) -> None:
 def altered(
     configs: Mapping[str, str], changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
 ) -> dict[str, str]:
-    """What is set after the changes. With `replaces` nothing else stays. Raises InvalidConfig."""
+    """The configs after the changes. With `replaces`, the configs before are dropped. Raises InvalidConfig."""
     found = {} if replaces else dict(configs)
     for change in changes:
         if change.operation is ConfigOperation.SET:
@@ -50,7 +50,7 @@ def altered(
 
 
 def _listed(value: str | None, change: ConfigChange, validator: ConfigValidator) -> str:
-    """A list with elements more or fewer; one that was not set begins as its default."""
+    """A list with elements more or fewer; an unset list begins as its default."""
     default = validator.list_value(change.key)
     if default is None:
         raise InvalidConfig(f"Can't {change.operation.name} to key {change.key} because its type is not LIST.")
@@ -66,7 +66,7 @@ def _listed(value: str | None, change: ConfigChange, validator: ConfigValidator)
 def decide_topic_configs(
     image: ClusterImage, name: str, changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
 ) -> TopicInfo:
-    """The topic as it will be. The configs are looked at before it is said that there is no such topic."""
+    """The topic as it will be. The configs are checked before the topic's existence, as in Kafka."""
     topic = image.topics.get(name)
     configs = altered(topic.configs if topic else {}, changes, validator, replaces=replaces)
     if not name:
@@ -79,7 +79,7 @@ def decide_topic_configs(
 
 
 def topic_alteration(before: TopicInfo, topic: TopicInfo) -> Plan:
-    """Writes the topic's own node, unless all is as it was."""
+    """The plan that writes the topic's own node, unless all is as it was."""
     if topic.configs == before.configs:
         return Plan((), before)
     topic = replace(topic, version=before.version + 1)
@@ -89,7 +89,7 @@ def topic_alteration(before: TopicInfo, topic: TopicInfo) -> Plan:
 def decide_broker_configs(
     image: ClusterImage, broker: str, changes: Sequence[ConfigChange], validator: ConfigValidator, *, replaces: bool
 ) -> dict[str, Mapping[str, str]]:
-    """What is set for all brokers, and as their default, after the changes to one."""
+    """The configs of all brokers, and their default, after the changes to one."""
     configs = altered(image.broker_configs.get(broker, {}), changes, validator, replaces=replaces)
     validator.validate_broker(configs, is_default=broker == CLUSTER_DEFAULT)
     all_configs = {**image.broker_configs, broker: configs}
@@ -97,7 +97,7 @@ def decide_broker_configs(
 
 
 def broker_alteration(before: ClusterImage, configs: Mapping[str, Mapping[str, str]]) -> Plan:
-    """Writes the node of all brokers, unless all is as it was."""
+    """The plan that writes the node of all brokers, unless all is as it was."""
     if configs == before.broker_configs:
         return Plan(())
     value = encode_broker_configs(configs, before.extra_of(paths.BROKER_CONFIGS))

@@ -1,7 +1,7 @@
-"""What is decided about topics: pure, from the image and a request to the plan that makes it so.
+"""Decisions about topics: pure, from the image and a request to a plan.
 
-The texts and the order of the checks follow Kafka's Topic and ReplicationControlManager. Nothing here talks to a
-store: `coordinator.runtime` fences the plan, carries it out and publishes the outcome.
+The texts and the order of the checks follow Kafka's Topic and ReplicationControlManager. Nothing here talks to a store:
+`coordinator.runtime` fences the plan, carries it out and publishes the outcome.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicRequest:
-    """What a client asks for."""
+    """A client's request to create a topic."""
 
     name: str
     partition_count: int = DEFAULT
@@ -48,7 +48,8 @@ class TopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """What the broker is configured for (num.partitions, default.replication.factor) and the most it takes at once."""
+    """Configured defaults (num.partitions, default.replication.factor), and the most partitions that are taken at
+    once."""
 
     partition_count: int = 1
     replication_factor: int = 1
@@ -63,7 +64,7 @@ def decide_topic(
     topic_id: bytes,
     start: int,
 ) -> TopicInfo:
-    """The topic as it will be; raises what is wrong with the request.
+    """The topic as it will be; raises an error if the request is wrong.
 
     The caller draws `topic_id` and `start`, the place in the ring of brokers where the leaders begin.
     """
@@ -79,7 +80,7 @@ def decide_topic(
 
 
 def creation(image: ClusterImage, topic: TopicInfo) -> Plan:
-    """The states of the partitions first, which nobody sees; the topic's own node last."""
+    """The plan of a creation: the states of the partitions first, which are not visible; the topic's own node last."""
     there = image.aside.get(topic.topic_id, {})
     operations: list[Operation] = []
     if not there:
@@ -92,7 +93,7 @@ def creation(image: ClusterImage, topic: TopicInfo) -> Plan:
 def states_to_write(
     topic_id: bytes, wanted: Mapping[int, PartitionState], there: Mapping[int, PartitionState]
 ) -> Iterator[Operation]:
-    """What makes of the states that are there already, and belong to no partition yet, those that are wanted."""
+    """The operations that turn the states of no topic that are `there` into the wanted ones."""
     for number, state in wanted.items():
         path, known = paths.partition(topic_id, number), there.get(number)
         if known is None:
@@ -102,20 +103,20 @@ def states_to_write(
 
 
 def deletion(topic: TopicInfo, left: Sequence[Operation] = ()) -> Plan:
-    """The topic's own node first: without it the topic is gone, and what is not deleted with it is cleaned up after.
-    `left`: what remembers, from that very moment, that it has left something elsewhere."""
+    """The plan of a deletion: the topic's own node first, without which the topic is gone; left-over nodes are cleaned
+    up later. `left`: operations that record, at that very moment, the topic's segments in the remote tier."""
     own: list[Operation] = [Delete(paths.topic(topic.name), topic.version), *left]
     return Plan(first_batch([*own, *_left_overs(topic.topic_id, range(len(topic.partitions)))]), topic)
 
 
 def leaving(topic: TopicInfo) -> list[Operation]:
-    """What the multi that deletes a topic of the tier has to remember."""
+    """The operations that record a deleted topic's segments in the remote tier."""
     deletion = TierDeletion(topic.topic_id, topic.name, len(topic.partitions))
     return [Create(paths.tier_deletion(topic.topic_id), encode_tier_deletion(deletion))]
 
 
 def cleaning(image: ClusterImage, topic_id: bytes) -> Plan:
-    """Removes states of partitions that belong to no topic; not those that a topic has too many of."""
+    """The plan that removes states of partitions without a topic; surplus states of an existing topic stay."""
     numbers = image.aside.get(topic_id, {})
     if not numbers or topic_id in image.topics_by_id:
         return Plan(())
@@ -123,7 +124,7 @@ def cleaning(image: ClusterImage, topic_id: bytes) -> Plan:
 
 
 def _left_overs(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
-    """Deletes a topic's partition states, then their parent."""
+    """The deletion of a topic's partition states, then of their parent."""
     return [*(Delete(paths.partition(topic_id, number)) for number in numbers), Delete(paths.partitions(topic_id))]
 
 
@@ -133,7 +134,8 @@ def refuse_excess(partition_count: int, defaults: TopicDefaults) -> None:
 
 
 def _assigned(request: TopicRequest, image: ClusterImage, defaults: TopicDefaults) -> list[tuple[int, ...]]:
-    """Kafka's validateManualPartitionAssignment: the lists in the order of the request, then the numbers."""
+    """The replicas by hand, checked as Kafka's validateManualPartitionAssignment does: the lists first, then the
+    numbers."""
     assert request.assignments
     if request.replication_factor != DEFAULT:
         raise InvalidTopicRequest(

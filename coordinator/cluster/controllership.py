@@ -1,7 +1,7 @@
-"""The controller's role: one broker has it at a time, and makes the cluster's metadata follow what its brokers are.
+"""The controller's role: one broker has it at a time, and makes the cluster's metadata follow the state of its brokers.
 
-Whoever finds it free takes it, in a new epoch, which is in the image like everything else; a controller of an earlier
-epoch finds that out by the first thing it writes. What is to be written `settlement` says.
+A broker that finds the role free takes it, in a new epoch, which is in the image like everything else; a controller of
+an earlier epoch finds that out by its next write. `settlement` decides what is to be written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEFT_OVER_S = 60.0  # how long states of no topic may be those of a topic that i
 
 
 class Controllership:
-    """Stands for the role, and does what it asks for as long as this broker has it."""
+    """Stands for the role, and does the controller's work as long as this broker has it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Controllership:
         failures: MetadataFailures | None = None,
         recovery: RecoveryQuestions | None = None,
     ) -> None:
-        """`prefer_interval_s`: how often leaders go back to where they were placed. `is_refused`: see `Probes`; without
+        """`prefer_interval_s`: how often leaders go back to the preferred replicas. `is_refused`: see `Probes`; without
         it a broker is alive as long as its session is. `is_synced`: see `settlement`. `recovery`: without it no
         election waits for restarted replicas."""
         self._store = store
@@ -80,7 +80,7 @@ class Controllership:
         return image.controller_id == self._membership.me.broker_id and image.controller_epoch == self._epoch
 
     async def stand(self) -> None:
-        """Takes the role if nobody has it, or who has it is gone. Raises what the store does."""
+        """Take the role if it is free, or if its holder is gone. Raises the errors of the store."""
         while not (is_held := await self._store.exists(paths.CONTROLLER)) or self._is_holder_gone:
             image = self._changes.image
             left = [Delete(paths.CONTROLLER)] if is_held else []
@@ -89,7 +89,7 @@ class Controllership:
                 await self._changes.commit(image, [fence], [*left, *self._acquisition(image)])
             except Overtaken:
                 continue
-            except MetadataUnavailable:  # fenced: who registers anew stands again
+            except MetadataUnavailable:  # fenced: a broker that registers anew stands again
                 return
             self._epoch, self._settled = self._changes.image.controller_epoch, None
             self._recovery.reset()
@@ -102,7 +102,7 @@ class Controllership:
         return [raised, Create(paths.CONTROLLER, encode_controller(broker_id, epoch), ephemeral=True)]
 
     async def run(self) -> None:
-        """Until the session is lost: raises SessionLost."""
+        """Stand for the role and do its work until the session is lost: raises SessionLost."""
         async with trio.open_nursery() as nursery:
             if self._probes is not None:
                 nursery.start_soon(self._probe, self._probes)
@@ -125,7 +125,7 @@ class Controllership:
 
     @property
     def _pause_s(self) -> float:
-        """Until there may be something to do although nothing has changed."""
+        """Seconds until there may be something to do although nothing has changed."""
         remaining_s = self._recovery.remaining_s
         return min(LEFT_OVER_S, self._prefer_interval_s, math.inf if remaining_s is None else remaining_s)
 
@@ -139,7 +139,7 @@ class Controllership:
                 self._wake.set()
 
     async def _look(self, wake: trio.Event) -> None:
-        """Does what there is to do now; `wake` is set when there may be more."""
+        """Do what there is to do now; `wake` is set when there may be more."""
         await self._membership.made_alive(await self._store.children(paths.BROKERS, wake))
         if not await self._store.exists(paths.CONTROLLER, wake) or self._is_holder_gone:
             await self.stand()
@@ -149,8 +149,8 @@ class Controllership:
             self._recovery.reset()
 
     async def settle(self) -> ClusterImage | None:
-        """Fences who is gone, elects, and cleans up; returns the image in which nothing is left to do, or None as soon
-        as another is the controller."""
+        """Fence brokers that are gone, elect, and clean up; return the image in which nothing is left to do, or None as
+        soon as another broker is the controller."""
         while self.is_active:
             image = self._changes.image
             # Read after the image: a broker that is in it is not taken for dead.
@@ -171,17 +171,19 @@ class Controllership:
 
     @property
     def _is_holder_gone(self) -> bool:
-        """Its session may last: nobody waits for that. Nor for this broker, if it took the role and was not told."""
+        """Whether the controller is gone although its session may last, or is this broker, which took the role and was
+        not told."""
         image = self._changes.image
         is_own = image.controller_id == self._membership.me.broker_id
         return (is_own and not self.is_active) or image.controller_id in self._gone(image)
 
     def note_away(self) -> None:
-        """Another broker does not answer: it is looked at now who is gone."""
+        """Another broker does not answer: all are probed now."""
         self._is_one_away.set()
 
     async def _write(self, image: ClusterImage, operations: Sequence[Operation]) -> None:
-        """In several changes if need be: as long as none comes in between, what was decided stays right."""
+        """Write operations, in several changes if need be: as long as no other change comes in between, they stay
+        right."""
         fence = Check(paths.CONTROLLER_EPOCH, image.singles[paths.CONTROLLER_EPOCH].version)
         while batch := first_batch(operations):
             image = await self._changes.commit(image, [fence], batch)
@@ -197,7 +199,7 @@ class Controllership:
         return settle or self._to_clean(image) or self._to_prefer(image)
 
     def _to_prefer(self, image: ClusterImage) -> Sequence[Operation]:
-        """Now and then, leaders go back to where they were placed: after failures few would lead everything."""
+        """The elections of preferred leaders, now and then: after failures a few brokers would lead everything."""
         now_s = trio.current_time()
         found = settlement.to_prefer(image) if now_s >= self._prefer_at_s else ()
         if now_s >= self._prefer_at_s and not found:
@@ -205,7 +207,7 @@ class Controllership:
         return found
 
     def _to_clean(self, image: ClusterImage) -> Sequence[Operation]:
-        """What is left of topics that somebody began to make, or to delete, and has not gone on with."""
+        """The deletion of left-over nodes of topics whose creation or deletion was begun and not finished."""
         now_s = trio.current_time()
         self._seen_aside = {topic_id: self._seen_aside.get(topic_id, now_s) for topic_id in image.aside}
         old = (topic_id for topic_id, seen_s in self._seen_aside.items() if now_s - seen_s >= LEFT_OVER_S)

@@ -1,7 +1,7 @@
-"""From a request to the plan that fulfils it: what is decided about each kind of request, on one image. Pure.
+"""Decisions about requests of each kind, on one image: from the request to the plan that fulfils it. Pure.
 
-A request that meets another change is decided again, on the image with that change in it. What chance has a part in is
-drawn once for each request.
+A request that meets another change is decided again, on the image with that change in it. Random values are drawn once
+for each request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What chance says for one request: the id of a new topic, and where in the ring of brokers leaders begin."""
+    """The random values of one request: the id of a new topic, and the place in the ring of brokers where leaders
+    begin."""
 
     topic_id: bytes
     start: int
@@ -33,7 +34,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """One method per kind of request; each raises what is wrong with it."""
+    """The decisions, one method for each kind of request; each raises an error if the request is wrong."""
 
     validator: ConfigValidator
     defaults: controller.TopicDefaults
@@ -44,7 +45,7 @@ class Decisions:
         return controller.creation(image, topic)
 
     def deletion(self, image: ClusterImage, named: str | bytes) -> Plan:
-        """No topic of this name or id any more."""
+        """The topic of this name or id is deleted."""
         topic = _find(image, named)
         return controller.deletion(topic, controller.leaving(topic) if self.validator.may_leave_in_tier(topic) else ())
 

@@ -1,7 +1,7 @@
-"""An orderly stop as the cluster sees it: the broker says that it leaves, and others lead what they can.
+"""An orderly stop as the cluster sees it: the broker says that it leaves, and others take over its leaderships.
 
 A broker that was told to stop stays so: if it loses its connection it tries again, and if it loses its session it
-registers as one that leaves. Otherwise it would be given leaderships a moment before its listeners close.
+registers as a leaving broker. Otherwise it would be given leaderships a moment before its listeners close.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ REDIRECTING_S: Final = 1.0
 
 
 class Departure:
-    """`publish` lets the host follow the newest image, and returns the one that it has followed."""
+    """The orderly stop of one broker. `publish` lets the host follow the newest image, and returns the image that it
+    has followed."""
 
     def __init__(
         self,
@@ -75,6 +76,6 @@ class Departure:
             await wake.wait()
 
     async def _say_it_leaves(self) -> None:
-        """On top of an image that the host follows."""
+        """Write that the broker leaves, on top of an image that the host has followed."""
         while not await self._membership.became(BrokerState.LEAVING, await self._publish()):
             pass

@@ -1,11 +1,11 @@
-"""Who leads a partition, and who is in sync: pure, from a partition's state and the brokers to its next state.
+"""Elections of leaders, and ISRs: pure, from a partition's state and the brokers to its next state.
 
-A leader is the first serving replica, in the order of the replicas, that is in the ISR, else in the ELR, else nobody:
-then the partition waits. The last member of an ISR is never removed, so what was acknowledged always has somebody
-listed who has it; who says of itself that it may lack some of that is *marked*, and not elected. A replica that does
-not serve is *offline*: not elected either, but in the ELR as long as it lacks nothing. The leader epoch grows when the
-leader changes or its registration does, and never with the ISR alone (KAFKA-15021). After Kafka's
-PartitionChangeBuilder and KIP-966; the last member, the marks and `offline` are ours.
+A leader is the first serving replica, in the order of the replicas, that is in the ISR, else in the ELR. If there is
+none, the partition waits. The last member of an ISR is never removed, so that a replica with all acknowledged records
+is always listed. A replica that may lack some of them, as its broker says, is *marked*: a suspect replica, which is not
+elected. A replica that does not serve is *offline*: not elected either, but in the ELR as long as it lacks nothing. The
+leader epoch grows when the leader changes or its registration does, and never with the ISR alone (KAFKA-15021). After
+Kafka's PartitionChangeBuilder and KIP-966; the last member, the marks and `offline` are ours.
 
 A member of the ISR whose process ended since it entered the ISR is *restarted*. A restarted member is not elected
 before the controller knows where the logs of the other members end, or has waited for that (RULES K33).
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 LogEnd = tuple[int, int]  # the epoch of the last record and the offset behind it: of two logs the greater has more
 NO_LOG: LogEnd = (-1, -1)
-_UNKNOWN: LogEnd = (-1, 2**63 - 1)  # more than who has begun anew, of whose last epoch nothing is known
+_UNKNOWN: LogEnd = (-1, 2**63 - 1)  # more than a log that was begun from scratch, whose last epoch is not known
 SERVING = (BrokerState.SERVING,)
 UP = (BrokerState.SERVING, BrokerState.LEAVING)
 
 
 @dataclass(frozen=True, slots=True)
 class Electorate:
-    """Of whom one election chooses.
+    """The brokers that one election chooses from, and the knowledge that it has of them.
 
     `min_isr` is min.insync.replicas; `ends`: where logs end, as far as that was asked. `answers`: of restarted members,
     each bound to the registration that answered. `is_over`: the election waits for no more answers. `lived_on`: the
@@ -49,30 +49,30 @@ class Electorate:
     lived_on: bool = False
 
     def leads_well(self, state: PartitionState) -> bool:
-        """Whether the leader is up, and still in the life in which it was elected."""
+        """Whether the leader is up, and still has the registration in which it was elected."""
         leader = self.brokers.get(state.leader)
         return leader is not None and leader.is_up and leader.incarnation == state.incarnation
 
     def is_up(self, broker_id: int) -> bool:
-        """Whether it can lead at all."""
+        """Whether the broker can lead at all."""
         return bool(self.among([broker_id], UP))
 
     def is_serving(self, broker_id: int) -> bool:
-        """Whether it serves, and is not leaving."""
+        """Whether the broker serves, and is not leaving."""
         return bool(self.among([broker_id], SERVING))
 
     def among(self, candidates: Iterable[int], states: Collection[BrokerState]) -> list[int]:
-        """Those that have one of the states, in their order."""
+        """The candidates that have one of the states, in their order."""
         return [one for one in candidates if one in self.brokers and self.brokers[one].state in states]
 
     def best(self, candidates: Iterable[int], states: Collection[BrokerState]) -> int:
-        """The first of them, or of those whose ends are known the one with most."""
+        """The first candidate in one of the states, or, of those whose ends are known, the one with the longest log."""
         return max(self.among(candidates, states), key=lambda one: self.ends.get(one, _UNKNOWN), default=NO_LEADER)
 
     def restarted(self, state: PartitionState) -> Collection[int]:
-        """Listed replicas whose process is known to have ended since the replica entered the ISR. Of a broker of the
-        version before that is not known. The leader of an epoch has not restarted, whatever such a broker has left in
-        the state."""
+        """Listed replicas whose process is known to have ended since the replica entered the ISR; it is not known of a
+        broker of the version before. The leader of an epoch has not restarted, even if such a broker has left an entry
+        in the state."""
         brokers, found = self.brokers, []
         for one, entered in state.processes:
             broker = brokers.get(one)
@@ -83,20 +83,20 @@ class Electorate:
         return found
 
     def kept_up(self, state: PartitionState, candidates: Iterable[int]) -> list[int]:
-        """Those that are not restarted, in their order."""
+        """The candidates that have not restarted, in their order."""
         restarted = self.restarted(state)
         return [one for one in candidates if one not in restarted]
 
 
 def settled(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """What the state becomes as the brokers are now: who is down or leaving is out of the ISR as far as somebody is
-    left in it, a reassignment is over if it can be, and there is a leader if there can be one. The same object when
-    nothing changes."""
+    """The state as the brokers are now: a replica that is down or leaving is out of the ISR if another member is left
+    in it, a reassignment is over if it can be, and there is a leader if there can be one. The same object when nothing
+    changes."""
     if (awaited := awaited_members(state, electorate)) and not is_decidable(awaited, electorate):
         return _led_by(state, NO_LEADER, electorate)
     told = _without_short(state, electorate) if awaited else state
     shrunk = with_isr(told, _standing(told, electorate, by_end=bool(awaited)), electorate.min_isr)
-    if awaited and shrunk.elr:  # of a shorter log nobody knows whether it has all that was acknowledged
+    if awaited and shrunk.elr:  # of a shorter log it is not known whether it has all acknowledged records
         shrunk = replace(shrunk, elr=tuple(one for one in shrunk.elr if one not in electorate.answers))
     shrunk = reassignments.ended(shrunk, {*electorate.among(shrunk.isr, SERVING)} - _barred(shrunk))
     leader = _leader(shrunk, electorate)
@@ -109,10 +109,10 @@ def settled(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 
 def awaited_members(state: PartitionState, electorate: Electorate) -> list[int]:
-    """The members of an ISR whose ends decide who leads; none if the election goes by the ISR alone.
+    """The members of an ISR whose log ends decide the election; none if the election goes by the ISR alone.
 
-    That is so if a member is up that has not restarted, as after the failure of one broker, if the ISR has one member,
-    and as long as no replica is up that could be elected.
+    The ISR alone decides if a member is up that has not restarted, as after the failure of one broker, if the ISR has
+    one member, and as long as no replica is up that could be elected.
     """
     if len(state.isr) == 1 or not electorate.restarted(state):
         return []
@@ -128,7 +128,7 @@ def is_decidable(awaited: Iterable[int], electorate: Electorate) -> bool:
 
 def short_members(state: PartitionState, electorate: Electorate) -> dict[int, bool]:
     """Members that have answered and end before another one of the same last epoch, or before the high watermark that
-    another one knows; with whether it is the latter: then the member lacks what was acknowledged. The member with the
+    another one knows; with whether it is the latter: then the member lacks acknowledged records. The member with the
     greatest end is never among them."""
     answers = {one: electorate.answers[one] for one in state.isr if one in electorate.answers}
     best = max((answer.log_end for answer in answers.values()), default=NO_LOG)
@@ -146,17 +146,17 @@ def _without_short(state: PartitionState, electorate: Electorate) -> PartitionSt
 
 
 def preferred(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """Led by the first of its replicas, if that can; the same object when nothing changes."""
+    """Elect the preferred leader, the first of the replicas, if it can lead; the same object when nothing changes."""
     first = state.replicas[0]
     is_able = first in state.isr and first not in _barred(state) and first not in electorate.restarted(state)
     return _led_by(state, first, electorate) if is_able and electorate.is_serving(first) else state
 
 
 def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """Led by somebody who may lack what was acknowledged, if nobody else can lead: by order, or the topic's config.
+    """Elect a replica that may lack acknowledged records, if no other can lead: by order, or by the topic's config.
 
-    Of marked replicas it is the one whose log has most; an empty log is only taken for want of any other, and so is one
-    that a reassignment has yet to fill.
+    Of suspect replicas, the one with the longest log is elected. An empty log is taken only if there is no other, and
+    so is a replica that a reassignment has yet to fill.
     """
     found = settled(state, electorate)
     if found.leader != NO_LEADER:
@@ -167,7 +167,7 @@ def unclean(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 
 def forced(state: PartitionState, electorate: Electorate) -> PartitionState | None:
-    """Led by one that serves, whoever is in sync; None when nobody does."""
+    """Elect a serving replica, in sync or not; None when none serves."""
     marks = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks}
     by_marks = replace(electorate, ends={**electorate.ends, **marks})
     online = _online(state, state.replicas)
@@ -182,8 +182,9 @@ def forced(state: PartitionState, electorate: Electorate) -> PartitionState | No
 
 
 def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """Of a topic that is not synced: once all its replicas are back, and whoever was in sync says that it may lack
-    something, the one of those that has most leads. None may have lost its whole log: then somebody has to order it."""
+    """Elect a leader of a topic that is not synced: once all its replicas are back, and all members of its ISR say that
+    they may lack something, the longest log leads. If a replica has lost its whole log, an administrator has to order
+    the election."""
     before = set(state.replicas) - set(state.adding)
     lost = {broker_id for broker_id, *end in state.marks if tuple(end) == NO_LOG}
     is_told = set(state.isr) <= _marked(state) and before.isdisjoint(lost)
@@ -192,9 +193,9 @@ def reconciled(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 
 def recounted(state: PartitionState, electorate: Electorate) -> PartitionState:
-    """After an accepted rollback the ISR is as of an earlier time, and no clean election is possible. Once all replicas
-    serve, and each has told where its log ends, the one with most leads. A replica without a log has told nothing: an
-    administrator has to order an election then."""
+    """Elect a leader after an accepted rollback: the ISR is as of an earlier time, and no clean election is possible.
+    Once all replicas serve, and each has told where its log ends, the one with the longest log leads. A replica without
+    a log has told nothing: an administrator has to order an election then."""
     ends = {broker_id: (epoch, end) for broker_id, epoch, end in state.marks if (epoch, end) != NO_LOG}
     voters = [one for one in state.replicas if one not in state.adding or one in ends]
     serving_now = electorate.among(_online(state, voters), SERVING)
@@ -206,8 +207,8 @@ def recounted(state: PartitionState, electorate: Electorate) -> PartitionState:
 
 
 def with_isr(state: PartitionState, isr: Iterable[int], min_isr: int) -> PartitionState:
-    """With another ISR. As long as it is too small nothing is acknowledged, so whoever has left it since it was large
-    enough has all that was: they are the ELR. The same object when nothing changes."""
+    """The state with another ISR. While the ISR is too small, nothing is acknowledged, so replicas that have left it
+    since it was large enough have all acknowledged records: they are the ELR. The same object when nothing changes."""
     members = set(isr)
     assert members, "the last member of an ISR stays"
     if members == set(state.isr):
@@ -220,7 +221,7 @@ def with_isr(state: PartitionState, isr: Iterable[int], min_isr: int) -> Partiti
 
 
 def processes_of(replicas: Iterable[int], brokers: Mapping[int, BrokerInfo]) -> tuple[tuple[int, int], ...]:
-    """Of a partition that is made with these in its ISR."""
+    """The processes of a new partition's replicas, which are all in its ISR."""
     epochs = ((one, brokers[one].process_epoch) for one in replicas)
     return tuple((one, epoch) for one, epoch in epochs if epoch != NO_EPOCH)
 
@@ -228,8 +229,8 @@ def processes_of(replicas: Iterable[int], brokers: Mapping[int, BrokerInfo]) -> 
 def with_processes(
     state: PartitionState, brokers: Mapping[int, BrokerInfo], entered: Collection[int]
 ) -> PartitionState:
-    """With the processes of the listed replicas: those of `entered`, and those that were not known, as they are
-    registered now. Nothing is noted of a broker of the version before. The same object when nothing changes."""
+    """The state with the processes of the listed replicas: those of `entered`, and unknown ones, as they are registered
+    now. Nothing is noted of a broker of the version before. The same object when nothing changes."""
     known, listed = dict(state.processes), [one for one in state.replicas if one in (*state.isr, *state.elr)]
     for one in listed:
         broker = brokers.get(one)
@@ -240,13 +241,14 @@ def with_processes(
 
 
 def without_elr(state: PartitionState) -> PartitionState:
-    """Before min.insync.replicas becomes smaller: an ISR that was too small may acknowledge from then on."""
+    """The state without its ELR, before min.insync.replicas becomes smaller: a small ISR may acknowledge from then
+    on."""
     return replace(state, elr=()) if state.elr else state
 
 
 def repudiated(state: PartitionState, broker_id: int, end: LogEnd, min_isr: int) -> PartitionState:
-    """As a broker wants it whose log, up to `end`, may lack what was acknowledged: out of the ISR, if somebody is left
-    in it, and of the ELR, and marked. If it was to lead, another one does, or nobody."""
+    """The state for a broker whose log, up to `end`, may lack acknowledged records: marked as suspect, out of the ELR,
+    and out of the ISR if another member is left in it. If it was to lead, another one does, or none."""
     marks = {mark[0]: mark for mark in state.marks} | {broker_id: (broker_id, *end)}
     marked = replace(state, marks=tuple(mark for _, mark in sorted(marks.items())))
     rest = [one for one in state.isr if one != broker_id]
@@ -255,7 +257,8 @@ def repudiated(state: PartitionState, broker_id: int, end: LogEnd, min_isr: int)
 
 
 def not_serving(state: PartitionState, broker_id: int, electorate: Electorate) -> PartitionState:
-    """As a broker wants it whose log is not open: out of the ISR if another member serves, and in the ELR as before."""
+    """The state for a broker whose log is not open: out of the ISR if another member serves, and in the ELR as
+    before."""
     told = replace(state, offline=_ordered(state, {*state.offline, broker_id}))
     rest = [one for one in state.isr if one != broker_id]
     able = electorate.kept_up(told, _online(told, rest))
@@ -263,27 +266,28 @@ def not_serving(state: PartitionState, broker_id: int, electorate: Electorate) -
 
 
 def serving(state: PartitionState, broker_id: int) -> PartitionState:
-    """As a broker wants it whose log is open again; the same object if nothing changes."""
+    """The state for a broker whose log is open again; the same object if nothing changes."""
     if broker_id not in state.offline:
         return state
     return replace(state, offline=tuple(one for one in state.offline if one != broker_id))
 
 
 def returned(state: PartitionState, broker_id: int) -> PartitionState:
-    """Whoever is listed for want of another, and had no log, has it again: nobody else can have written meanwhile."""
+    """The state for a lost log that is back, of the last member of an ISR: no other replica can have been written
+    meanwhile."""
     lost = (broker_id, *NO_LOG)
     is_back = lost in state.marks and broker_id in state.isr
     return replace(state, marks=tuple(mark for mark in state.marks if mark != lost)) if is_back else state
 
 
 def is_led(state: PartitionState, electorate: Electorate) -> bool:
-    """By who lives, and has all that counts: an election would leave it to that one."""
+    """Whether a broker leads that is up and has all acknowledged records: an election would leave it the leader."""
     return electorate.leads_well(state) and _leader(state, electorate) == state.leader
 
 
 def _standing(state: PartitionState, electorate: Electorate, *, by_end: bool) -> list[int]:
-    """Members that stay in the ISR: those that serve, else those of brokers that are leaving, else all. `by_end`: those
-    with the greatest end, as far as ends are known."""
+    """Members that stay in the ISR: serving ones, else those of brokers that are leaving, else all. `by_end`: only
+    those with the greatest end, as far as ends are known."""
     online = _online(state, state.isr)
     able = _able(state, electorate, online)
     if not electorate.lived_on and len(able) < len(online):
@@ -294,14 +298,14 @@ def _standing(state: PartitionState, electorate: Electorate, *, by_end: bool) ->
 
 
 def _longest(electorate: Electorate, candidates: list[int]) -> list[int]:
-    """Those that serve and have the greatest end; all if no end is known."""
+    """The serving candidates with the greatest end; all if no end is known."""
     answers = electorate.answers
     ends = {one: answers[one].log_end for one in electorate.among(candidates, SERVING) if one in answers}
     return [one for one, end in ends.items() if end == max(ends.values())] or candidates
 
 
 def _able(state: PartitionState, electorate: Electorate, candidates: Iterable[int]) -> list[int]:
-    """Those that have not restarted, if one of them is up, else all."""
+    """The candidates that have not restarted, if one of them is up, else all."""
     candidates = [*candidates]
     if not electorate.restarted(state):
         return candidates
@@ -310,7 +314,7 @@ def _able(state: PartitionState, electorate: Electorate, candidates: Iterable[in
 
 
 def _leader(state: PartitionState, electorate: Electorate) -> int:
-    """Who leads, or is to lead: whoever does stays, but one that is leaving gives way to another in sync."""
+    """The broker that is to lead: the present leader stays, but a leaving one gives way to another in sync."""
     barred = _barred(state)
     stays = electorate.leads_well(state) and state.leader in state.isr and state.leader not in barred
     if stays and electorate.is_serving(state.leader):
@@ -324,7 +328,7 @@ def _leader(state: PartitionState, electorate: Electorate) -> int:
 
 
 def _led_by(state: PartitionState, leader: int, electorate: Electorate) -> PartitionState:
-    """Another leader, or the same broker in another life, begins an epoch."""
+    """Another leader, or the same broker in another registration, begins an epoch."""
     if leader == state.leader and (leader == NO_LEADER or electorate.leads_well(state)):
         return state
     return replace(

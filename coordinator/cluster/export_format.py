@@ -1,4 +1,4 @@
-"""The file that a cluster's metadata are taken out into: docs/formats/metadata-export.md. Pure."""
+"""The file format of an export of a cluster's metadata: docs/formats/metadata-export.md. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Tail(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ExportedNode:
-    """A node as it was."""
+    """A node of the export."""
 
     path: str
     version: int
@@ -45,7 +45,7 @@ class ExportedNode:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """All nodes that stay, parents before their children."""
+    """The content of an export: all nodes that stay, parents before their children."""
 
     cluster_id: str
     nodes: Sequence[ExportedNode]
@@ -67,7 +67,7 @@ def _line(node: ExportedNode) -> bytes:
 
 
 def decode_export(content: bytes) -> tuple[Export, str]:
-    """With the digest, by which an import that was not finished is known again. Raises TransferRefused."""
+    """The export, and its digest, by which an unfinished import is known again. Raises TransferRefused."""
     *lines, last = content.splitlines(keepends=True) or [b""]
     head = _head(lines[0] if lines else last)
     body = b"".join(lines)

@@ -1,8 +1,8 @@
-"""What is decided about the cluster's features: pure, from the image to the plan that changes their levels.
+"""Decisions about the levels of the cluster's features: pure, from the image to a plan.
 
-A feature is what brokers and clients do in a new way from the moment on when all brokers can (KIP-584). Its level says
-which way is in effect; brokers report it to clients in ApiVersions. Order of checks and texts are those of Kafka's
-FeatureControlManager.
+A feature is a new behaviour of brokers and clients, in effect from the moment on when all brokers support it (KIP-584).
+Its level says which behaviour is in effect; brokers report it to clients in ApiVersions. Order of checks and texts are
+those of Kafka's FeatureControlManager.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def epoch_of(version: int | None) -> int:
 
 
 def check_supported(path: str, levels: Mapping[str, int]) -> None:
-    """Raises CannotStart for levels of a node that this version does not have."""
+    """Raise CannotStart for levels of a node that this version does not have."""
     for name, level in levels.items():
         if name not in SUPPORTED:
             raise CannotStart(f"the metadata node {path} has the feature {name}, which this version does not know")
@@ -42,7 +42,8 @@ def check_supported(path: str, levels: Mapping[str, int]) -> None:
 
 
 def decide_levels(image: ClusterImage, updates: Sequence[FeatureUpdate]) -> dict[str, int]:
-    """The levels after all of the updates, or none. Of a feature that is named twice the last one counts."""
+    """The levels after all of the updates. Raises InvalidFeatureUpdate for the first wrong one. If a feature is named
+    twice, the last update counts."""
     asked = {update.feature: update for update in updates}
     for update in asked.values():
         reason = _reason_against(image, update)
@@ -76,7 +77,7 @@ def _reason_against_direction(current: int, update: FeatureUpdate) -> str | None
 
 
 def alteration(before: ClusterImage, levels: Mapping[str, int]) -> Plan:
-    """Writes the node, unless all is as it was."""
+    """The plan that writes the node, unless all is as it was."""
     if levels == before.features:
         return Plan(())
     value = encode_features(dict(sorted(levels.items())), before.extra_of(paths.FEATURES))

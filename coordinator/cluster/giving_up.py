@@ -1,4 +1,4 @@
-"""What of this broker's logs is about to begin anew: it does once the others know (RULES K8)."""
+"""Logs of this broker that are about to be discarded: that waits until the cluster knows (RULES K8)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class _Wish:
 
 
 class GivingUp:
-    """`wake`: have `to_write` asked."""
+    """The discards that wait. `wake`: have `to_write` called."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._wishes: dict[Followed, _Wish] = {}
 
     async def tell(self, followed: Followed, offset: int) -> None:
-        """Returns when it is written that this broker may lack what counts, as its log is to begin at that offset;
-        waits for as long as the metadata is away. Raises NotFollowedSo."""
+        """Return when it is written that this replica may lack acknowledged records, as its log is to begin at that
+        offset; wait as long as the metadata are away. Raises NotFollowedSo."""
         assert followed not in self._wishes, "there is one question at a time"
         wish = self._wishes[followed] = _Wish(offset)
         self._wake()
@@ -54,13 +54,13 @@ class GivingUp:
             raise NotFollowedSo
 
     def to_write(self, image: ClusterImage, me: BrokerInfo) -> dict[Followed, Operation]:
-        """All there is to tell; who waits for what is not so any more waits no longer."""
+        """The operations for all discards that wait; a discard that must not be any more waits no longer."""
         found = {one: giving_up(image, *one, wish.offset, me) for one, wish in self._wishes.items()}
         self._settle([one for one, operation in found.items() if operation is None], is_told=False)
         return {one: operation for one, operation in found.items() if operation is not None}
 
     def written(self, told: Iterable[Followed]) -> None:
-        """These are."""
+        """The operations for these partitions are written."""
         self._settle(told, is_told=True)
 
     def _settle(self, which: Iterable[Followed], *, is_told: bool) -> None:

@@ -1,8 +1,8 @@
-"""What is decided about more partitions for a topic: pure, from the image to the plan that adds them.
+"""Decisions about more partitions for a topic: pure, from the image to a plan.
 
 Order and texts of the checks are those of Kafka's ReplicationControlManager.createPartitions. An internal topic is
-refused, which Kafka does not do: the groups and transactions in it are found by hashing over its partitions, so with
-more of them they would be looked for where they are not.
+refused, unlike in Kafka: the groups and transactions in it are found by hashing over its partitions, so with more of
+them they would be looked for in the wrong ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """What a client asks for: the partitions a topic is to have in all, and where the new ones are to lie."""
+    """A client's request: the number of partitions that a topic is to have in all, and the replicas of the new ones."""
 
     topic: str
     partition_count: int
@@ -40,7 +40,7 @@ class GrowthRequest:
 
 
 def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDefaults, start: int) -> TopicInfo:
-    """The topic as it will be; raises what is wrong with the request. The caller draws `start`, see `place`."""
+    """The topic as it will be; raises an error if the request is wrong. The caller draws `start`, see `place`."""
     topic = image.topics.get(request.topic)
     if topic is None:
         raise UnknownTopic(request.topic)
@@ -74,9 +74,10 @@ def decide_growth(image: ClusterImage, request: GrowthRequest, defaults: TopicDe
 
 
 def growth(image: ClusterImage, topic: TopicInfo) -> Plan:
-    """The new states first, which nobody sees; the topic's own node, with the new count, last.
+    """The plan of a growth: the new states first, which are not visible; the topic's own node, with the new count,
+    last.
 
-    States beyond its partitions that do not fit are what a crash has left of an earlier growth. They go.
+    States beyond its partitions that do not fit are left from an earlier growth that a crash has ended. They go.
     """
     there, before = image.aside.get(topic.topic_id, {}), len(image.topics_by_id[topic.topic_id].partitions)
     operations: list[Operation] = [

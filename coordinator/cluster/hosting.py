@@ -1,4 +1,4 @@
-"""What a step from one image to the next means for the partitions that a broker hosts. Pure."""
+"""Changes of the roles of the partitions that a broker hosts, from one image to the next. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo, deleted: Container[bytes]) -> HostChanges:
-    """What this broker is to lead, to follow, to drop and to set aside, as far as that is not so already. `deleted`:
-    the ids of topics that a change has deleted."""
+    """The partitions that this broker is to lead, to follow, to drop and to set aside, if it does not do so already.
+    `deleted`: the ids of topics that a change has deleted."""
     changes = HostChanges([], [], [], new, [])
     for topic in new.topics_by_id.values():
         before = old.topics_by_id.get(topic.topic_id)
@@ -28,7 +28,7 @@ def host_changes(old: ClusterImage, new: ClusterImage, broker: BrokerInfo, delet
 
 
 def hosted_by(image: ClusterImage, broker_id: int) -> list[HostedPartition]:
-    """What a broker is a replica of."""
+    """The partitions of which a broker has a replica."""
     partitions = (one for topic in image.topics_by_id.values() for one in _partitions(topic))
     return [one for one in partitions if broker_id in one.state.replicas]
 
@@ -50,13 +50,13 @@ def _note(changes: HostChanges, before: TopicInfo | None, topic: TopicInfo, brok
 
 
 def _is_gone(state: PartitionState, broker: BrokerInfo) -> bool:
-    """Its log is lost, and there is nobody to have it from, as before a controller has seen that it leads no more. An
-    empty one in its place would look like it."""
+    """Whether the log is lost, and no other broker leads from which to copy it, as before the controller has elected
+    another. An empty log in its place would look like it."""
     return state.leader in (NO_LEADER, broker.broker_id) and (broker.broker_id, *NO_LOG) in state.marks
 
 
 def _is_same_role(earlier: PartitionState, state: PartitionState, broker: BrokerInfo) -> bool:
-    """Whoever leads does so in one epoch only."""
+    """Whether the role is the same. A leader leads in one epoch only."""
     return earlier is state or (
         (earlier.leader, earlier.leader_epoch) == (state.leader, state.leader_epoch)
         and may_append(earlier, broker) == may_append(state, broker)
@@ -64,7 +64,7 @@ def _is_same_role(earlier: PartitionState, state: PartitionState, broker: Broker
 
 
 def may_append(state: PartitionState, broker: BrokerInfo) -> bool:
-    """Whether this process leads the partition in an epoch that it was given itself."""
+    """Whether this registration of the broker leads the partition in an epoch that was given to it."""
     return state.leader == broker.broker_id and state.incarnation == broker.incarnation
 
 

@@ -1,4 +1,4 @@
-"""Ids of clusters, topics and lives of brokers, as Kafka makes them."""
+"""Ids of clusters, topics and registrations of brokers, as Kafka makes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The image of the cluster is what all changes add up to: pure, from one image and one change to the next image.
+"""The image of the cluster, which is the sum of all changes: pure, from one image and one change to the next image.
 
-Everything that a broker knows of the cluster comes in here, be it one change or, when it loads, all nodes at once; so
+All knowledge of a broker about the cluster comes in here, be it one change or, when it loads, all nodes at once; so
 brokers that have taken the same changes have the same image. States of partitions come before their topic does, which
 may take several changes: until then they are kept aside.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def empty(cluster_id: str) -> ClusterImage:
-    """Before the first change."""
+    """The image before the first change."""
     return ClusterImage(version=0, cluster_id=cluster_id, features=dict(features.DEFAULT_LEVELS))
 
 
@@ -52,11 +52,11 @@ def folded(image: ClusterImage, number: int, nodes: Iterable[LoggedNode], delete
 
 
 class _Step:
-    """Collects what one change says, then makes the next image of it."""
+    """Collects the nodes of one change, then makes the next image of them."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._single = image  # with what is of the cluster as a whole
+        self._single = image  # with the new single nodes, which concern the cluster as a whole
         self._members: dict[int, BrokerInfo] = {}
         self._topics: dict[str, tuple[TopicNode, int]] = {}
         self._removed: list[TopicInfo] = []
@@ -64,7 +64,7 @@ class _Step:
         self._states_gone: list[tuple[bytes, int]] = []
 
     def put(self, node: LoggedNode) -> None:
-        """A node with a new value."""
+        """Take a node with a new value."""
         kind, _, rest = node.path[1:].partition("/")
         if kind == _PARTITIONS:
             topic_id, number = paths.partition_of(node.path)
@@ -92,7 +92,7 @@ class _Step:
         self._single = single
 
     def delete(self, path: str) -> None:
-        """A node that is gone. Of a topic its own node is what counts."""
+        """Take the deletion of a node. A topic goes with its own node."""
         kind, _, rest = path[1:].partition("/")
         if kind == _TOPICS and (topic := self._image.topics.get(rest)) is not None:
             self._removed.append(topic)
@@ -125,7 +125,8 @@ class _Step:
         return replace(image, topics=topics, topics_by_id=topics_by_id, aside=left)
 
     def _kept_aside(self, image: ClusterImage) -> dict[bytes, dict[int, PartitionState]]:
-        """All states that belong to no topic, those of this change among them; who takes some takes them out."""
+        """All states that belong to no topic, those of this change among them; a caller that takes some takes them
+        out."""
         aside = {topic_id: dict(states) for topic_id, states in image.aside.items()}
         for topic in self._removed:
             aside[topic.topic_id] = dict(enumerate(topic.partitions))
@@ -136,7 +137,7 @@ class _Step:
         return aside
 
     def _with_states(self, topic: TopicInfo, aside: dict[bytes, dict[int, PartitionState]]) -> TopicInfo:
-        """With what the change says of its partitions; those that it does not have yet stay aside."""
+        """The topic with its changed states; states of partitions that it does not have yet stay aside."""
         found = aside[topic.topic_id]
         partitions = tuple(found.pop(number, state) for number, state in enumerate(topic.partitions))
         return replace(topic, partitions=partitions)
@@ -156,8 +157,8 @@ _MEMBERS, _TOPICS, _PARTITIONS = (path[1:] for path in (paths.MEMBERS, paths.TOP
 def _taken(
     name: str, known: TopicInfo | None, node: TopicNode, aside: dict[bytes, dict[int, PartitionState]]
 ) -> list[PartitionState]:
-    """The states of the partitions that a topic has more than before. Without them its data must not be taken for
-    left-overs."""
+    """The states of a topic's additional partitions. If they are missing, its data must not be taken for left-overs.
+    Raises CannotStart."""
     found = aside.get(node.topic_id, {})
     numbers = range(len(known.partitions) if known else 0, node.partition_count)
     try:

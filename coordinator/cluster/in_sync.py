@@ -1,8 +1,8 @@
-"""What a leader's proposal of an ISR comes to: pure, from the image that it was made on to operations.
+"""The write of a leader's ISR proposal: pure, from the image that it was made on to operations.
 
 There is no request for it and no controller in between (Kafka's AlterPartition): the multi that carries it out has a
-number, which nobody else's can have, so what was true of the brokers in the image still is. Whoever makes an ISR too
-small to acknowledge anything fills the ELR, as the controller does (RULES K12).
+number which no other multi can have, so the brokers are still as in the image. If the new ISR is too small to
+acknowledge anything, the leader fills the ELR, as the controller does (RULES K12).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """The ISR that the leader of an epoch wants; `added`: who enters it, in which broker epoch it has caught up."""
+    """The ISR that the leader of an epoch wants; `added`: its new members, and the broker epoch in which each has
+    caught up."""
 
     topic_id: bytes
     partition: int
@@ -35,7 +36,7 @@ class IsrChange:
 
 
 def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) -> Iterator[Operation]:
-    """What the leader's changes come to, leaving out those that the image does not allow."""
+    """The operations for the leader's changes, without changes that the image does not allow."""
     for change in changes:
         topic = image.topics_by_id.get(change.topic_id)
         if topic is None or change.partition >= len(topic.partitions):
@@ -49,8 +50,8 @@ def to_write(image: ClusterImage, changes: Iterable[IsrChange], me: BrokerInfo) 
 def changed_by(
     state: PartitionState, members: Mapping[int, BrokerInfo], change: IsrChange, me: BrokerInfo, min_isr: int
 ) -> PartitionState:
-    """The state with its leader's change; the same object if another leads by now, or a replica that was to enter the
-    ISR is offline, or its broker does not serve in the life that has caught up (KIP-841, KIP-903)."""
+    """The state with its leader's change. The same object if another broker leads by now, or if a replica that was to
+    enter the ISR is offline, or its broker does not serve in the broker epoch that has caught up (KIP-841, KIP-903)."""
     leads = may_append(state, me) and state.leader_epoch == change.leader_epoch
     added = change.added.items()
     may_enter = (one not in state.offline and _serves_in(members.get(one), epoch) for one, epoch in added)

@@ -1,7 +1,7 @@
-"""Which changes are kept: the newest, up to a number and up to a size. Pure.
+"""Retention of the change log: the newest changes are kept, up to a number and up to a size. Pure.
 
-Who is late by more loads everything, which then is not much more to read. What goes depends on the sizes of what is
-kept, and on nothing else: so all brokers know what the next change's writer takes away.
+A broker that is late by more loads everything, which then is not much more to read. Which changes are dropped depends
+on the sizes of the kept ones alone: so all brokers know which ones the writer of the next change deletes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 KEPT_MAX: Final = 200
 KEPT_SIZE_MAX_BYTES: Final = 8 * 1024 * 1024  # sixteen of the largest: a load takes less long than these to be written
-DROPPED_AT_ONCE_MAX: Final = 16  # what a full multi has room for
+DROPPED_AT_ONCE_MAX: Final = 16  # the room of a full multi
 
 
 class KeptChanges:
@@ -26,7 +26,7 @@ class KeptChanges:
         self._total_bytes = sum(sizes_bytes)
 
     def dropped_by(self, size_bytes: int) -> range:
-        """The numbers of those that go with the next change, if it has this size."""
+        """The numbers of the changes that are dropped with the next change, if it has this size."""
         count, total_bytes, dropped = len(self._sizes_bytes) + 1, self._total_bytes + size_bytes, 0
         for oldest_bytes in self._sizes_bytes:
             if dropped == DROPPED_AT_ONCE_MAX or (count <= KEPT_MAX and total_bytes <= KEPT_SIZE_MAX_BYTES):
@@ -36,7 +36,7 @@ class KeptChanges:
         return range(oldest, oldest + dropped)
 
     def add(self, size_bytes: int) -> None:
-        """The next change is there."""
+        """Add the next change."""
         for _ in self.dropped_by(size_bytes):
             self._total_bytes -= self._sizes_bytes.popleft()
         self._sizes_bytes.append(size_bytes)

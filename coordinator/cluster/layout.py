@@ -1,4 +1,4 @@
-"""The layout of the metadata store: who comes first makes it, and one of a broker alone becomes that of a cluster."""
+"""The layout of the metadata store: the first broker makes it, and that of a broker alone becomes that of a cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ UNFINISHED = "the metadata store has a part of a cluster only: an import, or a r
 
 
 def first_nodes() -> list[Operation]:
-    """What there is before anything else."""
+    """The operations that create the nodes before any cluster."""
     epoch = Create(paths.CONTROLLER_EPOCH, encode_controller_epoch(NO_CONTROLLER, 0))
     return [*(Create(path, b"") for path in PARENTS), epoch]
 
@@ -62,9 +62,9 @@ NEW: Final = Known()
 
 
 async def cluster_id(store: MetadataStore, random: Random, known: Known = Known()) -> str:
-    """The cluster's id. Only a broker without a cluster makes one: to make another over old log dirs would leave their
-    data behind. Raises CannotStart for another cluster than is known, for a layout that this version does not know, or
-    one that was left half made, and what the store does."""
+    """The cluster's id. Only a broker without a cluster makes one: another cluster over old log dirs would leave their
+    data behind. Raises CannotStart for another cluster than the known one, and for a layout that this version does not
+    know or that is half made; raises the errors of the store."""
     if known.cluster_id is not None:
         await _until_there(store, known)
     found = await _found(store, random)
@@ -74,7 +74,7 @@ async def cluster_id(store: MetadataStore, random: Random, known: Known = Known(
 
 
 async def _until_there(store: MetadataStore, known: Known) -> None:
-    """Until the store has a cluster. Raises CannotStart if there is nothing to wait for."""
+    """Return when the store has a cluster. Raises CannotStart if there is nothing to wait for."""
     is_told, reason = False, NO_CLUSTER
     while True:
         wake = trio.Event()
@@ -122,5 +122,5 @@ async def _found(store: MetadataStore, random: Random) -> str:
 
 
 async def _missing_parents(store: MetadataStore) -> list[Operation]:
-    """Of a layout that knew one broker alone."""
+    """The operations that add the parents that the layout of a broker alone lacks."""
     return [Create(path, b"") for path in PARENTS if not await store.exists(path)]

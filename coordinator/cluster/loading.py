@@ -1,4 +1,4 @@
-"""Reads the metadata store: all of it at a start, and one change after the other from then on."""
+"""Reading of the metadata store: all of it at a start, and one change after the other from then on."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Loaded(NamedTuple):
 
 
 async def load(store: MetadataStore, cluster_id: str) -> Loaded:
-    """Reads the last number first, then all nodes, then the changes above that number, up to the newest.
+    """Read the last number first, then all nodes, then the changes above that number, up to the newest.
 
     Nodes are read at different moments, but none of them later than the last change that is read: changes are laid over
-    what was read, and only the outcome is looked at. When more changes went by than are kept, all is read again.
+    the nodes, and only the outcome is used. When more changes went by than are kept, all is read again.
 
     Raises CannotStart.
     """
@@ -79,7 +79,7 @@ async def read_history(store: MetadataStore) -> History:
 
 
 async def _numbers(store: MetadataStore) -> list[int]:
-    """Of the changes that are kept; that before the first one of all when there are none. Raises CannotStart."""
+    """The numbers of the changes that are kept; without any, the number before the first change. Raises CannotStart."""
     return [number_of(name) for name in await store.children(paths.CHANGES)] or [paths.FIRST_CHANGE - 1]
 
 
@@ -102,8 +102,8 @@ def _topic_id_of(name: str) -> bytes:
 
 
 async def _read_kept(store: MetadataStore) -> dict[int, bytes]:
-    """The changes that are kept, all at one moment: what a writer takes away meanwhile is none of them, and what it
-    writes is. Who knew of others than there are would not know what its own next change has to take away."""
+    """The changes that are kept, all at one moment: without changes that a writer deletes meanwhile, and with those
+    that it writes. A broker that knew of others would not know which changes its own next one has to delete."""
     found: dict[int, bytes] = {}
     while True:
         numbers = [number for number in await _numbers(store) if number >= paths.FIRST_CHANGE]
@@ -133,6 +133,6 @@ def _below(parent: str, names: Iterable[str]) -> Sequence[str]:
 
 
 async def read_changes(store: MetadataStore, numbers: Sequence[int]) -> dict[int, bytes]:
-    """The values of these change nodes, without those that are not there, or no longer."""
+    """The values of these change nodes, without nodes that do not exist, or no longer."""
     found = zip(numbers, await store.read_many([paths.change(number) for number in numbers]), strict=True)
     return {number: node.value for number, node in found if node is not None}

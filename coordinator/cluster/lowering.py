@@ -1,7 +1,8 @@
-"""What comes before min.insync.replicas becomes smaller: pure, from one image to the operations that go first.
+"""Clearing of ELRs before min.insync.replicas becomes smaller: pure, from one image to the operations that go first.
 
-Who is in an ELR has all that was acknowledged, because nothing could be since he left. Where fewer are enough from now
-on, that ends: ELRs are cleared first, in as many changes as that takes (KIP-966, RULES K12).
+A member of an ELR has all acknowledged records, because none could be acknowledged since it left the ISR. If fewer
+replicas in sync are enough from now on, that ends: ELRs are cleared first, in as many changes as that takes (KIP-966,
+RULES K12).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 def after_elrs(plan: Plan, image: ClusterImage, after: ClusterImage) -> Plan:
-    """The plan that makes of the image the one after, of which the topics are looked at that it has."""
+    """The plan, behind operations that clear ELRs. `after`: the image after the plan, with the topics that may be
+    concerned."""
     return replace(plan, operations=[*_cleared(image, after), *plan.operations])
 
 

@@ -1,7 +1,7 @@
-"""This broker among the others: how it gets in, what it is to them, and the fence of what it writes.
+"""The membership of this broker: how it registers, its state for the others, and the fence of its writes.
 
-A registration is one multi: that the process is alive, as long as its session is, and what it is in this life. Every
-registration has an incarnation of its own, so what was given to an earlier one is not taken for ours.
+A registration is one multi: a node that exists as long as the session lasts, and the member's node. Every registration
+has an incarnation of its own, so that nothing that was given to an earlier one is taken for ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DELETING_S = 1.0  # longer than a deletion of all nodes takes for those of the b
 
 
 class Membership:
-    """The broker as it is registered. `broker` says what does not change with its lives: id, endpoints, rack."""
+    """The broker as it is registered. `broker`: its id, endpoints and rack, which all its registrations share."""
 
     def __init__(
         self,
@@ -54,20 +54,22 @@ class Membership:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the others have taken this process for dead: it is not what it was, and registers anew."""
+        """Whether the cluster has fenced this process, so that it has to register anew."""
         known = self._log.image.members.get(self.me.broker_id)
         return known is None or known.incarnation != self.me.incarnation or known.state is BrokerState.FENCED
 
     @property
     def fence(self) -> Check:
-        """Of what this broker writes as one of the cluster, on the image as it is. Raises MetadataUnavailable."""
+        """The check that this broker is still a member, for its writes on the present image. Raises
+        MetadataUnavailable."""
         if self.is_fenced:
             raise MetadataUnavailable("This broker is not registered.")
         known = self._log.image.members[self.me.broker_id]
         return Check(paths.member(known.broker_id), known.version)
 
     async def register(self, log_dirs: Sequence[str], timeout_s: float) -> None:
-        """In a new life. One whose locks on log dirs we have is dead, and nobody waits for its session to run out.
+        """Register anew. If another process is registered whose log dirs we have locked, it is dead, and its session
+        need not end.
 
         Raises: CannotStart when another broker goes on using the id.
         """
@@ -94,9 +96,9 @@ class Membership:
         raise CannotStart(f"the broker id {broker_id} is in use by another running broker")
 
     async def made_alive(self, names: Sequence[str]) -> bool:
-        """Makes this broker's node below /brokers again if it is not among these; returns whether it was not. It is
-        gone while the session lasts, so that it was deleted from outside, and perhaps those of others with it, and
-        their parent in a moment: it is not made in the way of that. Raises NoNode if the parent is gone."""
+        """Make this broker's node below /brokers again if it is not among these; return whether it was not. If it is
+        gone while the session lasts, it was deleted from outside, perhaps with those of other brokers, and soon with
+        their parent: the new node must not be in the way of that. Raises NoNode if the parent is gone."""
         if str(self.me.broker_id) in names or self.is_fenced:
             return False
         await trio.sleep(DELETING_S)
@@ -106,8 +108,8 @@ class Membership:
         return True
 
     def _next_life(self, known: BrokerInfo | None, log_dirs: Sequence[str]) -> BrokerInfo:
-        """What an earlier life had and this one has not is kept in mind until it serves: whoever dies before, has not
-        said yet what it lacks."""
+        """The next registration. Log dirs that an earlier one had and this one lacks are remembered until it serves: if
+        the process dies before, it has not told which data it lacks."""
         had = {*known.log_dirs, *known.lost_log_dirs} if known else set()
         epoch = known.epoch + 1 if known else self._log.image.history.broker_epoch
         return replace(
@@ -127,7 +129,7 @@ class Membership:
         return [alive, Create(path, value) if known is None else Put(path, value, known.version)]
 
     async def _left_as_controller(self) -> list[Operation]:
-        """The controller's role of the life before goes with it."""
+        """The controller's role of the registration before goes with it."""
         try:
             node = await self._store.get(paths.CONTROLLER)
         except NoNode:
@@ -136,8 +138,8 @@ class Membership:
         return [Delete(paths.CONTROLLER, node.version)] if broker_id == self.me.broker_id else []
 
     async def become(self, state: BrokerState, *, has_away: bool = False) -> None:
-        """Tells the others, who know by then what it lacks. `has_away`: what was on a log dir that is not there may be
-        whole, so the log dir is kept in mind. Raises MetadataUnavailable when they have taken this process for dead
+        """Tell the cluster this broker's state; it has told before which data it lacks. `has_away`: logs on an absent
+        log dir may be whole, so the log dir is remembered. Raises MetadataUnavailable if this process was fenced
         meanwhile."""
         if not has_away:
             self.me = replace(self.me, lost_log_dirs=())
@@ -145,7 +147,7 @@ class Membership:
             pass
 
     async def became(self, state: BrokerState, image: ClusterImage) -> bool:
-        """As `become`, unless there is a newer image than that."""
+        """Write the state as `become` does, unless there is a newer image than that; return whether it is written."""
         fence = self.fence
         told = replace(image.members[self.me.broker_id], state=state, lost_log_dirs=self.me.lost_log_dirs)
         try:

@@ -1,4 +1,4 @@
-"""Metadata that cannot be used: each failure is counted, logged once, and tried again with back-off (RULES M2).
+"""Failures of metadata that cannot be used: each is counted, logged once, and tried again with back-off (RULES M2).
 
 A node that is missing, malformed or forbidden must not end a running broker: all brokers read the same nodes, so one
 bad node would end all of them at once, and every restart.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# What a task that reads or writes metadata meets when they cannot be used. SessionLost is one of them, and is handled
+# Errors of a task that reads or writes metadata, when they cannot be used. SessionLost is one of them, and is handled
 # before: the broker registers anew.
 UNUSABLE: Final = (StoreError, MetadataUnavailable, CannotStart)
 PAUSE_S: Final = 0.5  # before the first retry, and before each while the connection is lost
@@ -48,28 +48,28 @@ class MetadataFailures:
 
     @property
     def standing(self) -> Sequence[str]:
-        """What is wrong now, each failure once."""
+        """The present failures, each once."""
         return sorted({*self._standing.values()})
 
     def stand(self, task: str, error: Exception | None) -> None:
-        """The last attempt of a task has failed so, or has not."""
+        """Record the failure of a task's last attempt, or that it did not fail."""
         self._standing.pop(task, None)
         if error is not None:
             self._standing[task] = f"metadata cannot be used: {described(error)}"
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """By reason; every reason is there."""
+        """The number of failures by reason; every reason is there."""
         return self._counts
 
     def note(self, error: Exception) -> str:
-        """Counts one; returns the reason."""
+        """Count a failure; return its reason."""
         reason = reason_of(error)
         self._counts[reason] += 1
         return reason
 
     def refusal(self, error: StoreError | CannotStart) -> MetadataUnavailable:
-        """What a requester is told of metadata that cannot be used; counts it."""
+        """The error for a requester when metadata cannot be used; counts the failure."""
         self.note(error)
         return MetadataUnavailable(f"The metadata cannot be used: {described(error)}.")
 
@@ -84,25 +84,20 @@ class Attempts:
         self._pause_s = PAUSE_S
 
     async def pause(self, error: Exception) -> None:
-        """After a failure; the next attempt follows."""
+        """Log and count a failure, then wait before the next attempt."""
         reason, told = self._failures.note(error), described(error)
         self._failures.stand(self._task, None if reason == UNAVAILABLE else error)  # its age tells of that
         if told != self._logged:
-            log.error(
-                "metadata cannot be used: this broker goes on with what it has",
-                task=self._task,
-                reason=reason,
-                error=told,
-            )
+            log.error("metadata unusable", task=self._task, reason=reason, error=told)
             self._logged, self._pause_s = told, PAUSE_S
         elif reason != UNAVAILABLE:
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         await trio.sleep(self._pause_s)
 
     def succeeded(self) -> None:
-        """After an attempt without a failure."""
+        """Note an attempt without a failure."""
         if self._logged is not None:
-            log.info("metadata can be used again", task=self._task)
+            log.info("metadata usable again", task=self._task)
             self._failures.stand(self._task, None)
         self._logged, self._pause_s = None, PAUSE_S
 

@@ -1,4 +1,4 @@
-"""What a topic may be called. Pure."""
+"""Rules for names of topics. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from coordinator.errors import InvalidTopicName
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-NAME_SIZE_MAX = 249  # 255, the longest file name, less what a partition's and a deleted directory's name add
+NAME_SIZE_MAX = 249  # 255, the longest file name, less the additions in names of partitions and deleted directories
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _UNIFY = str.maketrans(".", "_")
 
 
 def validate_name(name: str) -> None:
-    """Kafka's Topic.validate."""
+    """Raise InvalidTopicName for an illegal name, as Kafka's Topic.validate does."""
     if not name:
         raise InvalidTopicName("Topic name is invalid: the empty string is not allowed")
     if name in {".", ".."}:
@@ -34,7 +34,8 @@ def validate_name(name: str) -> None:
 
 
 def refuse_collision(name: str, existing: Iterable[str]) -> None:
-    """Metric names turn '.' into '_', so topics must differ in more than that (Kafka's Topic.unifyCollisionChars)."""
+    """Refuse a name that differs from another only in '.' and '_': metric names turn '.' into '_' (Kafka's
+    Topic.unifyCollisionChars)."""
     if "." in name or "_" in name:
         unified = name.translate(_UNIFY)
         for other in existing:

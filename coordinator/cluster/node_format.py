@@ -1,7 +1,7 @@
-"""How a metadata node is written: a JSON object with the format version of its kind. Pure.
+"""The format of a metadata node's value: a JSON object with the format version of its kind. Pure.
 
-A broker of another version may write fields that this one does not know: they are kept. An unknown format version is no
-such thing: this broker must not go on.
+A broker of another version may write fields that this one does not know: they are kept. With an unknown format version,
+this broker must not go on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def version_of(path: str, value: bytes) -> int:
 
 
 def decode(path: str, value: bytes, decoder: msgspec.json.Decoder[_N]) -> _N:
-    """The version first: a node of another version may have other fields altogether. Raises CannotStart."""
+    """Decode a node. Its version is checked first, as another version may have other fields altogether. Raises
+    CannotStart."""
     known = format_of(decoder.type)
     if not value.startswith(b'{"v":%d,' % known) and (version := version_of(path, value)) != known:
         raise CannotStart(f"the metadata node {path} has the format {version}; this version knows {known} only")
@@ -54,8 +55,8 @@ def encode(node: msgspec.Struct, extra: bytes = b"") -> bytes:
 
 
 def unknown_fields(value: bytes, node: msgspec.Struct) -> bytes:
-    """The fields that are not of this version, as a JSON object; nothing when there are none. `node` is what the value
-    says in those that are."""
+    """The fields that are not of this version, as a JSON object; nothing when there are none. `node`: the known fields
+    of the value."""
     if msgspec.json.encode(node) == value:  # nearly always, and much faster than to look
         return b""
     known = {"v", *node.__struct_fields__}

@@ -1,6 +1,5 @@
-"""The values of logged nodes, and of changes: between the API's value types and the JSON of docs/formats/metadata.md.
-Pure. Fields that this version does not know come back as `extra`, and are written again with the node.
-"""
+"""The values of logged nodes, and of changes: from the API's value types to the JSON of docs/formats/metadata.md, and
+back. Pure. Fields that this version does not know come back as `extra`, and are written again with the node."""
 
 from __future__ import annotations
 
@@ -84,7 +83,7 @@ class _Change(msgspec.Struct, tag_field="v", tag=2, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class LoggedNode:
-    """A node as it is since a change."""
+    """A node as a change has left it."""
 
     path: str
     version: int
@@ -93,7 +92,8 @@ class LoggedNode:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one multi changed, the id of the broker that wrote it, and by which that finds it again."""
+    """The changes of one multi, the id of the broker that wrote it, and the random number by which that broker finds it
+    again."""
 
     writer: int
     nonce: bytes
@@ -103,7 +103,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TopicNode:
-    """What a topic's own node says; its partitions' states lie elsewhere."""
+    """The content of a topic's own node; its partitions' states lie elsewhere."""
 
     topic_id: bytes
     partition_count: int
@@ -150,7 +150,7 @@ def encode_controller_epoch(broker_id: int, epoch: int, extra: bytes = b"") -> b
 
 
 def decode_controller_epoch(path: str, value: bytes) -> tuple[int, int]:
-    """To whom the last controller epoch was given, and which one it is."""
+    """The broker that has the last controller epoch, and that epoch."""
     node = decode(path, value, _CONTROLLER_EPOCH)
     return node.broker_id, node.epoch
 
@@ -173,7 +173,7 @@ def encode_broker_configs(configs: Mapping[str, Mapping[str, str]], extra: bytes
 
 
 def decode_broker_configs(path: str, value: bytes) -> dict[str, dict[str, str]]:
-    """What is set for each broker, and as the default of all."""
+    """The configs that are set for each broker, and as the default of all."""
     return decode(path, value, _BROKER_CONFIGS).configs
 
 
@@ -262,7 +262,7 @@ def is_of_earlier_format(path: str, value: bytes) -> bool:
 
 
 def extra_of(path: str, value: bytes) -> bytes:
-    """What a node that there is one of says besides."""
+    """The fields of a single node that this version does not know, as JSON."""
     return unknown_fields(value, decode(path, value, _SINGLES[path]))
 
 

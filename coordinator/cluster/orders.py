@@ -1,8 +1,8 @@
-"""What administrators order: that replicas move, a leader is elected, a broker does not count any more. Pure, from the
-image to operations.
+"""Admin requests: move replicas, elect a leader, unregister a broker. Pure, from the image to operations.
 
 Each partition is decided on for itself. Texts and the order of the checks are those of Kafka's
-ReplicationControlManager. Whoever is asked carries it out, on the newest image: it need not be the controller.
+ReplicationControlManager. The broker that receives a request carries it out, on the newest image: it need not be the
+controller.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 def reassignment(image: ClusterImage, asked: Reassignment, *, may_change_factor: bool) -> Operation | None:
-    """Other replicas for a partition, or those from before; None if it is on its way there already. Raises
-    UnknownPartition, InvalidReplicaAssignment, InvalidReplicationFactor, NoReassignmentInProgress."""
+    """The operation that gives a partition other replicas, or those from before; None if it is on its way there
+    already. Raises UnknownPartition, InvalidReplicaAssignment, InvalidReplicationFactor, NoReassignmentInProgress."""
     topic = image.topics.get(asked.topic)
     if topic is None:
         raise UnknownPartition(f"Unable to find a topic named {asked.topic}.")
@@ -59,7 +59,7 @@ def reassignment(image: ClusterImage, asked: Reassignment, *, may_change_factor:
 
 
 def _check_factor(state: PartitionState, replicas: Sequence[int]) -> None:
-    """Against what it is to have when what is under way is over (KIP-860)."""
+    """Compare the number of replicas with the one after the present reassignment (KIP-860)."""
     if (count := len(reassignments.wanted(state))) != len(replicas):
         raise InvalidReplicationFactor(f"The replication factor is changed from {count} to {len(replicas)}")
 
@@ -80,8 +80,8 @@ def _cancelled(state: PartitionState, electorate: Electorate, asked: Reassignmen
 
 
 def election(image: ClusterImage, partition: tuple[str, int], *, kind: ElectionType) -> Operation:
-    """Another leader for a partition. Raises UnknownPartition, ElectionNotNeeded, PreferredLeaderNotAvailable,
-    EligibleLeadersNotAvailable."""
+    """The operation that gives a partition another leader. Raises UnknownPartition, ElectionNotNeeded,
+    PreferredLeaderNotAvailable, EligibleLeadersNotAvailable."""
     name, number = partition
     topic = image.topics.get(name)
     if topic is None:
@@ -96,7 +96,7 @@ def election(image: ClusterImage, partition: tuple[str, int], *, kind: ElectionT
     else:
         if state.leader != NO_LEADER:
             raise ElectionNotNeeded("Leader election not needed for topic partition.")
-        elected = elections.unclean(state, replace(electorate, is_over=True))  # an order waits for nobody
+        elected = elections.unclean(state, replace(electorate, is_over=True))  # an order waits for no answers
     operation = _write(topic, number, elected) if elected.leader != NO_LEADER else None
     if operation is not None:
         return operation
@@ -106,8 +106,8 @@ def election(image: ClusterImage, partition: tuple[str, int], *, kind: ElectionT
 
 
 def unregistration(image: ClusterImage, broker_id: int) -> Plan:
-    """One broker less; its replicas stay listed. Its node stays as well, so that it never has an epoch again that it
-    had. Raises BrokerIdNotRegistered."""
+    """The plan that unregisters a broker. Its replicas stay listed. Its node stays as well, so that no broker epoch
+    comes twice. Raises BrokerIdNotRegistered."""
     broker = image.members.get(broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")

@@ -1,8 +1,8 @@
-"""Which brokers get a new topic's replicas: striped over the brokers, and over the racks where brokers name theirs.
+"""Placement of a new topic's replicas: striped over the brokers, and over the racks where brokers name theirs.
 
 Pure; the caller draws `start`, so that small topics do not all begin on the same broker. As in Kafka
-(StripedReplicaPlacer), leaders go round the brokers, the replicas of a partition lie on different racks as far as
-there are racks, and followers shift with every round so that the partitions of one leader do not share all followers.
+(StripedReplicaPlacer), leaders go round the brokers, the replicas of a partition lie on different racks as far as there
+are racks, and followers shift with every round so that the partitions of one leader do not share all followers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The values of nodes that no change repeats: who needs one reads it. Pure; docs/formats/metadata.md has their form."""
+"""The values of nodes that no change repeats: they are read when needed. Pure; docs/formats/metadata.md has their
+form."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class _TopicPartitions(msgspec.Struct, tag_field="v", tag=1, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TierNode:
-    """Where the remote tier is, and how often the cluster was restored from it."""
+    """The place of the remote tier, and how often the cluster was restored from it."""
 
     store: str
     owner_generation: int
@@ -92,7 +93,7 @@ def encode_producer_ids(next_id: int) -> bytes:
 
 
 def decode_producer_ids(path: str, value: bytes) -> int:
-    """The first producer id of no block yet."""
+    """The first producer id that is in no block yet."""
     return decode(path, value, _PRODUCER_IDS).next_id
 
 

@@ -1,7 +1,7 @@
-"""What a decision comes to: operations on the metadata store, in their order, and what they make of a topic. Pure.
+"""The plan of a decision: operations on the metadata store, in their order, and the topic that results. Pure.
 
-Operations that are more than a multi holds are done in several. What comes of each is another image, on which the rest
-is decided anew: a plan leaves out what is there already.
+If a multi cannot hold all operations, several are made. Each leads to another image, on which the rest is decided anew:
+a plan leaves out changes that are there already.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BATCH_SIZE_MAX_BYTES = 496 * 1024  # leaves room for fences and a change node's 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`topic`: the one it is about, as it will be, or was when it is deleted. `refused`: of each of the orders that are
-    carried out together, what is wrong with it."""
+    """The operations of a decision. `topic`: the topic it is about, as it will be, or as it was when it is deleted.
+    `refused`: of requests that are carried out together, the error of each."""
 
     operations: Sequence[Operation]
     topic: TopicInfo | None = None
@@ -37,7 +37,7 @@ class Plan:
 
 
 def together(image: ClusterImage, orders: Sequence[T], decide: Callable[[ClusterImage, T], Operation | None]) -> Plan:
-    """What can be carried out of orders of which none waits for another. Of two about one node the last counts."""
+    """A plan for requests that do not depend on each other. Of two about one node the last counts."""
     operations: dict[str, Operation] = {}
     refused: Refusals = []
     for order in orders:
@@ -53,7 +53,7 @@ def together(image: ClusterImage, orders: Sequence[T], decide: Callable[[Cluster
 
 
 def first_batch(operations: Sequence[Operation]) -> Sequence[Operation]:
-    """As many of them as fit into one multi, each counted twice: a change node repeats it."""
+    """The first of the operations, as many as fit into one multi. Each counts twice: a change node repeats it."""
     total_bytes = 0
     for count, operation in enumerate(operations):
         total_bytes += 2 * size_bytes(operation)
@@ -63,11 +63,11 @@ def first_batch(operations: Sequence[Operation]) -> Sequence[Operation]:
 
 
 def write_partition(topic_id: bytes, number: int, state: PartitionState) -> Put:
-    """Another state in the place of the one whose version it has."""
+    """Replace the state of a partition that has the version of this one."""
     return Put(paths.partition(topic_id, number), encode_partition(state), state.version)
 
 
 def write_single(image: ClusterImage, path: str, value: bytes) -> Operation:
-    """Writes a node that there is one of, or none yet."""
+    """Write a single node, or create it."""
     known = image.singles.get(path)
     return Create(path, value) if known is None else Put(path, value, known.version)

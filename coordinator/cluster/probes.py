@@ -1,7 +1,7 @@
-"""Whose process is gone although its session is not over yet: where it listened connections are refused (RULES K13).
+"""Probes that find brokers whose process is gone although their session lasts: it refuses connections (RULES K13).
 
-The controller asks all others, and they ask the controller. Kafka has no such thing. A mistake costs an election and no
-record: safety rests on ISRs and epochs, and a broker that was fenced and lives registers anew.
+The controller probes all other brokers, and they probe the controller. Kafka has no such thing. A mistake costs an
+election and no record: safety rests on ISRs and epochs, and a fenced broker that lives registers anew.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
     IsRefused = Callable[[BrokerInfo], Awaitable[bool]]
 
 INTERVAL_S = 0.25
-AGAIN_S = 0.05  # at least between two looks: if somebody has refused, or seems to be away
+AGAIN_S = 0.05  # at least between two looks: if a broker has refused, or seems to be away
 REFUSALS = 2  # one after the other
 
 
 class Probes:
-    """Of one broker. `is_refused` connects to where a broker listens for others: False for anything else than that
-    nobody listens there any more."""
+    """The probes of one broker. `is_refused` connects to a broker's listener for other brokers: True only if nothing
+    listens there any more."""
 
     def __init__(self, is_refused: IsRefused) -> None:
         self._is_refused = is_refused
-        self._refusals: dict[bytes, int] = {}  # by incarnation, of those that were reached once
+        self._refusals: dict[bytes, int] = {}  # by incarnation, of brokers that were reached once
 
     def gone(self, image: ClusterImage) -> set[int]:
-        """Those whose sessions nobody has to wait for."""
+        """The brokers whose sessions need not be waited for."""
         members = image.members.values()
         return {one.broker_id for one in members if self._refusals.get(one.incarnation, 0) >= REFUSALS}
 
     @property
     def has_suspects(self) -> bool:
-        """Whether the next look will tell of somebody that he is gone, or is not."""
+        """Whether the next look will decide about some broker whether it is gone."""
         return any(0 < count < REFUSALS for count in self._refusals.values())
 
     async def look(self, image: ClusterImage, me: int) -> bool:
-        """Asks whom it is to ask; whether one was found to be gone."""
+        """Probe the brokers that this one is to probe; return whether one was found to be gone."""
         before, found = self.gone(image), dict[bytes, int]()
         async with trio.open_nursery() as nursery:
             for one in _asked(image, me):
                 nursery.start_soon(self._ask, one, found)
-        self._refusals = found  # all at once: who asks meanwhile who is gone goes by what was known
+        self._refusals = found  # all at once: meanwhile `gone` answers by the look before
         return bool(self.gone(image) - before)
 
     async def _ask(self, one: BrokerInfo, found: dict[bytes, int]) -> None:
-        """Who was never reached is not gone: where it says that it listens may be wrong."""
+        """Probe a broker. If it was never reached, it is not gone: its advertised address may be wrong."""
         refusals = self._refusals.get(one.incarnation)
         if not await self._is_refused(one):
             found[one.incarnation] = 0

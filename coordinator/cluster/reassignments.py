@@ -1,11 +1,11 @@
-"""How a partition goes from some replicas to others: pure, from its state to the next one (KIP-455, RULES K32).
+"""Reassignment of a partition's replicas: pure, from its state to the next one (KIP-455, RULES K32).
 
-All that are to be there are replicas at once. Those that a reassignment *adds* are followers like any other that is not
-in sync; those that it *removes* go on as before. It is over when all that stay are in sync: then the others go, in the
-election that a controller holds after any change. So whatever happens meanwhile, the replicas less those that are added
-are those from before, to which a cancellation goes back, and the replicas less those that are removed are the wanted
-ones. After Kafka's PartitionReassignmentReplicas and PartitionReassignmentRevert; one that is overridden, and then
-cancelled, goes back to where it began, as KIP-455 says and Kafka's controller does not.
+All wanted replicas are replicas at once. Replicas that a reassignment *adds* are followers like any other that is not
+in sync; replicas that it *removes* go on as before. It is over when all that stay are in sync: then the others go, in
+the election that a controller holds after any change. So at any time the replicas less the added ones are those from
+before, to which a cancellation goes back, and the replicas less the removed ones are the wanted ones. After Kafka's
+PartitionReassignmentReplicas and PartitionReassignmentRevert. If a reassignment is overridden and then cancelled, the
+partition goes back to where the first one began, as KIP-455 says and Kafka's controller does not.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
 
 
 def is_under_way(state: PartitionState) -> bool:
-    """Whether replicas come or go."""
+    """Whether the partition is being reassigned."""
     return bool(state.adding or state.removing)
 
 
 def enough_in_sync(state: PartitionState, min_isr: int) -> int:
-    """How many in sync may acknowledge: those that are added are not asked for before it is over."""
+    """How many replicas in sync may acknowledge: added replicas are not required before the reassignment is over."""
     return min(min_isr, len(state.replicas) - len(state.adding))
 
 
 def wanted(state: PartitionState) -> tuple[int, ...]:
-    """The replicas that it will have, in their order."""
+    """The replicas after the reassignment, in their order."""
     return _less(state.replicas, state.removing)
 
 
 def begun(state: PartitionState, replicas: Sequence[int]) -> PartitionState:
-    """On its way to these replicas, in place of any that it was on its way to; the same object if it has them."""
+    """Start a reassignment to these replicas, in place of a present one; the same object if it leads to them
+    already."""
     if tuple(replicas) == wanted(state):
         return state
     before = _less(state.replicas, state.adding)
@@ -48,15 +49,16 @@ def begun(state: PartitionState, replicas: Sequence[int]) -> PartitionState:
 
 
 def ended(state: PartitionState, in_sync: Collection[int]) -> PartitionState:
-    """With nobody else than is wanted, once those are all `in_sync`: in the ISR, and not only for want of another; the
-    same object until then."""
+    """End a reassignment once the wanted replicas are all `in_sync`: in the ISR, and not only as its last member. Only
+    they stay. The same object until then."""
     if not is_under_way(state) or not {*wanted(state)} <= {*in_sync}:
         return state
     return _settled_on(state, wanted(state), _less(state.isr, state.removing))
 
 
 def reverted(state: PartitionState) -> PartitionState:
-    """As it was before, with what is left of its ISR: nobody, if only those that were added are in it."""
+    """Cancel a reassignment: the replicas from before, and the rest of the ISR, which is empty if it has only added
+    replicas."""
     return _settled_on(state, _less(state.replicas, state.adding), _less(state.isr, state.adding))
 
 
@@ -69,8 +71,8 @@ def _settled_on(state: PartitionState, replicas: tuple[int, ...], isr: tuple[int
 
 
 def _on(state: PartitionState, replicas: tuple[int, ...], isr: Collection[int]) -> PartitionState:
-    """Who goes is told by another epoch, as in Kafka, and so is a leader that is no longer alone, or is now: until then
-    it counts nobody else."""
+    """Change the replicas. A leader epoch begins if a replica goes, as in Kafka, and if the leader becomes or ceases to
+    be the only replica: a leader that is alone counts no other replica."""
     has_others = [len(one) > 1 for one in (state.replicas, replicas)]
     begins_epoch = has_others[0] != has_others[1] or not {*state.replicas} <= {*replicas}
     *sealed, active = state.extents or [Extent(state.active_base_offset, state.replicas)]

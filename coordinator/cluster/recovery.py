@@ -1,9 +1,9 @@
 """Elections that wait for restarted replicas: pure, the memory of one controller (RULES K33).
 
-If the processes of all members of an ISR have ended, the disk of the member that is back first may have lost what it
-had acknowledged. So the controller asks the members that are back where their logs end, and elects when all are back
-and have answered, or when the wait is over. An answer counts for the registration that gave it and for the leader epoch
-that it was asked in: nobody leads in that epoch, so the end of the log stays where it is.
+If the processes of all members of an ISR have ended, the disk of the member that is back first may have lost
+acknowledged records. So the controller asks the members that are back where their logs end, and elects when all are
+back and have answered, or when the wait is over. An answer counts for the registration that gave it and for the leader
+epoch that it was asked in: the epoch has no leader, so the end of the log stays where it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIVED_ON_S: Final = 60.0
 
 
 class ShortReplica(NamedTuple):
-    """A member whose log is shorter than that of another one. `lacks`: it lacks what was acknowledged."""
+    """A member whose log is shorter than that of another one. `lacks`: it lacks acknowledged records."""
 
     topic: str
     partition: int
@@ -60,7 +60,8 @@ class _Restart(NamedTuple):
 
 @dataclass(slots=True)
 class News:
-    """What has happened since it was last told. `timed_out`: of the elections that were held, without all members."""
+    """Events since the last report. `timed_out`: the number of held elections to which some members had not
+    answered."""
 
     begun: int = 0
     held: int = 0
@@ -69,7 +70,7 @@ class News:
 
 
 class Recovery:
-    """`wait_s`: controller.recovery.wait.ms."""
+    """The elections that wait. `wait_s`: controller.recovery.wait.ms, in seconds."""
 
     def __init__(self, wait_s: float) -> None:
         self.wait_s = wait_s
@@ -78,7 +79,7 @@ class Recovery:
         self._news = News()
 
     def __len__(self) -> int:
-        """How many elections wait."""
+        """The number of elections that wait."""
         return sum(not wait.is_decided for wait in self._waits.values())
 
     @property
@@ -87,17 +88,17 @@ class Recovery:
         return {topic_id for topic_id, _ in (*self._waits, *self._restarts)}
 
     def reset(self) -> None:
-        """Another broker is the controller, or this one is again: it begins from what the image says."""
+        """Forget all waits: another broker is the controller, or this one is again and begins from the image."""
         self._waits, self._restarts, self._news = {}, {}, News()
 
     def prune(self, image: ClusterImage) -> None:
-        """Topics that are deleted are waited for no longer."""
+        """Forget waits of topics that are deleted."""
         known = image.topics_by_id
         self._waits = {key: wait for key, wait in self._waits.items() if key[0] in known}
         self._restarts = {key: restart for key, restart in self._restarts.items() if key[0] in known}
 
     def electorate(self, topic: TopicInfo, number: int, electorate: Electorate, now_s: float) -> Electorate:
-        """That of one partition, with the answers that count, and whether its wait is over."""
+        """The electorate of one partition, with the answers that count, and whether its wait is over."""
         key, state = (topic.topic_id, number), topic.partitions[number]
         awaited = awaited_members(state, electorate)
         if not awaited:
@@ -121,8 +122,8 @@ class Recovery:
         return found
 
     def _lived_on(self, key: _Key, state: PartitionState, electorate: Electorate, now_s: float) -> Electorate:
-        """A member that has restarted beside its leader leaves the ISR, and is admitted again, when it is certain that
-        the leader has not ended as well."""
+        """The electorate with `lived_on`: a member that has restarted beside its leader leaves the ISR, and is admitted
+        again, once it is certain that the leader has not ended as well."""
         if not (restarted := electorate.restarted(state)):
             self._restarts.pop(key, None)
             return electorate
@@ -145,8 +146,8 @@ class Recovery:
             self._news.short.append(ShortReplica(topic.name, number, one, answers[one], longest, lacks))
 
     def to_ask(self, image: ClusterImage) -> dict[int, list[AskedEnd]]:
-        """By broker: the logs of which nobody knows the end yet. Only in an epoch without a leader: the end of a log
-        that follows nobody stays."""
+        """The logs whose ends are not known yet, by broker. Only in an epoch without a leader: the end of a log that
+        follows no leader stays."""
         asked: dict[int, list[AskedEnd]] = {}
         for (topic_id, number), wait in self._waits.items():
             topic = image.topics_by_id.get(topic_id)
@@ -164,7 +165,8 @@ class Recovery:
         return asked
 
     def answered(self, broker: BrokerInfo, asked: Sequence[AskedEnd], ends: Mapping[AskedEnd, ReplicaEnd]) -> bool:
-        """Of `broker` as it was registered when it was asked; whether an election has waited for any of it."""
+        """Take the answers of `broker`, as it was registered when it was asked; return whether an election waited for
+        any of them."""
         is_news = False
         for one in asked:
             wait, end = self._waits.get((one.topic_id, one.partition)), ends.get(one)
@@ -174,17 +176,17 @@ class Recovery:
         return is_news
 
     def awaited_brokers(self) -> set[int]:
-        """Those whose answers elections wait for, back or not."""
+        """The brokers whose answers elections wait for, back or not."""
         return {one for wait in self._waits.values() for one in wait.awaited if not wait.is_decided}
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Until partitions are to be looked at again; None: there is no time."""
+        """Seconds until partitions are to be looked at again; None: no election waits."""
         times = [wait.over_at_s for wait in self._waits.values() if not wait.is_decided]
         times += [restart.over_at_s for restart in self._restarts.values() if restart.over_at_s > now_s]
         return max(0.0, min(times) - now_s) if times else None
 
     def take_news(self) -> News:
-        """Told once."""
+        """The events since the last call."""
         news, self._news = self._news, News()
         return news
 

@@ -1,4 +1,4 @@
-"""The shell around `recovery`: asks brokers where logs end, and tells an operator what waits, and for which brokers.
+"""The shell around `recovery`: asks brokers where logs end, and logs which elections wait, and for which brokers.
 
 Each broker is asked for all partitions at once, and again after a pause as long as ends are missing; a broker that does
 not answer holds up no other one.
@@ -33,7 +33,8 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class RecoveryQuestions:
-    """Of one broker, which asks as long as it is the controller. `ends`: None if there are no other brokers."""
+    """The questions of one broker, which asks as long as it is the controller. `ends`: None if there are no other
+    brokers."""
 
     def __init__(self, ends: ReplicaEnds | None, wait_s: float, counters: ClusterCounters) -> None:
         self.machine = Recovery(wait_s if ends is not None else 0.0)
@@ -45,16 +46,16 @@ class RecoveryQuestions:
 
     @property
     def remaining_s(self) -> float | None:
-        """Until partitions are to be looked at again; None: there is no time."""
+        """Seconds until partitions are to be looked at again; None: no election waits."""
         return self.machine.remaining_s(trio.current_time())
 
     def reset(self) -> None:
-        """This broker is not the controller, or begins to be."""
+        """Forget all waits: this broker is not the controller, or begins to be."""
         self.machine.reset()
         self._counters.elections_waiting = 0
 
     def looked_at(self, image: ClusterImage) -> None:
-        """Partitions were looked at in that image: tells what has begun to wait, and what has ended."""
+        """Report the waits that have begun and ended, after partitions were looked at in that image."""
         news = self.machine.take_news()
         awaited = self.machine.awaited_brokers()
         self._counters.elections_waiting = len(self.machine)

@@ -33,7 +33,8 @@ OPEN_AGAIN_INTERVAL_S = 1.0  # between looks; of each log the host knows when it
 
 
 class ReplicaFacts:
-    """`wake`: have `tell` called. `publishing`: held while the host changes what it has open."""
+    """The facts that are not written yet. `wake`: have `tell` called. `publishing`: held while the host changes what it
+    has open."""
 
     def __init__(
         self,
@@ -59,23 +60,23 @@ class ReplicaFacts:
         return any(one.holding is Holding.AWAY for one in self._held.values())
 
     def found(self, held: Iterable[Held]) -> None:
-        """What a start has found is to be told."""
+        """Take the logs that a start has found, to be told."""
         self._note(held)
         if any(one.holding in NOT_OPEN for one in self._held.values()):
             self.note_loss()
 
     def note_loss(self) -> None:
-        """A log dir has failed, a log is closed, or is open again."""
+        """Note that a log dir has failed, or that a log is closed, or is open again."""
         self._is_asked = True
         self._has_unserved.set()
         self._wake()
 
     def forget(self) -> None:
-        """All that `tell` has told is known."""
+        """Forget the logs that `tell` has told, as the cluster knows them now."""
         self._held = {}
 
     async def tell(self) -> None:
-        """Tells the others what this broker does not serve, and what it may lack."""
+        """Tell the others which replicas of this broker do not serve, and which may lack data."""
         while True:
             self._note(await self._lost())
             image = self._changes.image  # which is no older
@@ -96,12 +97,12 @@ class ReplicaFacts:
             return self._host.lost()
 
     async def give_up(self, topic_id: bytes, partition: int, leader_epoch: int, offset: int) -> None:
-        """Before the log of a partition that is followed in that epoch is emptied, and begins at that offset: returns
-        when the others know. Raises NotFollowedSo."""
+        """Record that the log of a partition, followed in that epoch, is to be discarded and to begin at `offset`;
+        return when the cluster knows. Raises NotFollowedSo."""
         await self._giving_up.tell(Followed(topic_id, partition, leader_epoch), offset)
 
     async def tell_of_giving_up(self) -> None:
-        """All that waits in `give_up`, in one change."""
+        """Write all discards that wait in `give_up`, in as few changes as possible."""
         while told := self._giving_up.to_write(image := self._changes.image, self._membership.me):
             batch = first_batch([*told.values()])
             with suppress(Overtaken):
@@ -110,12 +111,12 @@ class ReplicaFacts:
                 log.warning("re-replications from scratch recorded", count=len(batch))
 
     def applied(self) -> None:
-        """The host has followed an image."""
+        """Note that the host has followed an image."""
         if self._host.has_news:
             self.note_loss()
 
     async def open_again(self, image: Callable[[], ClusterImage]) -> None:
-        """Opens logs that are not open, as long as there are any; until cancelled. `image`: that the host follows."""
+        """Open logs that are not open, as long as there are any; until cancelled. `image`: that the host follows."""
         while True:
             if not self._host.has_unserved:
                 self._has_unserved = trio.Event()

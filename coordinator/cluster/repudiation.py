@@ -1,9 +1,9 @@
-"""What a broker writes about its replicas: pure, from the image and what its log dirs hold to operations.
+"""The states of replicas that their broker writes: pure, from the image and the logs in its log dirs to operations.
 
-A replica that is not open does not serve: it is not elected, and leaves the ISR if another member serves. Whoever may
-lack what was acknowledged leaves the ISR and the ELR before it serves, and is marked, so that nobody elects it (RULES
-K8). The last of an ISR stays listed: then there is no leader, until somebody comes who may lead, its log returns, or an
-unclean election is ordered.
+A replica that is not open does not serve: it is not elected, and leaves the ISR if another member serves. A replica
+that may lack acknowledged records leaves the ISR and the ELR before it serves, and is marked as suspect, so that no
+clean election takes it (RULES K8). The last member of an ISR stays listed: then there is no leader until another
+replica may lead, its log returns, or an unclean election is ordered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_OPEN = (Holding.AWAY, Holding.CLOSED)
 
 
 def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> Iterator[Operation]:
-    """The partitions that are to have another state, of those that this broker has looked for."""
+    """The partitions that are to have another state because of the logs that this broker has looked for."""
     for one in held:
         topic_id, number = one.hosted.topic_id, one.hosted.partition
         topic = image.topics_by_id.get(topic_id)
@@ -43,11 +43,11 @@ def to_repudiate(image: ClusterImage, held: Iterable[Held], me: BrokerInfo) -> I
 def giving_up(
     image: ClusterImage, topic_id: bytes, number: int, leader_epoch: int, offset: int, me: BrokerInfo
 ) -> Operation | None:
-    """Before a log that this broker follows in that epoch is emptied, and begins at that offset; None: it must not, as
-    nobody who has all that counts leads in that epoch, and this may be the last log that has it.
+    """The operation that records that a log, followed in that epoch, is discarded and begins at that offset. None if it
+    must not be: no leader of that epoch has all acknowledged records, and this may be the last log with them.
 
-    Who is marked so already writes it again: its leader may be about to have it in sync, and knows by another version
-    of the state that what it has shown is no longer there.
+    A mark that is there already is written again: the leader may be about to take the replica into the ISR, and the new
+    version of the state tells it that the log it knew is gone.
     """
     topic = image.topics_by_id.get(topic_id)
     if topic is None or number >= len(topic.partitions):
@@ -61,7 +61,8 @@ def giving_up(
 
 
 def as_told(state: PartitionState, held: Held, me: BrokerInfo, electorate: Electorate) -> PartitionState:
-    """The state as the broker wants it that holds this: whether it serves, and whether it may lack something."""
+    """The state that the broker wants for a log in this condition: whether it serves, and whether it may lack
+    something."""
     if held.holding in NOT_OPEN:
         return not_serving(state, me.broker_id, electorate)
     told = serving(state, me.broker_id)
@@ -76,8 +77,8 @@ def as_told(state: PartitionState, held: Held, me: BrokerInfo, electorate: Elect
 
 
 def _is_enough(state: PartitionState, holding: Holding, me: BrokerInfo) -> bool:
-    """Nothing is lost of a log that is still to be made. What is right of a damaged one is served, as long as nobody
-    has more of it (RULES L5); nor has anybody of what is not synced and has no other replica."""
+    """Whether an imperfect log lacks nothing. A log that is still to be made has lost nothing. A damaged log serves its
+    good part if no other replica has more (RULES L5). An unsynced log of the only replica has no better one."""
     if holding is Holding.MISSING:
         return not me.lost_log_dirs
     if holding is Holding.DAMAGED:

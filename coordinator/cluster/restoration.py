@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RestoredTopic(NamedTuple):
-    """`leader_epochs` of its partitions, in order: the next leader's are greater."""
+    """A topic to restore. `leader_epochs` of its partitions, in order: the next leader's are greater."""
 
     name: str
     topic_id: bytes
@@ -36,8 +36,8 @@ class RestoredTopic(NamedTuple):
 
 
 class RestoredCluster(NamedTuple):
-    """`tier`: where it was restored from, and as whose; `next_producer_id`: nobody has this one, or one above it.
-    `history`: that begins, if the log dirs remember an earlier one."""
+    """A cluster to restore. `tier`: its source, and the new owner generation; `next_producer_id`: no producer has this
+    id, or one above it. `history`: the one that begins, if the log dirs remember an earlier one."""
 
     cluster_id: str
     tier: TierNode
@@ -47,7 +47,7 @@ class RestoredCluster(NamedTuple):
 
 
 async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredCluster) -> None:
-    """Into a store that has nothing. Raises CannotStart."""
+    """Write the cluster into an empty store. Raises CannotStart."""
     try:
         await refuse_used(store)
         await commit(store, first_nodes())
@@ -65,7 +65,7 @@ async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredC
 
 
 async def _write_topic(store: MetadataStore, topic: TopicInfo) -> None:
-    """Nobody follows yet: no change says so."""
+    """Write the nodes of a topic. No change is written, as no broker follows yet."""
     operations = controller.creation(empty(""), topic).operations
     while batch := first_batch(operations):
         await commit(store, batch)
@@ -73,7 +73,7 @@ async def _write_topic(store: MetadataStore, topic: TopicInfo) -> None:
 
 
 async def refuse_used(store: MetadataStore) -> None:
-    """Raises CannotStart if there is anything in it, and what a store does."""
+    """Raise CannotStart if the store is not empty. Raises the errors of the store."""
     for path in (paths.CLUSTER, paths.TOPICS):
         try:
             await store.get(path)

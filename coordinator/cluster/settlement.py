@@ -1,4 +1,4 @@
-"""What a controller has to write for the cluster to be as its brokers are: pure, from the image to operations.
+"""Reconciliation by the controller: pure, from the image and the brokers that are alive to operations.
 
 Brokers that are gone are fenced first; then every partition gets the state that `elections` gives it.
 """
@@ -30,7 +30,7 @@ MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
 def to_fence(image: ClusterImage, alive: Collection[int]) -> list[Operation]:
-    """The brokers that are gone."""
+    """The operations that fence brokers that are gone."""
     gone = (one for one in image.members.values() if one.state is not BrokerState.FENCED and one.broker_id not in alive)
     return [
         Put(paths.member(one.broker_id), encode_member(replace(one, state=BrokerState.FENCED)), one.version)
@@ -45,10 +45,11 @@ def to_settle(
     recovery: Recovery | None = None,
     now_s: float = 0.0,
 ) -> list[Operation]:
-    """The partitions that are to have another state, first those that nobody leads until then.
+    """The partitions that are to have another state; partitions without a leader come first.
 
-    All was settled in the image `since`, if one is given. `is_synced`: whether what is acknowledged of a topic outlives
-    a power cut. `recovery`: elections that wait for restarted replicas, and go on although the image is the same.
+    All was reconciled in the image `since`, if one is given. `is_synced`: whether acknowledged records of a topic
+    outlive a power cut. `recovery`: elections that wait for restarted replicas, and go on although the image is the
+    same.
     """
     waiting: Collection[bytes] = ()
     if recovery is not None:
@@ -68,12 +69,12 @@ def to_settle(
 
 
 def to_prefer(image: ClusterImage) -> list[Operation]:
-    """The partitions that their preferred replica can lead again."""
+    """The elections of preferred replicas that can lead again."""
     return [put for topic in image.topics_by_id.values() for put, _ in _moved(image, topic, elections.preferred)]
 
 
 def leads_what_others_can(image: ClusterImage, broker_id: int) -> bool:
-    """Whether a broker that leaves still leads a partition that another one in sync can."""
+    """Whether a broker that leaves still leads a partition that another member of the ISR can lead."""
     serving = others_serving(image, broker_id)
     states = (state for topic in image.topics_by_id.values() for state in topic.partitions)
     return any(state.leader == broker_id and not serving.isdisjoint(state.isr) for state in states)
@@ -85,7 +86,7 @@ def others_serving(image: ClusterImage, broker_id: int) -> set[int]:
 
 
 def _around(image: ClusterImage) -> object:
-    """What elections depend on besides the partition and its topic."""
+    """The part of the image on which elections depend besides the partition and its topic."""
     return image.members, image.broker_configs.get(CLUSTER_DEFAULT)
 
 
@@ -102,19 +103,19 @@ def _reconciled(state: PartitionState, electorate: Electorate) -> PartitionState
 def _moved(
     image: ClusterImage, topic: TopicInfo, elect: Elect, of: Of = lambda _topic, _number, electorate: electorate
 ) -> Iterator[tuple[Operation, bool]]:
-    """With whether the leader stays."""
+    """The partitions to which an election gives another state, with whether the leader stays."""
     electorate = Electorate(image.members, min_isr(image, topic))
     for number, state in enumerate(topic.partitions):
         elected = (elections.recounted if state.recount else elect)(state, of(topic, number, electorate))
-        if elected is not state and elected != state:  # what is written again as it is, would be so for ever
+        if elected is not state and elected != state:  # else an unchanged state would be written for ever
             yield write_partition(topic.topic_id, number, elected), elected.leader_epoch == state.leader_epoch
 
 
 def min_isr(image: ClusterImage, topic: TopicInfo) -> int:
-    """How many replicas in sync a topic asks for: in a cluster that is in the metadata, or 1."""
+    """The topic's min.insync.replicas: the metadata of a cluster have it, else it is 1."""
     return int(setting(image, topic, MIN_ISR) or 1)
 
 
 def setting(image: ClusterImage, topic: TopicInfo, key: str) -> str | None:
-    """What the topic has been given, or all brokers have."""
+    """The config of the topic, else the one of all brokers."""
     return topic.configs.get(key) or image.broker_configs.get(CLUSTER_DEFAULT, {}).get(key)

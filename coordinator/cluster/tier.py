@@ -1,8 +1,8 @@
-"""What the cluster's metadata says of its remote tier: where it is, whose it is by now, and which deleted topics have
-left something there.
+"""The remote tier in the cluster's metadata: its place, its owner generation, and the deleted topics with segments in
+it.
 
-Nothing is ever deleted from a tier because the metadata does not know of it, which a wiped store does not of anything:
-only what a node here names.
+Only segments of topics that a node here names are deleted from a tier. That the metadata do not know a topic is no
+reason: a wiped store knows none.
 """
 
 from __future__ import annotations

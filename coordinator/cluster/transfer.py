@@ -1,8 +1,8 @@
-"""A cluster's metadata taken out of one store, and put into another: from a broker's own into that of a cluster.
+"""Export and import of a cluster's metadata: out of one store, such as a broker's own, and into that of a cluster.
 
-Values stay as they are, byte for byte: the cluster's id and the topics', by which log dirs are known again; epochs of
-leaders, brokers and the controller, of which whoever comes next takes greater ones; producer ids that were given out;
-whose the remote tier is. What lives with a session is not taken along, and no changes: the numbers begin anew.
+Values stay as they are, byte for byte: the ids of the cluster and its topics, by which log dirs are known again; epochs
+of leaders, brokers and the controller, so that the next ones are greater; producer ids that were given out; the owner
+of the remote tier. Nodes that live with a session are left out, and changes are, too: their numbers begin anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ RAISES_MAX: Final = BATCH_OPERATIONS_MAX // 2
 
 
 async def take_out(store: MetadataStore) -> Export:
-    """Everything, if no broker runs on it. Raises TransferRefused, CannotStart, and what the store does."""
+    """Export everything, if no broker runs on the store. Raises TransferRefused, CannotStart, and the errors of the
+    store."""
     await store.sync()
     try:
         cluster_id, _ = decode_cluster(paths.CLUSTER, (await store.get(paths.CLUSTER)).value)
@@ -61,7 +62,7 @@ async def _refuse_running(store: MetadataStore) -> None:
 
 
 async def _all_paths(store: MetadataStore, to_leave: Collection[str]) -> list[str]:
-    """Sorted, parents first; of `to_leave` there are no children."""
+    """All paths, sorted, parents first, without the children of `to_leave`."""
     found, level = list[str](), [""]
     while level:
         names = await store.children_of_many(level)
@@ -72,7 +73,7 @@ async def _all_paths(store: MetadataStore, to_leave: Collection[str]) -> list[st
 
 
 def image_of(export: Export) -> ClusterImage:
-    """What a broker will make of it. Raises CannotStart for nodes that this version cannot read."""
+    """The image that a broker will make of it. Raises CannotStart for nodes that this version cannot read."""
     logged = [
         LoggedNode(node.path, node.version, node.value)
         for node in export.nodes
@@ -82,10 +83,10 @@ def image_of(export: Export) -> ClusterImage:
 
 
 async def put_in(store: MetadataStore, export: Export, digest: str) -> ClusterImage:
-    """Into a store that has nothing, or what an import of the same file has left there. The node that makes it a
-    cluster comes last: until then no broker starts on it. Returns what it has then.
+    """Import into a store that is empty, or has an unfinished import of the same file. The node that makes it a cluster
+    comes last: until then no broker starts on it. Return the image of the import.
 
-    Raises: TransferRefused, CannotStart, and what the store does.
+    Raises: TransferRefused, CannotStart, and the errors of the store.
     """
     image = image_of(export)
     await store.sync()
@@ -105,14 +106,15 @@ async def put_in(store: MetadataStore, export: Export, digest: str) -> ClusterIm
 
 
 def _next_history(export: Export, digest: str) -> History:
-    """Changes begin with 1 again: to brokers that remember greater numbers that is no rollback."""
+    """The history of the import. Its changes begin with 1 again: to brokers that remember greater numbers that is no
+    rollback."""
     values = [node.value for node in export.nodes if node.path == paths.HISTORY]
     known = decode_history(paths.HISTORY, values[0]) if values else FIRST
     return replace(known, generation=known.generation + 1, history_id=digest[:32], first_change=0)
 
 
 async def _begin(store: MetadataStore, digest: str) -> None:
-    """Marks the store, so that no broker makes another cluster of it meanwhile."""
+    """Mark the store, so that no broker makes another cluster of it meanwhile."""
     try:
         found = decode_import(paths.IMPORT, (await store.get(paths.IMPORT)).value)
     except NoNode:
@@ -135,6 +137,7 @@ async def _write(store: MetadataStore, operations: Sequence[Operation]) -> None:
 
 
 def _with_its_version(node: ExportedNode) -> Iterable[Operation]:
-    """Clients that live on know the features' epoch, which is told by the version, and take no smaller one."""
+    """The operations that give a node its old version. Clients that live on know the features' epoch, which is the
+    version, and take no smaller one."""
     raises = min(node.version, RAISES_MAX) if node.path == paths.FEATURES else 0
     return [Create(node.path, node.value), *(Put(node.path, node.value, version) for version in range(raises))]

@@ -1,8 +1,8 @@
-"""What one image of the cluster says that the image before it did not: fenced brokers, elections, ISR changes. Pure.
+"""Differences between an image of the cluster and the image before: fenced brokers, elections, ISR changes. Pure.
 
-A log line and a counter are made of these events, and not of what a broker decided to write: so they tell what the
-metadata says, whichever broker wrote it, the controller, a leader or a broker that carried out an administrator's
-request. Topics and members that stayed as they were are the same objects in both images, and are compared by identity.
+Log lines and counters are made of these events, and not of a broker's decisions: so they show the metadata, whichever
+broker wrote them, the controller, a leader or a broker that carried out an admin request. Topics and members that
+stayed as they were are the same objects in both images, and are compared by identity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Election(Enum):
-    """Why a partition has another leader, or its leader another epoch; the values are those of `reason`."""
+    """Reasons why a partition has another leader, or its leader another epoch; the values are those of `reason`."""
 
     BROKER_FENCED = "broker_fenced"
     BROKER_UNREGISTERED = "broker_unregistered"
@@ -39,12 +39,12 @@ class Election(Enum):
 
     @property
     def may_lose(self) -> bool:
-        """Whether records that were acknowledged may be lost by it."""
+        """Whether the election may lose acknowledged records."""
         return self in (Election.RECONCILED, Election.UNCLEAN)
 
 
 class Departure(Enum):
-    """Why a replica is no longer in an ISR; the values are those of `reason`."""
+    """Reasons why a replica is no longer in an ISR; the values are those of `reason`."""
 
     BROKER_FENCED = "broker_fenced"
     BROKER_UNREGISTERED = "broker_unregistered"
@@ -105,7 +105,7 @@ class LeaderLost(PartitionChange):
 
 @dataclass(slots=True)
 class Transitions:
-    """All that a step from one image to the next tells."""
+    """All events of a step from one image to the next."""
 
     members: list[MemberChange] = field(default_factory=list)
     elected: list[Elected] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Transitions:
 
 
 def transitions(old: ClusterImage, new: ClusterImage, is_synced: IsSynced = lambda _: True) -> Transitions:
-    """The step from `old` to `new`. Topics that are new, or gone, tell nothing. `is_synced`: see `settlement`."""
+    """The events of the step from `old` to `new`. New or deleted topics have none. `is_synced`: see `settlement`."""
     found = Transitions()
     if new.members is not old.members or new.former is not old.former:
         found.members.extend(_member_changes(old, new))
@@ -183,7 +183,7 @@ def _election(
 
 
 def _lost_by(before: PartitionState, state: PartitionState, image: ClusterImage) -> Election:
-    """Why the leader of before leads no more."""
+    """The reason why the leader before leads no more."""
     leader = image.members.get(before.leader)
     if leader is None:
         return Election.BROKER_UNREGISTERED
@@ -201,7 +201,7 @@ def _lost_by(before: PartitionState, state: PartitionState, image: ClusterImage)
 def _is_reconciled(
     before: PartitionState, state: PartitionState, topic: TopicInfo, image: ClusterImage, is_synced: IsSynced
 ) -> bool:
-    """Whether the controller does that without an order, and without a config that allows it."""
+    """Whether the controller elects so by itself, without an order and without a config that allows it."""
     if is_synced(topic) or setting(image, topic, UNCLEAN) == "true":
         return False
     electorate = Electorate(image.members, min_isr(image, topic))

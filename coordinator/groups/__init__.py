@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, who reads which partition, and what was committed."""
+"""Consumer groups: their members, the partitions assigned to them, and committed offsets."""

@@ -1,7 +1,7 @@
-"""Groups as the handlers see them: what they ask, what they are told, and the service that answers.
+"""Groups as the handlers see them: requests, replies, and the service that answers.
 
-Every call takes effect at once and returns something `Pending`: it is settled when all members that the answer waits
-for have come, and when what the answer tells of is durable (RULES C1). Errors are `coordinator.errors.GroupError`s.
+Every call takes effect at once and returns a `Pending`. It is settled when all members that the answer waits for have
+come, and when the state that the answer shows is durable (RULES C1). Errors are `coordinator.errors.GroupError`s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSIC = "classic"
 
 
 class GroupState(Enum):
-    """As ListGroups and DescribeGroups name it."""
+    """States of a group, with the names of ListGroups and DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -40,14 +40,14 @@ class TopicPartition(NamedTuple):
 
 
 class MemberProtocol(NamedTuple):
-    """One way to assign that a member offers, with what the leader is to know of it for that."""
+    """A protocol of assignment that a member offers, with its metadata for the group's leader."""
 
     name: str
     metadata: bytes
 
 
 class Claim(NamedTuple):
-    """Who a request says it comes from."""
+    """The member that a request claims to come from."""
 
     member_id: str
     instance_id: str | None = None
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """What a JoinGroup request asks. An empty `member_id` is that of a newcomer."""
+    """A JoinGroup request. A new member has an empty `member_id`."""
 
     member_id: str
     instance_id: str | None
@@ -71,7 +71,7 @@ class Join:
 
 
 class Joined(NamedTuple):
-    """`members` is for the leader, who assigns: id, instance id and metadata of each."""
+    """The reply to JoinGroup. `members` is for the leader, which assigns: id, instance id and metadata of each."""
 
     generation_id: int
     protocol_type: str
@@ -97,7 +97,8 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What OffsetFetch tells, and when it was committed. `expires_ms` was asked for by an old client, or is -1."""
+    """A committed offset, as OffsetFetch returns it, and the time of its commit. `expires_ms` was asked for by an old
+    client, or is -1."""
 
     offset: int
     leader_epoch: int
@@ -107,7 +108,7 @@ class CommittedOffset(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """GroupError: UnstableOffset, for those that were asked to be stable."""
+    """An offset of a group. GroupError: UnstableOffset, if a stable offset was asked for."""
 
     topic: str
     partition: int
@@ -143,8 +144,8 @@ class GroupListing(NamedTuple):
 class GroupService(Protocol):
     """The group coordinators of this broker.
 
-    Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable; a group is looked for
-    in the partition of __consumer_offsets that its id hashes to. What is listed as raised below is settled as such.
+    Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable. A group belongs to the
+    partition of __consumer_offsets that its id hashes to. The errors of a method settle its `Pending`.
     """
 
     async def coordinator_of(self, group_id: str) -> int:
@@ -156,8 +157,8 @@ class GroupService(Protocol):
     def join(self, group_id: str, join: Join) -> Pending[Joined]:
         """JoinGroup: settled when all members have joined.
 
-        InvalidGroupId, InvalidSessionTimeout, InconsistentProtocol, UnknownMember, MemberIdRequired, FencedInstance,
-        GroupIsFull, RebalanceInProgress.
+        Errors: InvalidGroupId, InvalidSessionTimeout, InconsistentProtocol, UnknownMember, MemberIdRequired,
+        FencedInstance, GroupIsFull, RebalanceInProgress.
         """
 
     def sync(
@@ -165,14 +166,15 @@ class GroupService(Protocol):
     ) -> Pending[Synced]:
         """SyncGroup: settled when the leader has assigned. `protocol` is its type and name, as far as told.
 
-        InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol, RebalanceInProgress.
+        Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, InconsistentProtocol,
+        RebalanceInProgress.
         """
 
     def heartbeat(self, group_id: str, claim: Claim) -> Pending[None]:
-        """InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress."""
+        """Heartbeat. Errors: InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, RebalanceInProgress."""
 
     def leave(self, group_id: str, leaving: Sequence[Claim]) -> Pending[list[GroupError | None]]:
-        """LeaveGroup, with what it comes to for each: UnknownMember, FencedInstance. InvalidGroupId for all."""
+        """LeaveGroup, with the outcome of each: UnknownMember, FencedInstance. InvalidGroupId for all."""
 
     def commit(
         self,
@@ -181,23 +183,24 @@ class GroupService(Protocol):
         offsets: Sequence[OffsetToCommit],
         retention_ms: int = DEFAULT_RETENTION_MS,
     ) -> Pending[list[GroupError | None]]:
-        """OffsetCommit, with what it comes to for each: OffsetMetadataTooLarge. All or none of the rest are committed.
+        """OffsetCommit, with the outcome of each: OffsetMetadataTooLarge. All or none of the rest are committed.
 
-        Whoever is in no group has an empty member id and no generation. For all: UnknownMember, FencedInstance,
-        IllegalGeneration, RebalanceInProgress; UnknownGroup when a generation is claimed of a group that there is not.
+        A client in no group has an empty member id and no generation. For all: UnknownMember, FencedInstance,
+        IllegalGeneration, RebalanceInProgress; UnknownGroup when a generation is claimed of a group that does not
+        exist.
         """
 
     def fetch_offsets(
         self, group_id: str, partitions: Sequence[tuple[str, Sequence[int]]], *, require_stable: bool = False
     ) -> Pending[list[CommittedOffset | GroupError | None]]:
-        """OffsetFetch, of these partitions of topics: one after the other, None where nothing was committed.
+        """OffsetFetch of these partitions of topics, one after the other; None where nothing was committed.
 
-        A group that there is not has committed nothing. `require_stable`: UnstableOffset where a transaction that is
-        open has an offset.
+        A group that does not exist has committed nothing. `require_stable`: UnstableOffset where an open transaction
+        has an offset.
         """
 
     def fetch_all_offsets(self, group_id: str, *, require_stable: bool = False) -> Pending[list[FetchedOffset]]:
-        """OffsetFetch, of all that the group has committed."""
+        """OffsetFetch of all offsets that the group has committed."""
 
     def commit_in_transaction(
         self,
@@ -210,7 +213,7 @@ class GroupService(Protocol):
         allowed: Pending[None] | None = None,
         protocol: int = FIRST_PROTOCOL,
     ) -> Pending[list[GroupError | None]]:
-        """TxnOffsetCommit, with what it comes to for each: OffsetMetadataTooLarge. It counts when the transaction of
+        """TxnOffsetCommit, with the outcome of each: OffsetMetadataTooLarge. The offsets count when the transaction of
         that producer is committed. Nothing is written before `allowed` is settled; its refusal is the answer.
         `protocol`: of the transaction, see `TransactionService`.
 
@@ -219,27 +222,27 @@ class GroupService(Protocol):
         """
 
     def partition_of(self, group_id: str) -> int:
-        """That of __consumer_offsets, whether the topic is there or not."""
+        """The partition of __consumer_offsets for a group, whether the topic exists or not."""
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> Pending[list[GroupError | None]]:
-        """OffsetDelete, with what it comes to for each: SubscribedToTopic.
+        """OffsetDelete, with the outcome of each: SubscribedToTopic.
 
         For all, even of no partitions: InvalidGroupId, UnknownGroup, GroupNotEmpty.
         """
 
     def describe(self, group_id: str) -> Pending[GroupDescription]:
-        """UnknownGroup."""
+        """DescribeGroups. Errors: UnknownGroup."""
 
     def list_groups(self) -> Pending[list[GroupListing]]:
         """All groups that this broker coordinates. CoordinatorLoading while any of them may be missing."""
 
     def delete_group(self, group_id: str) -> Pending[None]:
-        """DeleteGroups, one of it: the group and its offsets. UnknownGroup, GroupNotEmpty."""
+        """DeleteGroups, for one group and its offsets. Errors: UnknownGroup, GroupNotEmpty."""
 
 
 @dataclass(slots=True)
 class GroupCounters:
-    """What has happened since the broker started. Only the group coordinators count."""
+    """Counters since the broker started, of the group coordinators alone."""
 
     commits: int = 0  # of offsets, each counted
     generations: int = 0  # that came of rebalances
@@ -248,7 +251,7 @@ class GroupCounters:
 
 
 class GroupFigures(NamedTuple):
-    """One group, and what it has committed."""
+    """A group and its committed offsets, for metrics."""
 
     group_id: str
     state: GroupState
@@ -257,10 +260,11 @@ class GroupFigures(NamedTuple):
 
 
 class GroupStatistics(Protocol):
-    """What the group coordinators tell of themselves to whoever watches the broker, whether it is durable or not."""
+    """Figures of the group coordinators for metrics, whether they are durable or not."""
 
     @property
     def counters(self) -> GroupCounters: ...
 
     def figures(self) -> Iterator[GroupFigures]:
-        """Each group as it is when its turn comes: whoever asks may wait in between, and groups come and go."""
+        """All groups, each as it is when the iteration reaches it: the caller may wait in between, and groups come and
+        go."""

@@ -1,14 +1,14 @@
-"""A group under the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and what happens when time passes.
+"""A group under the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and its timeouts.
 
-Pure: every step is given a `Turn` with the time of now, and leaves in it whom to answer and whether the group's record
-has to be written. Whoever asked to join or sync may have to wait for others; the shell hands in something to know it by
-(an asker) and finds it again among the answers. After Kafka's GroupMetadataManager and ClassicGroup; the life is
+Pure: every step is given a `Turn` with the time of now, and leaves in it the answers and whether the group's record has
+to be written. A request to join or sync may have to wait for others; the shell hands in something to know it by (an
+asker) and finds it again among the answers. After Kafka's GroupMetadataManager and ClassicGroup; the life is
 
     Empty ──> PreparingRebalance ──> CompletingRebalance ──> Stable
                      ^ │ all joined, or time is up   │ leader synced   │
-                     └─┴──────── somebody comes, leaves, dies, changes ┘
+                     └─┴──────── a member comes, leaves, dies, changes ┘
 
-It refuses to know offsets, records' bytes and who may be asked for what.
+It knows no offsets, no bytes of records and no permissions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ClassicGroup(Generic[AskerT]):
-    """One group. Steps raise a CoordinatorError when the answer is known at once to be no."""
+    """A group. A step raises a CoordinatorError if it refuses the request at once."""
 
     def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
@@ -49,17 +49,17 @@ class ClassicGroup(Generic[AskerT]):
         self.members = Members[AskerT]()
         self.changed_ms = -1  # when it came into its state
         self._settings = settings
-        self._expected = Expected(settings.expected_max)  # newcomers who were told their id
+        self._expected = Expected(settings.expected_max)  # new members that were told their id
         self._unsynced: set[str] = set()
-        self._gathering: Gathering | None = None  # the first members: more may come, nobody is known to be missing
+        self._gathering: Gathering | None = None  # the first members: more may come, and none is known to be missing
         self._join_deadline_ms = NEVER_MS
         self._sync_deadline_ms = NEVER_MS
 
-    # What it is
+    # State
 
     @property
     def is_deserted(self) -> bool:
-        """Nobody is a member, or about to be."""
+        """Whether the group has no members, and expects none."""
         return self.state is GroupState.EMPTY and not self._expected
 
     def next_deadline_ms(self) -> int:
@@ -84,7 +84,8 @@ class ClassicGroup(Generic[AskerT]):
             self._join_first(turn, join, asker)
 
     def _check_size(self, turn: Turn[AskerT], member_id: str) -> None:
-        """As acceptJoiningMember: who is let in while others are out has no place any more."""
+        """Refuse a member beyond group.max.size, as acceptJoiningMember does: a member that joins again too late has
+        lost its place."""
         if len(self.members) < self._settings.members_max:
             return
         member = self.members.get(member_id)
@@ -127,7 +128,7 @@ class ClassicGroup(Generic[AskerT]):
         ):
             self._take(turn, member, join, asker)
             self._rebalance(turn)
-        else:  # the answer got lost, or it wants to know what it missed
+        else:  # the answer got lost, or it asks for the state that it missed
             turn.answer(asker, joined_as(self, member))
 
     def _add(self, turn: Turn[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
@@ -148,13 +149,14 @@ class ClassicGroup(Generic[AskerT]):
         self._rebalance(turn)
 
     def _take(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, asker: AskerT) -> None:
-        """What a known member says of itself now. Who asked for it before is not listened to any more."""
+        """Take over the new JoinGroup of a known member. A request of it that waits is answered with
+        RebalanceInProgress."""
         turn.answer(member.joining, RebalanceInProgress(self.group_id))
         self.members.update(member, join)
         member.joining = asker
 
     def _replace(self, turn: Turn[AskerT], member: Member[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
-        """A static member came back under a new id: whoever still uses the old one is fenced (KIP-345)."""
+        """Give a static member that came back its new id: a client that still uses the old one is fenced (KIP-345)."""
         leader_before = self.leader_id
         for waiting in (member.joining, member.syncing):
             turn.answer(waiting, FencedInstance(join.instance_id))
@@ -175,7 +177,8 @@ class ClassicGroup(Generic[AskerT]):
             self._rebalance(turn)
 
     def _resume(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, leader_before: str | None) -> None:
-        """Nothing changes for the others. A leader that cannot be told not to assign is told that another one leads."""
+        """Answer a static member that came back, without a rebalance. A leader that cannot be told not to assign is
+        told that another member leads."""
         turn.must_record = True
         joined = joined_as(self, member)
         if join.may_skip_assignment:
@@ -188,7 +191,7 @@ class ClassicGroup(Generic[AskerT]):
     # Rebalancing
 
     def _rebalance(self, turn: Turn[AskerT]) -> None:
-        """Begin to gather everybody, or end it when all are there."""
+        """Begin to gather all members, or end it when all are there."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(turn)
             return
@@ -222,7 +225,8 @@ class ClassicGroup(Generic[AskerT]):
         return delay_ms > 0
 
     def _complete_join(self, turn: Turn[AskerT]) -> None:
-        """Who is not there is out, but for static members: they may come back until their session ends."""
+        """End the join phase. Members that have not joined are removed, but for static ones: they may come back until
+        their session ends."""
         for member in [one for one in self.members if one.joining is None and one.instance_id is None]:
             self._remove(turn, member)
         there = [one for one in self.members if one.joining is not None]
@@ -261,7 +265,7 @@ class ClassicGroup(Generic[AskerT]):
         assignments: Mapping[str, bytes],
         asker: AskerT,
     ) -> None:
-        """SyncGroup: answered when the leader has said who reads what. `protocol` is type and name, if told."""
+        """SyncGroup: answered when the leader has assigned the partitions. `protocol` is type and name, if told."""
         member = self.members.find(claim)
         self._check_generation(claim)
         for told, known in zip(protocol, (self.protocol_type, self.protocol_name), strict=True):
@@ -304,7 +308,7 @@ class ClassicGroup(Generic[AskerT]):
             raise RebalanceInProgress(self.group_id)
 
     def leave(self, turn: Turn[AskerT], leaving: Sequence[Claim]) -> list[GroupError | None]:
-        """LeaveGroup, with what it comes to for each; the others join again once, after all of them."""
+        """LeaveGroup, with the outcome of each; the others join again once, after all of them."""
         count = len(self.members)
         outcomes: list[GroupError | None] = []
         for claim in leaving:
@@ -321,7 +325,7 @@ class ClassicGroup(Generic[AskerT]):
         return outcomes
 
     def _leave(self, turn: Turn[AskerT], claim: Claim) -> None:
-        """A static member may be named by its instance alone."""
+        """Remove a member. A static member may be named by its instance alone."""
         if self._expected.pop(claim.member_id, None) is not None:
             return
         if not claim.member_id and claim.instance_id is not None:
@@ -329,7 +333,7 @@ class ClassicGroup(Generic[AskerT]):
         self._remove(turn, self.members.find(claim))
 
     def expire(self, turn: Turn[AskerT]) -> None:
-        """Let go of what is over by now."""
+        """Remove members and expected ids whose time is over, and end phases whose time is over."""
         now_ms = turn.now_ms
         gone = [one for one in self.members if one.deadline_ms <= now_ms and (one.is_new or not one.waits)]
         unexpected = [member_id for member_id, until_ms in self._expected.items() if until_ms <= now_ms]
@@ -362,7 +366,8 @@ class ClassicGroup(Generic[AskerT]):
             self._complete_join_if_all_are_there(turn)
 
     def check_commit(self, now_ms: int, claim: Claim, *, in_transaction: bool = False) -> None:
-        """Whether these may commit offsets; a member that does is alive (ClassicGroup.validateOffsetCommit)."""
+        """Refuse a claim that may not commit offsets; a member that commits is alive
+        (ClassicGroup.validateOffsetCommit)."""
         if claim.generation_id == NO_GENERATION and not claim.member_id and claim.instance_id is None:
             if self.state is not GroupState.EMPTY and not in_transaction:
                 raise UnknownMember(claim.member_id)
@@ -377,20 +382,22 @@ class ClassicGroup(Generic[AskerT]):
             self._hear_of(now_ms, member)
 
     def reject_assignment(self, turn: Turn[AskerT], error: GroupError) -> None:
-        """What the leader said cannot be kept: nobody is told, and all join again."""
+        """Reject the leader's assignment, which cannot be recorded: all waiting requests get the error, and all join
+        again."""
         turn.answers = [(asker, error) for asker, _ in turn.answers]
         for member in self.members:
             member.assignment = b""
         self._rebalance(turn)
 
     def wake(self, turn: Turn[AskerT]) -> None:
-        """Nothing was heard while nobody listened: each has a session's time to say that it is there."""
+        """Start the members' time after a load: no heartbeat was heard meanwhile, so each has a whole session
+        timeout."""
         for member in self.members:
             self._hear_of(turn.now_ms, member)
         if len(self.members) > self._settings.members_max:
             self._rebalance(turn)
 
-    # Who asks
+    # Members and generations
 
     def _hear_of(self, now_ms: int, member: Member[AskerT]) -> None:
         member.deadline_ms = now_ms + member.session_timeout_ms

@@ -1,4 +1,4 @@
-"""What a request to commit offsets comes to: offsets and the records that keep them. Pure."""
+"""The outcome of a request to commit offsets: offsets and the records that keep them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Commits(NamedTuple):
-    """`outcomes` are those of all offsets asked for; the others are, side by side, of those that are taken."""
+    """`outcomes` are those of all offsets asked for; `taken` and `records` have, side by side, only the accepted
+    ones."""
 
     outcomes: list[GroupError | None]
     taken: list[tuple[str, int, CommittedOffset]]
@@ -31,7 +32,7 @@ def commits_of(
     wall_ms: int,
     expires_ms: int = NO_EXPIRY_MS,
 ) -> Commits:
-    """Whatever has more metadata than it may is refused alone."""
+    """Accept the offsets of a request; an offset with more metadata than allowed is refused alone."""
     outcomes: list[GroupError | None] = []
     taken: list[tuple[str, int, CommittedOffset]] = []
     records: list[StateRecord] = []
@@ -49,5 +50,5 @@ def commits_of(
 
 
 def _is_too_long(metadata: str, max_length: int) -> bool:
-    """Counted as Java counts: in units of UTF-16, of which a character has one or two."""
+    """Whether the metadata are too long, counted in units of UTF-16 as Java counts: a character has one or two."""
     return 2 * len(metadata) > max_length and len(metadata.encode("utf-16-le")) > 2 * max_length

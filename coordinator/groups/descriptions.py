@@ -1,4 +1,4 @@
-"""A group seen from outside: its record, and back; its description, its row in a list, and what it reads. Pure."""
+"""A group seen from outside: its record, and back; its description, its row in a list, and its topics. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STRING_SIZE = Struct(">h")
 
 
 def record_of(group: ClassicGroup[Any]) -> GroupRecord:
-    """What is kept of it: members with what they said for the protocol that was elected."""
+    """The record of a group: its members, with their metadata for the elected protocol."""
     name = group.protocol_name
     members = tuple(
         MemberRecord(
@@ -41,7 +41,7 @@ def record_of(group: ClassicGroup[Any]) -> GroupRecord:
 
 
 def restore(group: ClassicGroup[Any], record: GroupRecord) -> None:
-    """A new group as it was when that was written; its members' time begins when it is woken."""
+    """Restore a new group from its record; its members' time begins when it is woken."""
     group.protocol_type, group.protocol_name = record.protocol_type, record.protocol_name
     group.generation_id, group.leader_id, group.changed_ms = record.generation_id, record.leader_id, record.changed_ms
     group.state = GroupState.STABLE if record.members else GroupState.EMPTY
@@ -53,7 +53,7 @@ def restore(group: ClassicGroup[Any], record: GroupRecord) -> None:
 
 
 def describe(group: ClassicGroup[Any]) -> GroupDescription:
-    """As ClassicGroup.describe: what members read is told when it is settled."""
+    """The description of a group, as in ClassicGroup.describe: metadata and assignments only when it is stable."""
     is_stable = group.state is GroupState.STABLE
     name = group.protocol_name or "" if is_stable else ""
     members = tuple(
@@ -75,7 +75,7 @@ def listing(group: ClassicGroup[Any]) -> GroupListing:
 
 
 def joined_as(group: ClassicGroup[Any], member: Member[Any]) -> Joined:
-    """What a member is told when all have joined: the leader also who they are."""
+    """The reply to a member when all have joined; that to the leader lists the members."""
     name = group.protocol_name or ""
     members: Iterable[Member[Any]] = group.members if member.member_id == group.leader_id else ()
     return Joined(

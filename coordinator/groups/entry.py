@@ -1,4 +1,4 @@
-"""What a group table is made of, what it is given and what it gives: values without behaviour."""
+"""The values of a group table: its settings, its entries and their records. Without behaviour."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSettings:
-    """Limits of what is committed; defaults are Kafka's."""
+    """Limits of committed offsets; defaults are Kafka's."""
 
     metadata_max_length: int = 4_096  # offset.metadata.max.bytes
     retention_ms: int = 7 * 24 * 3_600_000  # offsets.retention.minutes

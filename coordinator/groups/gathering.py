@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Gathering:
-    """While newcomers come it waits on, as long as a rebalance may take in all."""
+    """The wait goes on while new members come, at most for the rebalance timeout."""
 
     def __init__(self, delay_ms: int, rebalance_timeout_ms: int) -> None:
         self.has_newcomers = True  # since it was last asked
@@ -12,7 +12,7 @@ class Gathering:
         self._left_ms = max(rebalance_timeout_ms, delay_ms)
 
     def next_delay_ms(self) -> int:
-        """0: it has been long enough."""
+        """The milliseconds to wait on; 0: it has been long enough."""
         delay_ms = min(self._delay_ms, self._left_ms) if self.has_newcomers else 0
         self.has_newcomers = False
         self._left_ms -= delay_ms

@@ -1,8 +1,9 @@
-"""Who asks whether he may write in a transaction, and whether that transaction has ended before the answer. Pure.
+"""Guards for offsets in a transaction: they notice its end between the question to its coordinator and the answer.
+Pure.
 
-In the first protocol of transactions nothing tells a producer's transaction from its next one: what its coordinator
-allowed is void once a marker came (KIP-890, as UnifiedLog's verification guards). What were written all the same would
-stay pending until the producer ends another transaction in the same partition.
+In the first protocol of transactions nothing tells a producer's transaction from its next one: a permission of its
+coordinator is void once a marker came (KIP-890, as UnifiedLog's verification guards). An offset that is written all the
+same would stay pending until the producer ends another transaction in the same partition.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """Of one request."""
+    """The guard of one request."""
 
     guards: Guards
     producer_id: int
 
 
 class Guards:
-    """Of one table. There are as many as requests wait; whoever takes one gives it back."""
+    """The guards of one table, as many as requests wait. A caller that takes one gives it back."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, set[Guard]] = {}
@@ -28,13 +29,13 @@ class Guards:
         return sum(map(len, self._by_producer.values()))
 
     def take(self, producer_id: int) -> Guard:
-        """From now on markers of that producer count."""
+        """A guard that notices markers of that producer from now on."""
         guard = Guard(self, producer_id)
         self._by_producer.setdefault(producer_id, set()).add(guard)
         return guard
 
     def give_back(self, guard: Guard) -> bool:
-        """Whether no marker has come meanwhile."""
+        """Give a guard back; return whether no marker has come meanwhile."""
         held = self._by_producer.get(guard.producer_id, set())
         if guard not in held:
             return False
@@ -44,5 +45,5 @@ class Guards:
         return True
 
     def void(self, producer_id: int) -> None:
-        """A marker has come."""
+        """Void the guards of a producer, as a marker has come."""
         self._by_producer.pop(producer_id, None)

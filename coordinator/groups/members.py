@@ -1,4 +1,4 @@
-"""The members of a classic group: who they are, by which ids they are found, and which protocol they elect."""
+"""The members of a classic group, the ids by which they are found, and the protocol that they elect."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
     from coordinator.groups.api import Claim, Join, MemberProtocol
 
-CLIENT_ID_IN_ID_MAX = 255  # of a client's name so much is kept: ids that nobody comes back with are kept too
+CLIENT_ID_IN_ID_MAX = 255  # characters of a client's name: ids with which no client comes back are kept too
 INSTANCE_ID_IN_ID_MAX = 2**15 - 38  # so that the id is no longer than a string of the protocol may be
 
 
 def name_in_id(join: Join) -> str:
-    """What the id that a newcomer is given begins with."""
+    """The first part of the id that a new member is given."""
     if join.instance_id is None:
         return join.client_id[:CLIENT_ID_IN_ID_MAX]
     return join.instance_id[:INSTANCE_ID_IN_ID_MAX]
 
 
 class Expected(dict[str, int]):
-    """Ids that were given out and have not come back yet, with when they are forgotten. The oldest make room."""
+    """Ids that were given out and with which no member has joined yet, with their deadlines. The oldest make room."""
 
     def __init__(self, count_max: int) -> None:
         super().__init__()
@@ -40,7 +40,8 @@ class Expected(dict[str, int]):
 
 @dataclass(slots=True, eq=False)
 class Member(Generic[AskerT]):
-    """`joining` and `syncing` are whom to answer; a member that waits needs no heartbeat to be alive."""
+    """A member. `joining` and `syncing` are the requests to answer; a member that waits needs no heartbeat to be
+    alive."""
 
     member_id: str
     instance_id: str | None
@@ -57,26 +58,26 @@ class Member(Generic[AskerT]):
 
     @property
     def waits(self) -> bool:
-        """For an answer of the group."""
+        """Whether a request of it waits for an answer of the group."""
         return self.joining is not None or self.syncing is not None
 
     def metadata_for(self, protocol_name: str) -> bytes:
-        """Of a protocol it offers."""
+        """The metadata of a protocol that it offers."""
         return next((one.metadata for one in self.protocols if one.name == protocol_name), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The one it likes best."""
+        """The first of its protocols that is a candidate."""
         return next(one.name for one in self.protocols if one.name in candidates)
 
     def take(self, join: Join) -> None:
-        """What it says of itself now."""
+        """Take over the data of its new JoinGroup."""
         self.client_id, self.client_host = join.client_id, join.client_host
         self.session_timeout_ms, self.rebalance_timeout_ms = join.session_timeout_ms, join.rebalance_timeout_ms
         self.protocols = join.protocols
 
 
 class Members(Generic[AskerT]):
-    """In the order in which they came."""
+    """The members, in the order in which they came."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Member[AskerT]] = {}
@@ -94,18 +95,19 @@ class Members(Generic[AskerT]):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest of all."""
+        """The longest of all members' timeouts."""
         return max((one.rebalance_timeout_ms for one in self), default=0)
 
     def get(self, member_id: str) -> Member[AskerT] | None:
         return self._by_id.get(member_id)
 
     def id_of_instance(self, instance_id: str | None) -> str | None:
-        """Of the static member that goes by it now."""
+        """The id of the static member that has this instance id now."""
         return None if instance_id is None else self._id_of_instance.get(instance_id)
 
     def find(self, claim: Claim) -> Member[AskerT]:
-        """Errors: UnknownMember; FencedInstance when the instance goes by another id since (KIP-345)."""
+        """The member of a claim. Errors: UnknownMember; FencedInstance when the instance has another id since
+        (KIP-345)."""
         if claim.instance_id is not None:
             known = self._id_of_instance.get(claim.instance_id)
             if known is None:
@@ -130,7 +132,7 @@ class Members(Generic[AskerT]):
         self._offers.subtract(_names(member))
 
     def update(self, member: Member[AskerT], join: Join) -> None:
-        """What one of them says of itself now."""
+        """Take over the data of a member's new JoinGroup."""
         self._offers.subtract(_names(member))
         member.take(join)
         self._offers.update(_names(member))
@@ -140,12 +142,13 @@ class Members(Generic[AskerT]):
         return any(self._offers[one.name] == count for one in protocols)
 
     def elect_protocol(self) -> str:
-        """Each votes for the first of its own that all offer; of equal ones the one that was voted for first wins."""
+        """Each member votes for the first of its protocols that all offer; of equal ones the protocol that was voted
+        for first wins."""
         candidates = {name for name, count in self._offers.items() if count == len(self._by_id)}
         votes = Counter(member.vote(candidates) for member in self)
         return votes.most_common(1)[0][0]
 
 
 def _names(member: Member[AskerT]) -> set[str]:
-    """Each counts once, however often it is named."""
+    """The names of its protocols, each once."""
     return {one.name for one in member.protocols}

@@ -1,4 +1,4 @@
-"""What the groups of one partition of `__consumer_offsets` have committed, in transactions and outside of them. Pure.
+"""Committed offsets of the groups of one partition of `__consumer_offsets`, in transactions and outside of them. Pure.
 
 The half of `GroupTable` that knows of offsets; after Kafka's OffsetMetadataManager.
 """
@@ -104,7 +104,7 @@ class OffsetTable(Generic[AskerT]):
         asker: AskerT,
         guard: Guard | None = None,
     ) -> Effects[AskerT]:
-        """See `GroupService.commit_in_transaction`. `guard`: taken before it was asked whether it may be written."""
+        """See `GroupService.commit_in_transaction`. `guard`: taken before the transaction's coordinator was asked."""
         if guard is not None and guard.guards is not self.guards:
             return refused(asker, CoordinatorLoading("it was read anew"))
         if guard is not None and not self.guards.give_back(guard):
@@ -134,7 +134,7 @@ class OffsetTable(Generic[AskerT]):
         return Effects(None, [(asker, None)], records, marker, entries)
 
     def _end(self, marker: StateMarker) -> tuple[list[StateRecord], list[Entry[AskerT]]]:
-        """The records that count from now on, and the groups in which something changes."""
+        """End a transaction; return its records that count from now on, and the groups in which something changes."""
         self.guards.void(marker.producer_id)
         counting, group_ids = self._pending.end(marker.producer_id, is_commit=marker.is_commit)
         for one in counting:
@@ -202,8 +202,8 @@ class OffsetTable(Generic[AskerT]):
         return [tombstone(OffsetKey(group_id, topic, partition))]
 
     def forget_topics(self, group_id: str, topics: Collection[str], deleted_ms: int) -> Effects[AskerT]:
-        """They were deleted then: nothing that a group had committed to them means anything any more. What came later
-        is of a new topic of the same name."""
+        """Remove a group's offsets of topics that were deleted at `deleted_ms`. Later commits are for a new topic of
+        the same name."""
         entry = self._entries.get(group_id)
         records: list[StateRecord] = []
         if entry is not None:
@@ -248,5 +248,5 @@ class OffsetTable(Generic[AskerT]):
 
 
 def refused(asker: AskerT, answer: CoordinatorError | list[GroupError]) -> Effects[AskerT]:
-    """There is no such group, or it is not looked at."""
+    """Effects of a refusal: there is no such group, or it is not looked at."""
     return Effects(None, [(asker, answer)], [])

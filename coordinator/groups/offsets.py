@@ -1,8 +1,8 @@
-"""What a group has committed, and how long that is kept. Pure.
+"""The committed offsets of a group, and how long they are kept. Pure.
 
 After Kafka's OffsetMetadataManager and OffsetExpirationCondition: offsets of a group without members are kept for
-offsets.retention.minutes after the group became empty, those of a group that never had any after each commit, those
-of topics that a group of consumers does not read any more after their commit as well.
+offsets.retention.minutes after the group became empty, those of a group that never had any after each commit, those of
+topics that a group of consumers does not read any more after their commit as well.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Retention(NamedTuple):
-    """How the offsets of a group in its present state expire: from when on they count, and which topics are kept."""
+    """The way in which the offsets of a group expire in its present state: from which time on, and which topics are
+    kept."""
 
     retention_ms: int
     empty_since_ms: int | None = None  # count from then on, not from the commit
@@ -26,7 +27,7 @@ class Retention(NamedTuple):
 
 
 def retention_of(group: ClassicGroup[Any], retention_ms: int) -> Retention:
-    """As ClassicGroup.offsetExpirationCondition."""
+    """The retention of a group's offsets, as ClassicGroup.offsetExpirationCondition has it."""
     if not group.protocol_type:
         return Retention(retention_ms)
     if group.state is GroupState.EMPTY:
@@ -37,7 +38,7 @@ def retention_of(group: ClassicGroup[Any], retention_ms: int) -> Retention:
 
 
 class GroupOffsets:
-    """By topic and partition."""
+    """Committed offsets, by topic and partition."""
 
     __slots__ = ("_by_topic",)
 
@@ -51,7 +52,7 @@ class GroupOffsets:
         return self._by_topic.get(topic, {}).get(partition)
 
     def of_topic(self, topic: str, partitions: Iterable[int]) -> Iterable[CommittedOffset | None]:
-        """Of these partitions, one after the other."""
+        """The offsets of these partitions, one after the other; None where nothing was committed."""
         return map(self._by_topic.get(topic, {}).get, partitions)
 
     def put(self, topic: str, partition: int, committed: CommittedOffset) -> None:
@@ -61,14 +62,14 @@ class GroupOffsets:
         of_topic[partition] = committed
 
     def remove(self, topic: str, partition: int) -> None:
-        """No effect when there is none."""
+        """Remove an offset; no effect when there is none."""
         partitions = self._by_topic.get(topic, {})
         partitions.pop(partition, None)
         if not partitions:
             self._by_topic.pop(topic, None)
 
     def partitions_of(self, topic: str) -> list[int]:
-        """That something was committed to."""
+        """The partitions of a topic that have committed offsets."""
         return list(self._by_topic.get(topic, ()))
 
     def items(self) -> Iterator[tuple[TopicPartition, CommittedOffset]]:
@@ -77,7 +78,7 @@ class GroupOffsets:
                 yield TopicPartition(topic, partition), committed
 
     def expired(self, retention: Retention, now_ms: int) -> list[TopicPartition]:
-        """Those to be removed by now."""
+        """The partitions whose offsets have expired."""
         if retention.kept_topics is None:
             return []
         return [

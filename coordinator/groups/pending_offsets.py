@@ -1,7 +1,7 @@
 """Offsets that were committed in transactions which are still open, of all groups of one table. Pure.
 
-As in Kafka's OffsetMetadataManager: they count when their transaction is committed, unless something was said of the
-same partition later in the log (RULES C4). Until it is decided, the group's offset is not stable (KIP-447).
+As in Kafka's OffsetMetadataManager: they count when their transaction is committed, unless the log has a later offset
+of the same partition (RULES C4). Until it is decided, the group's offset is not stable (KIP-447).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from coordinator.groups.api import CommittedOffset, TopicPartition
     from coordinator.state_log import StateRecord
 
-PRODUCERS_MAX: Final = 50_000  # with something pending; half of what the engine lets be open in a partition
+PRODUCERS_MAX: Final = 50_000  # with pending offsets; half of the engine's limit of open transactions in a partition
 
 
 class PendingOffset(NamedTuple):
-    """What is to count, and the record that says so."""
+    """An offset that counts when its transaction is committed, and the record of it."""
 
     group_id: str
     at: TopicPartition
@@ -29,7 +29,8 @@ class PendingOffset(NamedTuple):
 
 @dataclass(slots=True)
 class _Pending:
-    """`newest` is None once something later has overruled it; `number` counts what was pended before."""
+    """`newest` is None once a later offset has overruled it; `number`: its place in the order of all pending
+    offsets."""
 
     newest: PendingOffset | None
     number: int
@@ -39,7 +40,7 @@ _Place = tuple[str, "TopicPartition"]
 
 
 class PendingOffsets:
-    """By producer, and by group."""
+    """Pending offsets, by producer and by group."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[_Place, _Pending]] = {}
@@ -53,7 +54,7 @@ class PendingOffsets:
         return producer_id in self._by_producer or len(self._by_producer) < PRODUCERS_MAX
 
     def put(self, producer_id: int, one: PendingOffset) -> None:
-        """It is what that producer said last of the partition."""
+        """Add a producer's offset; it replaces an earlier one of the same partition."""
         self._count += 1
         self._by_producer.setdefault(producer_id, {})[one.group_id, one.at] = _Pending(one, self._count)
         self._producers.setdefault(one.group_id, {}).setdefault(one.at, set()).add(producer_id)
@@ -66,11 +67,11 @@ class PendingOffsets:
         return group_id in self._producers
 
     def of_group(self, group_id: str) -> list[TopicPartition]:
-        """What is pending there."""
+        """The partitions with pending offsets of a group."""
         return list(self._producers.get(group_id, ()))
 
     def of_topics(self, group_id: str, topics: Collection[str], committed_until_ms: int) -> Iterator[TopicPartition]:
-        """What was pended there until then, and is not overruled."""
+        """The partitions of these topics with offsets that were pended until then, and are not overruled."""
         for at, producers in self._producers.get(group_id, {}).items():
             if at.topic in topics:
                 known = (self._by_producer[one][group_id, at].newest for one in producers)
@@ -78,18 +79,20 @@ class PendingOffsets:
                     yield at
 
     def overrule(self, group_id: str, at: TopicPartition) -> None:
-        """Something was committed outside of any transaction: what is pending now never counts."""
+        """Overrule the pending offsets of a partition, as an offset was committed outside of any transaction."""
         for producer_id in self._producers.get(group_id, {}).get(at, ()):
             self._by_producer[producer_id][group_id, at].newest = None
 
     def remove(self, group_id: str, at: TopicPartition) -> None:
-        """The offset was removed: what is pending now never counts, and nobody has to wait for it."""
+        """Remove the pending offsets of a partition, as its offset was removed: they never count, and no client has to
+        wait for them."""
         for producer_id in list(self._producers.get(group_id, {}).get(at, ())):
             del self._by_producer[producer_id][group_id, at]
             self._forget(group_id, at, producer_id)
 
     def end(self, producer_id: int, *, is_commit: bool) -> tuple[list[PendingOffset], list[str]]:
-        """What counts from now on, and the groups that the producer had something pending in."""
+        """End a producer's transaction; return the offsets that count from now on, and the groups in which it had
+        pending ones."""
         counting, groups = [], {}
         for (group_id, at), one in self._by_producer.pop(producer_id, {}).items():
             groups[group_id] = True

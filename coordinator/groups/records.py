@@ -1,10 +1,10 @@
-"""The records of `__consumer_offsets`, in Kafka's format: what is committed, and who is in a group.
+"""The records of `__consumer_offsets`, in Kafka's format: committed offsets, and groups with their members.
 
-A key begins with its type: 0 and 1 a committed offset, 2 a classic group. A value begins with the version of its
-schema (OffsetCommitValue.json, GroupMetadataValue.json); a missing value is a tombstone. Written are those versions
-that every Kafka from 2.1 on reads: offsets in 3, or in 1 when they carry a time to expire at, groups in 3. Read are
-all up to the last that is not flexible. Types and versions that are not known here were written by a newer broker:
-`UnknownRecord`.
+A key begins with its type: 0 and 1 a committed offset, 2 a classic group. A value begins with the version of its schema
+(OffsetCommitValue.json, GroupMetadataValue.json); a missing value is a tombstone. The versions that are written are
+those that every Kafka from 2.1 on reads: offsets in 3, or in 1 when they carry a time to expire at, groups in 3. All
+versions that are not flexible are read, and the flexible version 4 of offsets. Unknown types and versions were written
+by a newer broker: `UnknownRecord`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """`changed_ms` is when the group came into its state, -1 if that is not known."""
+    """A group. `changed_ms` is when it came into its state, -1 if that is not known."""
 
     protocol_type: str
     generation_id: int
@@ -80,12 +80,12 @@ def encode_key(key: Key) -> bytes:
 
 
 def offset_key_prefix(group_id: str, topic: str) -> bytes:
-    """What the keys of a group's offsets of one topic begin with."""
+    """The first bytes of the keys of a group's offsets of one topic."""
     return _OFFSET_TYPE + encode_string(group_id) + encode_string(topic)
 
 
 def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> StateRecord:
-    """A commit may have thousands."""
+    """The record of a committed offset. Fast, as a commit may have thousands."""
     key = prefix + _INT32.pack(partition)
     offset, leader_epoch, metadata, committed_ms, expires_ms = value
     if metadata or expires_ms != NO_EXPIRY_MS:
@@ -94,7 +94,7 @@ def encode_offset(prefix: bytes, partition: int, value: CommittedOffset) -> Stat
 
 
 def decode_key(data: memoryview) -> Key:
-    """Errors: UnknownRecord."""
+    """The key of a record. Errors: UnknownRecord."""
     reader = FieldReader(data)
     kind = reader.int16()
     if kind in OFFSET_TYPES:
@@ -109,7 +109,7 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(key: Key, data: memoryview) -> Value:
-    """Errors: UnknownRecord."""
+    """The value of a record with this key. Errors: UnknownRecord."""
     reader = FieldReader(data)
     version = reader.int16()
     # From 4 on both are flexible; Kafka writes offsets so, but groups only with features that we do not have.
@@ -139,7 +139,7 @@ def _decode_offset(reader: FieldReader, version: int) -> CommittedOffset:
 
 
 def _decode_flexible_offset(reader: FieldReader) -> CommittedOffset:
-    """Its topic's id is passed over: a topic that is deleted takes its offsets with it."""
+    """An offset in version 4, without its topic's id: a topic that is deleted takes its offsets with it."""
     offset, leader_epoch, metadata = reader.int64(), reader.int32(), reader.compact_string()
     committed = CommittedOffset(offset, leader_epoch, metadata, reader.int64())
     reader.tagged()

@@ -1,6 +1,6 @@
 """The group coordinators of one broker: one shard for each partition of `__consumer_offsets` that is led here.
 
-What was committed to a deleted topic goes with it. It decides nothing about groups.
+Offsets of a deleted topic are deleted with it. The service decides nothing about groups.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Table = GroupTable[Asker]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """What the operator decides; defaults are Kafka's, where Kafka has them."""
+    """Settings of the operator; defaults are Kafka's, where Kafka has them."""
 
     broker_id: int
     groups: GroupSettings
@@ -74,7 +74,7 @@ class GroupOptions:
     commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
 
     def shard_options(self) -> ShardOptions:
-        """Those of the shards."""
+        """The settings of the shards."""
         topic = InternalTopic(
             name=OFFSETS_TOPIC,
             partition_count=self.partition_count,
@@ -122,18 +122,20 @@ class GroupCoordinators:
     # Life
 
     async def run(self) -> None:
-        """Leads shards, flushes the view and lets offsets expire, for as long as the broker lives."""
+        """Leads shards, saves the cache of coordinator state and lets offsets expire, for as long as the broker
+        lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._shards.run)
             nursery.start_soon(self._sweep_now_and_then)
             await self._follow_deletions(nursery)
 
     def stop(self) -> None:
-        """Takes no more commands and sends away who waits for others; what is on its way to the disk is answered."""
+        """Take no more commands and refuse requests that wait for others; writes on their way to the disk are
+        answered."""
         self._shards.stop()
 
     async def close(self) -> None:
-        """Brings the view up to date. Nothing is asked any more."""
+        """Bring the cache of coordinator state up to date. No more commands come."""
         await self._shards.close()
 
     async def _follow_deletions(self, nursery: trio.Nursery) -> None:
@@ -175,14 +177,14 @@ class GroupCoordinators:
         command: Callable[[Table, Moment, Asker], Effects[Asker]],
         freshness: Freshness = Freshness.MAY_FALL_BACK,
     ) -> Pending[Any]:
-        """Of what needs no record; it is answered while none can be written."""
+        """Run a command that needs no record; it is answered even while no record can be written."""
         return self._shards.ask(group_id, command, only_reads=True, freshness=freshness, waits=True)
 
     def _ask_named(self, group_id: str, command: Callable[[Table, Moment, Asker], Effects[Asker]]) -> Pending[Any]:
-        """Offsets alone may be of a group without a name."""
+        """Refuse a group without a name, which may have nothing but offsets."""
         return self._ask(group_id, command) if group_id else _unnamed()
 
-    # What is asked
+    # Commands
 
     def join(self, group_id: str, join: Join) -> Pending[Joined]:
         """See `GroupService`."""
@@ -254,7 +256,7 @@ class GroupCoordinators:
 
         if allowed is None:
             return cast("Pending[list[GroupError | None]]", write())
-        if protocol == FIRST_PROTOCOL:  # in the second one the epoch tells what is late
+        if protocol == FIRST_PROTOCOL:  # in the second protocol the epoch shows late writes
             guard = self._guard(group_id, producer_id)
         return cast("Pending[list[GroupError | None]]", followed(allowed, write, partial(_give_back, guard)))
 
@@ -265,7 +267,7 @@ class GroupCoordinators:
         return guards.take(producer_id)
 
     def end_transaction(self, partition: int, marker: StateMarker) -> Pending[None]:
-        """What a producer committed in a transaction counts from now on, or never. `partition` of the offsets' topic.
+        """End a producer's transaction: its offsets count from now on, or never. `partition` of the offsets' topic.
 
         Raises NotCoordinator, CoordinatorLoading, StaleProducerEpoch, TransactionCoordinatorFenced.
         """
@@ -320,7 +322,7 @@ class GroupCoordinators:
 
 
 def _freshness(*, is_stable: bool) -> Freshness:
-    """Of committed offsets: stable ones decide whether records are processed twice."""
+    """The freshness of committed offsets: stable ones decide whether records are processed twice."""
     return Freshness.NEWEST if is_stable else Freshness.MAY_FALL_BACK
 
 
@@ -336,6 +338,6 @@ async def _forget_topics(shard: Shard[Table], topics: Collection[str], deleted_m
 
 
 def _give_back(guard: Guard | None) -> None:
-    """Nothing is written by it any more."""
+    """Give a guard back, as nothing is written by it any more."""
     if guard is not None:
         guard.guards.give_back(guard)

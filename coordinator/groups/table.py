@@ -1,7 +1,7 @@
 """The groups of one partition of `__consumer_offsets`: commands in; answers, records and deadlines out. Pure.
 
-A command takes effect at once and leaves its `Effects`: whom to answer what, and which records make the effect last.
-The shell writes the records in the order of the commands and holds the answers back until they are durable. The same
+A command takes effect at once and leaves its `Effects`: the answers, and the records that make the effect last. The
+shell writes the records in the order of the commands and holds the answers back until they are durable. The same
 records, applied to an empty table, give the same groups (`apply`, then `wake`).
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class GroupTable(OffsetTable[AskerT]):
-    """Whoever asks is told by way of the asker given; every command answers it once, now or in a later one."""
+    """The groups of one partition. Every command answers its asker once, in its effects or in those of a later one."""
 
     def __init__(self, groups: GroupSettings, offsets: OffsetSettings, counters: GroupCounters | None = None) -> None:
         super().__init__(groups, offsets, counters or GroupCounters())
@@ -63,7 +63,7 @@ class GroupTable(OffsetTable[AskerT]):
     # Membership
 
     def join(self, moment: Moment, group_id: str, join: Join, asker: AskerT) -> Effects[AskerT]:
-        """See `GroupService.join`. A session timeout out of bounds is refused before anybody looks for a group."""
+        """See `GroupService.join`. A session timeout out of bounds is refused before the group is looked for."""
         settings = self._group_settings
         if not settings.session_timeout_min_ms <= join.session_timeout_ms <= settings.session_timeout_max_ms:
             return refused(asker, InvalidSessionTimeout(f"session timeout of {join.session_timeout_ms} ms"))
@@ -149,7 +149,7 @@ class GroupTable(OffsetTable[AskerT]):
         return Effects(entry, [(asker, descriptions.describe(entry.group))], [])
 
     def listings(self) -> list[GroupListing]:
-        """Of all groups."""
+        """All groups, as rows of a list."""
         return [descriptions.listing(entry.group) for entry in self._entries.values()]
 
     def delete_group(self, group_id: str, asker: AskerT) -> Effects[AskerT]:
@@ -174,7 +174,7 @@ class GroupTable(OffsetTable[AskerT]):
         return self._due[0][0] if self._due else NEVER_MS
 
     def expire(self, moment: Moment) -> Iterator[Effects[AskerT]]:
-        """Every group whose time has come, one by one."""
+        """Expire every group whose time has come, one by one."""
         while self._due and self._due[0][0] <= moment.now_ms:
             due_ms, group_id = heappop(self._due)
             entry = self._entries.get(group_id)
@@ -187,24 +187,24 @@ class GroupTable(OffsetTable[AskerT]):
             yield self._step(moment, entry, None, lambda turn, group: group.expire(turn))
 
     def _schedule(self, entry: Entry[AskerT]) -> None:
-        """Deadlines that moved later are found out when the earlier one comes."""
+        """Note a group's next deadline. A deadline that has moved later is found out when the earlier one comes."""
         due_ms = entry.group.next_deadline_ms()
         if due_ms < entry.due_ms:
             entry.due_ms = due_ms
             heappush(self._due, (due_ms, entry.group.group_id))
 
     def waiting(self) -> Iterator[AskerT]:
-        """Who is not answered yet."""
+        """The requests that are not answered yet."""
         for entry in self._entries.values():
             for member in entry.group.members:
                 yield from (asker for asker in (member.joining, member.syncing) if asker is not None)
 
     def group_ids(self) -> list[str]:
-        """For what is done to each of many."""
+        """All group ids, for `Shard.ask_each`."""
         return list(self._entries)
 
     def sweep(self, moment: Moment, group_id: str) -> Effects[AskerT]:
-        """Lets go of a group's offsets that are over, and of the group if it has neither members nor offsets."""
+        """Remove a group's expired offsets, and the group if it has neither members nor offsets."""
         entry = self._entries.get(group_id)
         records: list[StateRecord] = []
         if entry is not None:
@@ -220,7 +220,7 @@ class GroupTable(OffsetTable[AskerT]):
     # Replay
 
     def apply(self, record: StateRecord) -> None:
-        """What the log tells. Errors: UnknownRecord."""
+        """Apply a record of the log. Errors: UnknownRecord."""
         key = decode_key(memoryview(record.key))
         value = None if record.value is None else decode_value(key, memoryview(record.value))
         if isinstance(key, OffsetKey):
@@ -245,7 +245,7 @@ class GroupTable(OffsetTable[AskerT]):
                 del self._entries[group_id]
 
     def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
-        """After the last record: members' time begins, and what is of no group is forgotten."""
+        """Start the members' time, after the last record; entries without content are dropped."""
         self.forget_remnants()
         for entry in list(self._entries.values()):
             yield self._step(moment, entry, None, lambda turn, group: group.wake(turn))

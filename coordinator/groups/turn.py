@@ -1,4 +1,4 @@
-"""One step of a group: what it is given, and what it leads to."""
+"""A step of a group: its input, and its results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GroupSettings:
 
 @dataclass(slots=True)
 class Turn(Generic[AskerT]):
-    """One step: when it is, and what it leads to. Time-outs go by a steady clock, what is recorded by the wall's."""
+    """A step: its time, and its results. Timeouts go by a steady clock, recorded times by the wall's."""
 
     now_ms: int
     wall_ms: int

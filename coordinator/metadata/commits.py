@@ -1,10 +1,10 @@
-"""Commits a multi exactly once although its reply may be lost (RULES M2, K5).
+"""Commit of a multi exactly once although its reply may be lost (RULES M2, K5).
 
-What a `sync` shows settles nothing: a leader that has been deposed and does not know it may answer it. The reply to a
-multi does, whether it is done or fails: the leader that all others obey gave it its place among all writes, and what
-this session reads afterwards is at least as new. So after a lost reply the same multi is sent again until there is an
-answer. If that is a failure, the *witness* decides, a node that only this writer makes: the multi may have been done
-the first time, and others may have written since, so that the fence is what fails now.
+A `sync` settles nothing: a leader that has been deposed and does not know it may answer it. The reply to a multi
+settles its outcome, whether it is done or fails: the leader that all others obey gave it its place among all writes,
+and later reads of this session are at least as new. So after a lost reply the same multi is sent again until an answer
+comes. If that is a failure, the *witness* decides, a node that only this writer makes: the multi may have been done the
+first time, and other writes since may have changed the fence.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from coordinator.metadata.store import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # before each attempt; about what a request may wait for the store
+PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt; in all about a request's wait for the store
 
 
 async def commit(store: MetadataStore, operations: Sequence[Operation]) -> None:
-    """Does the multi once. It must hold a Create whose value is the writer's alone, or only delete for good.
+    """Commit the multi once. It must hold a Create whose value is the writer's alone, or only final deletions.
 
-    Raises: what the multi meets; ConnectionLost or SessionLost when the outcome could not be learnt in time.
+    Raises: the error of the multi; ConnectionLost or SessionLost if the outcome could not be learnt in time.
     """
     is_unknown = False
     for pause_s in PAUSES_S:

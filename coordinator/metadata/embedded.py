@@ -1,8 +1,8 @@
 """The metadata store of a broker that stands alone: a LevelDB directory. A door to plyvel.
 
-All nodes are also in memory, so reads never wait; a write is one synced WriteBatch on a worker thread and becomes
+All nodes are also in memory, so reads never wait. A write is one synced WriteBatch on a worker thread; it becomes
 visible when it is durable. There is one session, the process: ephemeral nodes are never written. After a failed write
-the store refuses every further one: what LevelDB then holds is only known by opening it again. The format is in
+the store refuses every further one: only opening it again shows the content of LevelDB. The format is in
 docs/formats/metadata.md.
 """
 
@@ -62,7 +62,7 @@ class EmbeddedStore(TreeReads):
         return None
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """See `MetadataStore`. Once the write has begun it is finished, whoever is cancelled."""
+        """See `MetadataStore`. A write that has begun is finished, even if the caller is cancelled."""
         async with self._writing:
             await self._enter()
             effects = self._tree.stage(operations, SESSION_ID)
@@ -148,7 +148,7 @@ def _why_not_opened(directory: Path, error: str) -> str:
 def _load(database: plyvel.DB, directory: Path) -> NodeTree:
     tree = NodeTree()
     try:
-        # Behind every path: of a block that is damaged plyvel's iterator tells only if it meets something behind it.
+        # The format key lies behind every path: plyvel's iterator reports a damaged block only if a key follows it.
         found = database.get(FORMAT_KEY, verify_checksums=True)
         if next(database.iterator(include_value=False), None) is None:
             database.put(FORMAT_KEY, FORMAT, sync=True)
@@ -165,7 +165,7 @@ def _load(database: plyvel.DB, directory: Path) -> NodeTree:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes a new directory's entry durable: LevelDB syncs what is inside only."""
+    """Make a new directory's entry durable: LevelDB syncs only inside its own directory."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

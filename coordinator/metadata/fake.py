@@ -1,14 +1,14 @@
 """An ensemble in memory that misbehaves as real ones may, on demand or by a seed.
 
-Each client reads its own replica of the tree, which may lag behind until the client writes or syncs (unless the sync is
-answered by a leader that has been deposed); wake-ups come when the replica advances, so they are late together with
-it, as in ZooKeeper. Requests and replies can be lost, and requests be late; connections can be lost and be back before
-anyone looks. The session of a client that is not heard of, because it is paused or cut off, ends by the clock, which it
-learns once it is heard again. Without faults asked for it behaves, and then also serves as the store of a whole broker
-in memory that is stopped and started again.
+Each client reads its own replica of the tree. The replica may lag behind until the client writes or syncs, unless a
+deposed leader answers the sync. Wake-ups come when the replica advances, so they are as late as it is, as in ZooKeeper.
+Requests and replies can be lost, and requests can be late; connections can be lost and be back before the client
+notices. If a client is paused or cut off, its session ends by the clock; the client learns that when it is connected
+again. Without faults the ensemble behaves, and then also serves as the store of a whole broker in memory that is
+stopped and started again.
 
-How late a multi may be is ZooKeeper's: the leader obeys only the server that a session was last seen at, so what was
-sent by an earlier connection is done before the session's next write or true sync, or never; reads do not show which.
+A multi may be as late as in ZooKeeper: the leader obeys only the server at which a session was last seen. So a multi of
+an earlier connection is done before the session's next write or true sync, or never; reads do not show which.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SESSION_TIMEOUT_S = 18.0
 REQUEST_TIMEOUT_SHARE = 2 / 3  # of the session's time: how long a request waits for a server that is silent
-LATE_LANDS = 0.5  # how probably, with every write or sync of anyone
+LATE_LANDS = 0.5  # probability that a late multi arrives, at each write or sync of any client
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Faults:
 
 
 class Loss(Enum):
-    """What is lost of a multi; the client learns nothing of its outcome."""
+    """Part of a multi that is lost; the client learns nothing of the outcome."""
 
     NOTHING = "nothing"
     REQUEST = "the request: it is not done"
@@ -60,7 +60,7 @@ class Loss(Enum):
 
 
 class FakeEnsemble:
-    """The servers: what is committed, and who is connected. Outlives its clients."""
+    """The servers: the committed tree and the connected clients. Outlives its clients."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class FakeEnsemble:
             client.lose_session()
 
     def roll_back(self, position: int) -> None:
-        """Restores the servers from a snapshot, which had so much of `history`. Its sessions end, and of those of now
-        the servers know nothing."""
+        """Restore the servers from a snapshot that had the first `position` entries of `history`. The sessions of the
+        snapshot end; the servers know nothing of the present ones."""
         clients, self._clients = [*self._clients.values()], {}
         del self.history[position:]
         self._tree = NodeTree()
@@ -111,12 +111,13 @@ class FakeEnsemble:
         return self._sessions_given
 
     def multi(self, operations: Sequence[Operation], session_id: int) -> None:
-        """Commits a client's multi or raises what it met."""
+        """Commit a client's multi, or raise its error."""
         self.go_on(session_id)
         self.order(operations, session_id)
 
     def go_on(self, session_id: int) -> None:
-        """What is late of anyone may arrive now; what has not of this session never will."""
+        """Let late multis arrive, each client's by chance. Late multis of this session that have not arrived never
+        will."""
         for client in self._clients.values():
             if client.late and self.random.random() < LATE_LANDS:
                 client.land()
@@ -124,7 +125,7 @@ class FakeEnsemble:
             asker.late.clear()
 
     def order(self, operations: Sequence[Operation], session_id: int) -> None:
-        """Gives the multi its place among all writes."""
+        """Give the multi its place among all writes."""
         self._commit(self._tree.stage(operations, session_id))
 
     def strikes(self, probability: float) -> bool:
@@ -147,7 +148,7 @@ class FakeStore(TreeReads):
         self.script: deque[Loss] = deque()  # of the next multis, before chance
         self.late: list[Sequence[Operation]] = []  # multis that are still on their way
         self.lagging = False  # reads and wake-ups stand still until the next multi or sync
-        self.has_deposed_leader = False  # who answers a sync, and knows of nothing new
+        self.has_deposed_leader = False  # a deposed leader answers its syncs, and knows nothing new
         self._disconnected = False
         self._silent = False
         self._closed = False
@@ -188,12 +189,12 @@ class FakeStore(TreeReads):
         self._note_silence()
 
     def pause(self) -> None:
-        """The process stands still, as under SIGSTOP."""
+        """Stop the process as under SIGSTOP."""
         self._running = trio.Event()
         self._note_silence()
 
     def resume(self) -> None:
-        """The process goes on, and learns what happened to its session."""
+        """Let the process go on; it learns the state of its session."""
         self._running.set()
         self._note_silence()
         if self._lost:
@@ -201,11 +202,11 @@ class FakeStore(TreeReads):
         self.advance()
 
     def flap(self) -> None:
-        """The connection is lost and back before anyone looks: nothing raises, and what happened is not known."""
+        """The connection is lost and back unnoticed: no call fails, and every wake-up is set."""
         self._wakes.tell_all()
 
     def land(self) -> None:
-        """The multis that were late arrive; the client is not told what they meet."""
+        """The late multis arrive; the client does not learn their outcomes."""
         late, self.late = self.late, []
         for operations in late:
             with suppress(StoreError):
@@ -251,14 +252,14 @@ class FakeStore(TreeReads):
             self.ensemble.expire(self)
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """See `MetadataStore`. After a lost reply reads are stale until there is one, as after a reconnect."""
+        """See `MetadataStore`. After a lost reply, reads are stale until the next reply, as after a reconnect."""
         await self._enter()
         loss = self.script.popleft() if self.script else self._chance()
         if loss is Loss.NOTHING:
             try:
                 self.ensemble.multi(operations, self.session_id)
             finally:
-                self._show_the_newest()  # one that failed had its place among all writes too
+                self._show_the_newest()  # a failed multi had its place among all writes too
             return
         self._wakes.tell_all()
         if loss is Loss.LATE:

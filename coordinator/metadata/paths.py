@@ -1,4 +1,4 @@
-"""Where each kind of node lives; docs/formats/metadata.md says what is in it."""
+"""Paths of the nodes of each kind; docs/formats/metadata.md describes their contents."""
 
 CLUSTER = "/cluster"
 MEMBERS = "/members"
@@ -26,12 +26,12 @@ def member(broker_id: int) -> str:
 
 
 def broker(broker_id: int) -> str:
-    """That a broker is alive."""
+    """The node that exists while the broker's session lasts."""
     return f"{BROKERS}/{broker_id}"
 
 
 def topic(name: str) -> str:
-    """The topic itself."""
+    """The topic's own node."""
     return f"{TOPICS}/{name}"
 
 
@@ -52,17 +52,17 @@ def partition_of(path: str) -> tuple[bytes, int]:
 
 
 def tier_deletion(topic_id: bytes) -> str:
-    """What a deleted topic has left in the remote tier."""
+    """The remains of a deleted topic in the remote tier."""
     return f"{TIER_DELETIONS}/{topic_id.hex()}"
 
 
 def change(number: int) -> str:
-    """One change; zero-padded, so that names sort as numbers."""
+    """The change of this number, zero-padded, so that names sort as numbers."""
     return f"{CHANGES}/{number:010}"
 
 
 def is_logged(path: str) -> bool:
-    """Whether what is written to this node is repeated in a change."""
+    """Whether a write to this node is repeated in a change."""
     return path in _LOGGED or path.startswith(_LOGGED_BELOW)
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SessionState(Enum):
-    """ZooKeeper's names, as far as they can be told apart here."""
+    """States of a session, by ZooKeeper's names, as far as they can be told apart here."""
 
     NOT_CONNECTED = "NOT_CONNECTED"  # no session was begun yet
     CONNECTED = "CONNECTED"
@@ -21,7 +21,7 @@ class SessionState(Enum):
 
 @dataclass(slots=True)
 class SessionStatistics:
-    """Of all sessions of one store, since its start. `silent_s`: the seconds since a server was last heard."""
+    """Counters of all sessions of one store, since its start. `silent_s`: the seconds since a server was last heard."""
 
     silent_s: Callable[[], float]
     state: SessionState = SessionState.NOT_CONNECTED
@@ -30,8 +30,8 @@ class SessionStatistics:
     expires: int = 0
 
     def note(self, state: SessionState) -> None:
-        """Another state, and what it counts as in Kafka's SessionExpireListener. A session that is CLOSED has expired,
-        unless this process ended it: then nobody notes it."""
+        """Record a new state, and count it as Kafka's SessionExpireListener does. A session that is CLOSED has expired:
+        the end of a session by this process is not recorded."""
         self.state = state
         self.sync_connects += state is SessionState.CONNECTED
         self.disconnects += state is SessionState.CONNECTING

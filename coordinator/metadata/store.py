@@ -1,8 +1,8 @@
-"""What the control plane asks of a metadata store: ZooKeeper's model, no more than an ensemble can keep.
+"""The interface of a metadata store: ZooKeeper's model, no more than an ensemble can keep.
 
-A tree of small nodes with versions; all writes are atomic `multi`s (a single change is a multi of one); reads may be
-stale until `sync`; nodes can live with a session; a read can arm a wake-up, which is set once and says nothing but
-"read again". Values are bytes here: what they mean is said by `coordinator.cluster.nodes`.
+A tree of small nodes with versions. All writes are atomic `multi`s (a single change is a multi of one). Reads may be
+stale until `sync`. Nodes can live with a session. A read can arm a wake-up, which is set once and says nothing but
+"read again". Values are bytes here; `coordinator.cluster.nodes` decodes them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from coordinator.metadata.statistics import SessionStatistics
 
 ANY_VERSION = -1
-MULTI_OPERATIONS_MAX = 1_024  # a batch of 1,000 partitions and what goes with it
+MULTI_OPERATIONS_MAX = 1_024  # a batch of 1,000 partitions and its other nodes
 MULTI_SIZE_MAX_BYTES = 512 * 1024  # ZooKeeper's jute.maxbuffer is 1 MiB
 
 
 class StoreError(Exception):
-    """Base of what a store answers; `path` is the node it is about."""
+    """Base of the errors of a store; `path` is the node that the error is about."""
 
     def __init__(self, path: str = "") -> None:
         super().__init__(path)
@@ -49,7 +49,7 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class NotAllowed(StoreError):
-    """This client may not read or write the node."""
+    """The client may not read or write the node."""
 
 
 class ConnectionLost(StoreError):
@@ -106,28 +106,29 @@ Operation = Create | Put | Delete | Check
 
 
 class Wake(Protocol):
-    """What a read arms: a `trio.Event`. Hashable by identity, and held weakly, so its waiter need not disarm it.
+    """A wake-up that a read arms: a `trio.Event`. Hashable by identity, and held weakly, so its waiter need not disarm
+    it.
 
-    It is set once, when what was read may no longer be so: it changed, or the connection or the session was lost
-    meanwhile and nobody knows. It may be set without a cause. The store then forgets it; who goes on waiting reads
-    again with a new one.
+    The store sets it once, when the result of the read may be out of date: it changed, or the connection or the session
+    was lost meanwhile. It may be set without a cause. The store then forgets it; a waiter that goes on reads again with
+    a new one.
     """
 
     def set(self) -> None:
-        """Wakes whoever waits."""
+        """Wake the waiter."""
         ...
 
 
 class MetadataStore(Protocol):
-    """One client's session with a store. Any method may raise ConnectionLost or SessionLost."""
+    """A client's session with a store. Any method may raise ConnectionLost or SessionLost."""
 
     @property
     def session(self) -> SessionStatistics | None:
-        """Of a store that others have, too; None: it is in this process."""
+        """Counters of the sessions with a store outside this process; None: the store is in this process."""
         ...
 
     async def get(self, path: str) -> Node:
-        """Raises NoNode."""
+        """The node. Raises NoNode."""
         ...
 
     async def exists(self, path: str, wake: Wake | None = None) -> bool:
@@ -139,11 +140,11 @@ class MetadataStore(Protocol):
         ...
 
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
-        """The names of the children of each, sorted; none of a node that is not there. No snapshot."""
+        """The names of the children of each path, sorted; none for a node that does not exist. No snapshot."""
         ...
 
     async def read_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes, None for one that is not there; no snapshot: each is as of when it was read."""
+        """The nodes, None for each that does not exist. No snapshot: each value is as of its own read."""
         ...
 
     async def read_children(self, path: str) -> Mapping[str, Node]:
@@ -151,11 +152,11 @@ class MetadataStore(Protocol):
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """All of the operations in order, or none: then raises what the first impossible one met."""
+        """Do all of the operations in order, or none; then raise the error of the first impossible one."""
         ...
 
     async def sync(self) -> None:
-        """After it, reads see everything that anyone had written before it was called."""
+        """Let later reads see every write that was done before this call."""
         ...
 
     async def renew(self) -> None:
@@ -173,7 +174,7 @@ def parent_of(path: str) -> str:
 
 
 def size_bytes(operation: Operation) -> int:
-    """What an operation counts against MULTI_SIZE_MAX_BYTES."""
+    """The bytes that an operation counts against MULTI_SIZE_MAX_BYTES."""
     value = operation.value if isinstance(operation, Create | Put) else b""
     return len(operation.path) + len(value) + 32
 

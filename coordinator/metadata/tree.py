@@ -1,7 +1,7 @@
-"""The node tree itself, in memory: what the embedded store and the fake share.
+"""The tree of nodes in memory, which the embedded store and the fake share.
 
-Pure, in two steps, because a store makes a multi durable between them: `stage` says what a multi would do, or raises,
-and changes nothing; `apply` does it.
+Pure, in two steps, because a store makes a multi durable between them: `stage` returns the effects of a multi, or
+raises, and changes nothing; `apply` carries them out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_SESSION = 0
 
 
 class EffectKind(Enum):
-    """What happens to a node."""
+    """Kind of change of a node."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -42,7 +42,7 @@ class EffectKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One step of a staged multi: the node as it will be, or None when it is deleted."""
+    """A step of a staged multi: the node as it will be, or None when it is deleted."""
 
     kind: EffectKind
     path: str
@@ -64,7 +64,7 @@ class NodeTree:
         self._entries: dict[str, _Entry] = {"": _Entry(Node(b"", 0))}
 
     def get(self, path: str) -> Node:
-        """Raises NoNode."""
+        """The node of this path. Raises NoNode."""
         return self._entry(path).node
 
     def find(self, path: str) -> Node | None:
@@ -77,7 +77,7 @@ class NodeTree:
         return sorted(self._entry(path).children)
 
     def stage(self, operations: Sequence[Operation], session_id: int) -> list[Effect]:
-        """What the multi does, step by step; raises what its first impossible operation meets."""
+        """Return the effects of the multi, step by step; raise the error of its first impossible operation."""
         check_size(operations)
         staging = _Staging(self._entries)
         return [effect for operation in operations if (effect := staging.step(operation, session_id))]
@@ -119,7 +119,7 @@ class _Staging:
         self._children_added: dict[str, int] = {}
 
     def step(self, operation: Operation, session_id: int) -> Effect | None:
-        """Checks one operation against what is there by now; None for one that changes nothing."""
+        """Check one operation against the nodes as staged so far; None if the operation changes nothing."""
         path = operation.path
         if isinstance(operation, Create):
             effect = self._create(operation, session_id if operation.ephemeral else NO_SESSION)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TreeReads(Protocol):
-    """Of a `MetadataStore`; who inherits them says in `_enter` when they cannot be answered."""
+    """Read methods of a `MetadataStore`. A subclass raises an error in `_enter` if they cannot be answered."""
 
     _tree: NodeTree
     _wakes: Wakes

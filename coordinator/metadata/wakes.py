@@ -1,6 +1,6 @@
 """The wake-ups that readers have armed, shared by the back ends.
 
-What one waits for is a *key*: a node's path, or for its children the path with a slash behind it.
+A wake-up waits for a *key*: a node's path, or, for the node's children, the path with a slash behind it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """A wake-up is forgotten when it is set, or when nobody has it any more: its waiter timed out or was cancelled."""
+    """Armed wake-ups by key. A wake-up is forgotten when it is set, or when its waiter has dropped it, as after a
+    timeout."""
 
     def __init__(self) -> None:
         self._armed: WeakKeyDictionary[Wake, set[str]] = WeakKeyDictionary()
 
     def arm(self, key: str, wake: Wake | None) -> None:
-        """One wake-up may be armed on several keys."""
+        """Arm a wake-up on this key. It may be armed on several keys."""
         if wake is not None:
             self._armed.setdefault(wake, set()).add(key)
 
     def tell(self, touched: set[str]) -> None:
-        """Sets what is armed on one of these keys."""
+        """Set all wake-ups that are armed on one of these keys."""
         for wake in [wake for wake, keys in self._armed.items() if not touched.isdisjoint(keys)]:
             del self._armed[wake]
             wake.set()
 
     def tell_all(self) -> None:
-        """Sets every one: what happened is not known."""
+        """Set every wake-up, because the event is not known."""
         armed, self._armed = self._armed, WeakKeyDictionary()
         for wake in list(armed):
             wake.set()

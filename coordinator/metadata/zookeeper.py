@@ -1,7 +1,7 @@
 """The metadata store of a cluster: a ZooKeeper ensemble, 3.6 or newer, by kazoo (see `zookeeper_session`).
 
-Import it only where a store is opened: a broker that stands alone pays nothing for it. What ZooKeeper answers that is
-none of a store's errors is a ConnectionLost: what became of the request is not known.
+Import this module only where a store is opened: a broker that stands alone pays nothing for it. An answer of ZooKeeper
+that is none of the store's errors becomes ConnectionLost: the outcome of the request is unknown.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 READS_PER_REQUEST: Final = 500  # of partition states, at most 4 KiB each
 RETRY_PAUSE_S: Final = 0.1
-PROBE: Final = "/probe"  # made and deleted in one multi: nobody ever sees it
+PROBE: Final = "/probe"  # made and deleted in one multi, so that it is never visible
 EPHEMERAL: Final = 1  # a flag of creation
-BYSTANDERS: Final = (theirs.RolledBackError, theirs.RuntimeInconsistency)  # before and behind the one that failed
+BYSTANDERS: Final = (theirs.RolledBackError, theirs.RuntimeInconsistency)  # errors of the other operations
 
 
 class _TooOld(StoreError):
-    """The ensemble does not know what it is asked for."""
+    """The ensemble does not know the type of the request."""
 
 
 OURS: Final[Mapping[type[Exception], type[StoreError]]] = {
@@ -72,10 +72,11 @@ OURS: Final[Mapping[type[Exception], type[StoreError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """`connect`: host:port,host:port/chroot, as Kafka's zookeeper.connect; `credentials`: user:password, for digest.
+    """Settings of the connection. `connect`: host:port,host:port/chroot, as Kafka's zookeeper.connect; `credentials`:
+    user:password, for digest.
 
-    The defaults are those of zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms: the latter is the
-    former's. With credentials all nodes are made for them alone.
+    The defaults are those of zookeeper.session.timeout.ms and zookeeper.connection.timeout.ms: without the latter, the
+    former counts. With credentials all nodes are made for them alone.
     """
 
     connect: str
@@ -90,7 +91,7 @@ class ZooKeeperSettings:
 
     @property
     def chroot(self) -> str:
-        """Where the tree begins, '' at the root. Raises CannotStart."""
+        """The path where the tree begins, '' at the root. Raises CannotStart."""
         chroot = "".join(self.connect.partition("/")[1:])
         names = chroot.split("/")[1:]
         if any(name in {"", ".", ".."} or "\0" in name for name in names):
@@ -99,11 +100,11 @@ class ZooKeeperSettings:
 
     @property
     def connect_within_s(self) -> float:
-        """How long a server is looked for."""
+        """How long a server is looked for, in seconds."""
         return (self.connection_timeout_ms or self.session_timeout_ms) / 1000
 
     def servers(self) -> Servers:
-        """Raises CannotStart."""
+        """The servers, and how to talk to them. Raises CannotStart for malformed settings."""
         try:
             count = len(collect_hosts(self.hosts)[0])
         except ValueError:
@@ -160,7 +161,7 @@ class ZooKeeperStore:
         self._is_closed = False
 
     async def prepare(self, *, makes_chroot: bool) -> None:
-        """Makes the chroot if there is none, and sees that all that is asked for later will be answered."""
+        """Make the chroot if there is none, and check that the ensemble answers all requests that come later."""
         if makes_chroot:
             await self._make_root()
         await self.children("")
@@ -176,7 +177,7 @@ class ZooKeeperStore:
 
     async def exists(self, path: str, wake: Wake | None = None) -> bool:
         """See `MetadataStore`."""
-        self._wakes.arm(path, wake)  # before it is asked: the answer and what happens next may come together
+        self._wakes.arm(path, wake)  # before the request: the answer and the next event may come together
         return await self._ask(requests.Exists(self._absolute(path), self._watcher(wake)), path) is not None
 
     async def children(self, path: str, wake: Wake | None = None) -> list[str]:
@@ -250,7 +251,7 @@ class ZooKeeperStore:
                     await self._ask(requests.Create(path, b"", self._acl, 0), path)
 
     async def _read_parts(self, paths: Sequence[str], what: type[requests.GetData | requests.GetChildren]) -> list[Any]:
-        """What there is of each, None of a node that is not there."""
+        """The answer for each path, None for a node that does not exist."""
         parts = [paths[first : first + READS_PER_REQUEST] for first in range(0, len(paths), READS_PER_REQUEST)]
         return [one for part in parts for one in await self._read_part(part, what)]
 
@@ -291,7 +292,7 @@ class ZooKeeperStore:
         return self._root + path or "/"
 
     def _watcher(self, wake: Wake | None) -> object:
-        """One for all waiters, so that kazoo keeps one a path."""
+        """The session's one callback for watches: with the same callback, kazoo keeps one watch for each path."""
         return None if wake is None or self._session is None else self._session.hear_watch
 
     def _touched(self, path: str | None) -> None:

@@ -30,26 +30,26 @@ class ReceiveLimit:
         self._received_s = clock()
 
     def begin(self, limit_s: float) -> None:
-        """A server has taken the session on."""
+        """Begin to measure: a server has taken the session on."""
         self._limit_s = limit_s
         self.note_received()
 
     def end(self) -> None:
-        """No server is connected: connecting has limits of its own."""
+        """Stop measuring: no server is connected, and connecting has limits of its own."""
         self._limit_s = math.inf
 
     def note_received(self) -> None:
-        """Bytes have come from the server."""
+        """Note that bytes have come from the server."""
         self._received_s = self._clock()
 
     @property
     def silent_s(self) -> float:
-        """The time since bytes were last received, or since the start if none ever were."""
+        """The seconds since bytes were last received, or since the start if none ever were."""
         return self._clock() - self._received_s
 
     @property
     def left_s(self) -> float:
-        """The time until the server is to be left; 0 or less: now."""
+        """The seconds until the server is to be left; 0 or less: now."""
         return self._limit_s - self.silent_s
 
 
@@ -66,8 +66,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         return super().create_connection(*arguments, **{**options, "timeout": self._connect_timeout_s})
 
     def select(self, reading: list[Any], writing: list[Any], failing: list[Any], timeout: float | None = None) -> Any:
-        """As `select.select`. kazoo names the server's socket first. Raises ConnectionDropped when the server has been
-        silent for too long and nothing of it is there to be read."""
+        """The sockets that are ready, in the form of `select.select`. kazoo names the server's socket first. Raises
+        ConnectionDropped if the server has been silent for too long and no bytes of it wait to be read."""
         limit = self.receive_limit
         wait_s = max(0.0, min(math.inf if timeout is None else timeout, limit.left_s))
         ready = self.wait_for_sockets(reading, writing, failing, None if wait_s == math.inf else wait_s)

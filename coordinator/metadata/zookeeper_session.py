@@ -1,8 +1,8 @@
-"""One ZooKeeper session: kazoo's client, whose three threads tell trio's loop what they hear.
+"""A ZooKeeper session: kazoo's client, whose three threads report to trio's loop.
 
-kazoo queues what is asked of it without a connection and sends it later, begins a new session by itself when one has
-expired, and calls back on threads of its own. Here a request goes out on the connection there is or fails at once, a
-session that is over stays over, and whatever is heard enters the loop in the order in which it was heard.
+kazoo queues requests that are made without a connection and sends them later, begins a new session by itself when one
+has expired, and calls back on threads of its own. Here a request goes out on the present connection or fails at once, a
+session that is over stays over, and all reports enter the loop in the order in which they came.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ IN_FLIGHT_MAX: Final = 100  # requests of one session; one of many reads counts 
 REQUEST_TIMEOUT_SHARE: Final = 2 / 3  # of the session's time: kazoo's read timeout, and that of Kafka's client
 CLOSE_WITHIN_S: Final = 5.0  # then its threads are left alone: they end with the process
 RECONNECT_PAUSES_S: Final = (0.05, 1.0)  # the first and the longest, between two rounds of all servers
-# kazoo writes what it sends to its log, credentials too: so not to one below others, whose level may be lower. Of what
-# it has to say, only what it does not expect is news.
+# kazoo logs its requests, credentials too: so this logger has no parent, whose level may be lower. Only kazoo's
+# errors are news.
 KAZOO_LOG: Final = logging.Logger("kazoo", logging.ERROR)
 
 
@@ -60,7 +60,7 @@ STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the ensemble is and how it is talked to; times in ms."""
+    """The servers of the ensemble, and how to talk to them; times in ms."""
 
     hosts: str
     count: int
@@ -69,7 +69,7 @@ class Servers:
 
     @property
     def request_timeout_s(self) -> float:
-        """How long a request waits for its answer: as long as a connected server may be silent."""
+        """How long a request waits for its answer, in seconds: as long as a connected server may be silent."""
         return self.session_timeout_ms / 1000 * REQUEST_TIMEOUT_SHARE
 
 
@@ -77,7 +77,7 @@ class Servers:
 class ReadMany:
     """ZooKeeper's multiRead (3.6): many nodes with one request, about ten times as fast as one by one.
 
-    Answered with a Node, or kazoo's exception, for each; or of each with the names of its children.
+    The answer has a Node, or kazoo's exception, for each path; with GetChildren, the names of its children.
     """
 
     paths: Sequence[str]
@@ -87,14 +87,14 @@ class ReadMany:
     ERROR: ClassVar[int] = -1
 
     def serialize(self) -> bytes:
-        """What kazoo sends."""
+        """The bytes of the request, as kazoo sends them."""
         header = multiheader_struct.pack(self.what.type, 0, -1)
         end = multiheader_struct.pack(-1, 1, -1)
         return b"".join([*(header + self.what(path, None).serialize() for path in self.paths), end])
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Node | list[str] | Exception]:
-        """What kazoo makes of the answer."""
+        """The answer for each path, read from the reply's bytes at `offset`."""
         found: list[Node | list[str] | Exception] = []
         while True:
             kind, is_end, _ = multiheader_struct.unpack_from(data, offset)
@@ -128,7 +128,7 @@ def _read_names(data: bytes, offset: int) -> tuple[list[str], int]:
 class Session:
     """A session from `begin` to `end`.
 
-    `on_touched` is told the path that a watch was set on; None: all may have changed.
+    `on_touched` is called with the path that a watch was set on; None: all nodes may have changed.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Session:
         self._client.add_listener(self._hear_state)
 
     async def begin(self, timeout_s: float) -> None:
-        """Raises ConnectionLost: no server took it on in time."""
+        """Begin the session. Raises ConnectionLost if no server takes it on within `timeout_s` seconds."""
         with trio.move_on_after(timeout_s):
             self._client.start_async()
             while not (self._client.connected or self._client.is_over):
@@ -155,7 +155,8 @@ class Session:
         raise ConnectionLost
 
     async def end(self) -> None:
-        """Ephemeral nodes go at once if a server can be told, otherwise when the session has timed out. Idempotent."""
+        """End the session. Ephemeral nodes go at once if a server can be told, otherwise when the session has timed
+        out. Idempotent."""
         self._is_ending = True
         with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_WITHIN_S):
             await trio.to_thread.run_sync(self._client.leave, abandon_on_cancel=True)
@@ -171,7 +172,7 @@ class Session:
         raise ConnectionLoss
 
     def hear_watch(self, event: WatchedEvent) -> None:
-        """What a read of kazoo's is given to be told by, on a thread of its own."""
+        """Callback of kazoo's watches, called on a thread of kazoo's own."""
         if event.path is not None:  # otherwise the connection was lost, of which `_hear_state` is told
             self._soon(self._on_touched, event.path)
 
@@ -184,7 +185,7 @@ class Session:
             self._told.note(STATES[state])
         if state is not KazooState.CONNECTED:
             self._on_touched(None)
-        log.info("the connection to ZooKeeper", state=str(state).lower())
+        log.info("zookeeper connection changed", state=str(state).lower())
 
     def _soon(self, function: Callable[..., object], *arguments: object) -> None:
         with suppress(trio.RunFinishedError):
@@ -192,7 +193,8 @@ class Session:
 
 
 class _Reply:
-    """What kazoo's threads settle: its AsyncResult without locks. It settles some twice; the first time counts."""
+    """The reply to a request, settled by kazoo's threads: its AsyncResult without locks. If it settles twice, the first
+    counts."""
 
     def __init__(self, token: trio.lowlevel.TrioToken, on_settled: Callable[[], object]) -> None:
         self._token = token
@@ -217,25 +219,25 @@ class _Reply:
             self._on_settled()
 
     async def wait(self) -> Any:
-        """A caller that is cancelled leaves; its request is still in flight until it is settled."""
+        """The answer. If the caller is cancelled, the request is still in flight until it is settled."""
         await self._arrived.wait()
         assert self._outcome is not None
         return self._outcome.unwrap()
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """Sends what it is asked now, or not at all."""
+    """kazoo's client, which sends a request at once or not at all."""
 
     def __init__(self, servers: Servers, limit: ReceiveLimit) -> None:
         timeout_s = servers.session_timeout_ms / 1000
         first_pause_s, longest_pause_s = RECONNECT_PAUSES_S
-        self._gate = threading.Lock()  # so that nothing is queued by what has just seen a connection
+        self._gate = threading.Lock()  # keeps the connection's state between check and call
         self.is_over = False
         hosts = servers.hosts.split(",")
         super().__init__(
             hosts=",".join(SystemRandom().sample(hosts, len(hosts))),
-            # Mixed anew before each round, the first might be the one that has just failed: a server that stands still
-            # takes two thirds of the session to be given up, and would have the rest of it for its handshake.
+            # With a new order for each round, the first one might be the last that failed: a server that stands still
+            # takes two thirds of the session until it is left, and would have the rest of it for its handshake.
             randomize_hosts=False,
             timeout=timeout_s,
             handler=Handler(timeout_s / servers.count, limit),

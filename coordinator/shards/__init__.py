@@ -1,1 +1,1 @@
-"""Internal topics at work: what their tables decide is written, and told when it is durable."""
+"""Internal topics at work: shards write the decisions of their tables, and answer when these are durable."""

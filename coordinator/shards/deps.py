@@ -21,21 +21,21 @@ TableT = TypeVar("TableT", bound=StateTable[Asker])
 
 
 def ignore(shard: Shard[Any], letter: object) -> None:
-    """For tables without an outbox."""
+    """The `send` of tables without an outbox: it is never called."""
     raise AssertionError(f"{shard.partition}: nobody takes {letter}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardWorld(Generic[TableT]):
-    """What all shards share."""
+    """The dependencies of all shards of an internal topic."""
 
     logs: StateLogs
     view: StateView
     writer: RoundWriter
-    on_unsaved: Callable[[], None]  # there is something for the view
+    on_unsaved: Callable[[], None]  # there is something for the cache
     new_table: Callable[[], TableT]
     wall_ms: Callable[[], int]
     new_id: Callable[[], str]
     freshness: Freshness = NEWEST  # of replies to commands that wrote nothing
-    send: Callable[[Shard[TableT], object], None] = ignore  # what was in an outbox is durable
-    on_loaded: Callable[[], None] = lambda: None  # one is read
+    send: Callable[[Shard[TableT], object], None] = ignore  # called with each letter of an outbox when it is durable
+    on_loaded: Callable[[], None] = lambda: None  # a shard is read

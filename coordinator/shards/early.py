@@ -1,6 +1,6 @@
-"""Who comes while a shard is read waits a moment for it (RULES C7).
+"""Requests that come while a shard is read: they wait a moment for it (RULES C7).
 
-Kafka's coordinator tells them at once that it is loading, and clients try again: librdkafka three times within half a
+Kafka's coordinator answers them at once that it is loading, and clients try again: librdkafka three times within half a
 second, and then a commit is given up. To read a log takes Kafka less than that, and this broker longer.
 """
 
@@ -36,7 +36,7 @@ class _Early(NamedTuple):
 
 
 class EarlyAskers:
-    """Of one shard, in their order."""
+    """The early requests of one shard, in their order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,7 +44,8 @@ class EarlyAskers:
         self._came = trio.Event()
 
     def keep(self, asker: Answer[object], perform: Callable[[], None]) -> None:
-        """Until it is read, or the asker is told that it is still being read."""
+        """Keep a request until the shard is read. If that takes too long, or too many wait, the answer is
+        CoordinatorLoading."""
         if len(self._kept) >= EARLY_MAX:
             asker.settle(loading(self._name))
             return
@@ -52,7 +53,7 @@ class EarlyAskers:
         self._came.set()
 
     def let_in(self) -> None:
-        """It is read. A bug that one of them meets concerns nobody else."""
+        """Run the kept requests, as the shard is read. A bug that one of them meets does not concern the others."""
         while self._kept:
             one = self._kept.popleft()
             try:
@@ -62,13 +63,13 @@ class EarlyAskers:
                 one.asker.settle(GroupError("coordinator request failed"))
 
     def send_away(self, error: GroupError) -> None:
-        """It will not be read here."""
+        """Refuse the kept requests, as the shard will not be read here."""
         kept, self._kept = self._kept, deque()
         for one in kept:
             one.asker.settle(error)
 
     async def send_late_away(self) -> None:
-        """For as long as the shard runs."""
+        """Answer requests that have waited too long, for as long as the shard runs."""
         while True:
             await self._came.wait()
             self._came = trio.Event()

@@ -1,8 +1,8 @@
-"""The shards of one internal topic that this broker leads: which one a name belongs to, and where it is led.
+"""The shards of one internal topic that this broker leads: the partition that a name belongs to, and its leader.
 
-It follows the cluster's image: shards come and go with the leadership of the topic's partitions. The topic is made when
-somebody looks for a coordinator first. What the view does not have yet is saved now and then; no coordinator waits for
-the view without a bound (`coordinator.bounded_cache`).
+Shards follow the cluster's image: they come and go with the leadership of the topic's partitions. The topic is created
+when a client first looks for a coordinator. Changes for the cache of coordinator state are saved now and then; no
+coordinator waits for the cache without a bound (`coordinator.bounded_cache`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ FIRST_LOAD_TIMEOUT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InternalTopic:
-    """How it is made, if it is not there, and if there are as many brokers (KIP-115); `min_isr` is not above that."""
+    """How the topic is created, if it does not exist, and if there are enough brokers (KIP-115). Its
+    min.insync.replicas is `min_isr`, or `replication_factor` if that is less."""
 
     name: str
     partition_count: int
@@ -57,7 +58,7 @@ class InternalTopic:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
     """`view_mode`, `view_flush_interval_ms`: offsets.view.mode, offsets.view.flush.interval.ms. `write_timeout_ms`: how
-    long somebody waits, at least, for what may not become durable."""
+    long a request waits, at least, for a write that may not become durable."""
 
     broker_id: int
     topic: InternalTopic
@@ -69,14 +70,15 @@ class ShardOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateKeeping:
-    """What state is kept in, and what is kept there for a faster start."""
+    """The logs that keep coordinator state, and its cache for a faster start."""
 
     logs: StateLogs
     view: StateView
 
 
 class LedShards(Generic[TableT]):
-    """Life: `run` in a task; `stop` before the server drains, `close` when it has."""
+    """The shards that this broker leads. Life: `run` in a task; `stop` before the server drains, `close` when it
+    has."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class LedShards(Generic[TableT]):
         self._options = options
         self._shards: dict[int, Shard[TableT]] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
-        self._forgotten: set[int] = set()  # what others lead, and there is no view of
+        self._forgotten: set[int] = set()  # partitions that other brokers lead, and that have no cache here
         self._is_stopping = False
         self._unsaved = trio.Event()
         self._loaded = trio.Event()
@@ -114,7 +116,7 @@ class LedShards(Generic[TableT]):
     # Life
 
     async def run(self) -> None:
-        """Leads shards and flushes the view, for as long as the broker lives."""
+        """Leads shards and saves the cache of coordinator state, for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._world.writer.run)
             nursery.start_soon(self._send_late_away)
@@ -127,13 +129,14 @@ class LedShards(Generic[TableT]):
                 await self._cluster.wait_for_image_after(image.version)
 
     def stop(self) -> None:
-        """Takes no more commands and sends away who waits for others; what is on its way to the disk is answered."""
+        """Take no more commands and refuse requests that wait for others; writes on their way to the disk are
+        answered."""
         self._is_stopping = True
         for shard in self._shards.values():
             shard.stop()
 
     async def close(self) -> None:
-        """Brings the view up to date. Nothing is asked any more."""
+        """Bring the cache of coordinator state up to date. No more commands come."""
         await self._save()
         await self._view.close()
 
@@ -142,7 +145,7 @@ class LedShards(Generic[TableT]):
         led = _led(image.topics.get(name), self._options.broker_id)
         for partition, shard in list(self._shards.items()):
             if led.get(partition) != (shard.topic_id, shard.leader_epoch):
-                shard.fail(StateLogMoved(f"{name}-{partition} is not led any more"))  # nothing more goes to its view
+                shard.fail(StateLogMoved(f"{name}-{partition} is not led any more"))  # nothing more goes to its cache
                 self._scopes.pop(partition).cancel()
                 del self._shards[partition]
         for partition, (topic_id, leader_epoch) in led.items():
@@ -153,8 +156,9 @@ class LedShards(Generic[TableT]):
                 nursery.start_soon(_run_in, scope, shard)
 
     def _forget(self, image: ClusterImage) -> None:
-        """Of what others lead there is no view: a key that is deleted there may be gone from the log, and so may what
-        deleted it, before the partition is led here again (RULES C2). The next image does not wait for the disk."""
+        """Discard the cache of partitions that other brokers lead: a key that is deleted there may be gone from the
+        log, and so may its tombstone, before the partition is led here again (RULES C2). The next image does not wait
+        for the disk."""
         led_elsewhere = _led_by_others(image.topics.get(self._options.topic.name), self._options.broker_id)
         for partition in led_elsewhere - self._forgotten:
             self._view.discard_soon(partition)
@@ -185,11 +189,11 @@ class LedShards(Generic[TableT]):
     # Where a name is
 
     def __iter__(self) -> Iterator[Shard[TableT]]:
-        """Those that are led now."""
+        """The shards that are led now."""
         return iter(list(self._shards.values()))
 
     def not_listed(self) -> CoordinatorError | None:
-        """Why there is no list of all that is known now; None: there is."""
+        """The reason why there is no complete list now; None: there is one."""
         shards = self._shards.values()
         if not all(shard.is_loaded for shard in shards):
             return loading(self._options.topic.name)
@@ -198,7 +202,7 @@ class LedShards(Generic[TableT]):
         return None
 
     async def coordinator_of(self, name: str) -> int:
-        """The broker. Raises CoordinatorNotAvailable."""
+        """The broker that coordinates this name. Raises CoordinatorNotAvailable."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         if topic is None:
             topic = await self._make_topic()
@@ -209,7 +213,8 @@ class LedShards(Generic[TableT]):
         return leader
 
     async def _until_it_serves(self, topic: TopicInfo) -> None:
-        """The first to look for a coordinator finds one that is ready: many clients wait half a second to ask again."""
+        """Wait until the new shards are read, so that the first client finds a ready coordinator: many clients wait
+        half a second to ask again."""
         led = _led(topic, self._options.broker_id)
         with trio.move_on_after(FIRST_LOAD_TIMEOUT_S):
             while not all(one in self._shards and self._shards[one].is_loaded for one in led):
@@ -238,16 +243,16 @@ class LedShards(Generic[TableT]):
             raise CoordinatorNotAvailable(str(error)) from error
 
     def partition_of(self, name: str) -> int:
-        """Of the topic as it is, or as it would be made."""
+        """The partition of a name, in the topic as it is, or as it would be created."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         return partition_of(name, self._options.topic.partition_count if topic is None else len(topic.partitions))
 
     def has(self, shard: Shard[TableT]) -> bool:
-        """Whether it is one of those that are led now."""
+        """Whether this shard is led now."""
         return self._shards.get(shard.partition) is shard
 
     def find(self, partition: int) -> Shard[TableT] | None:
-        """None when it is not led here."""
+        """The shard of a partition; None when it is not led here."""
         return self._shards.get(partition)
 
     def ask(
@@ -259,7 +264,7 @@ class LedShards(Generic[TableT]):
         freshness: Freshness | None = None,
         waits: bool = False,
     ) -> Asker:
-        """Whoever knows of that name; see `Shard.ask`."""
+        """Run a command in the shard of a name; see `Shard.ask`."""
         topic = self._cluster.image.topics.get(self._options.topic.name)
         shard = self._shards.get(partition_of(name, len(topic.partitions))) if topic is not None else None
         if shard is None:
@@ -267,7 +272,7 @@ class LedShards(Generic[TableT]):
         return shard.ask(command, only_reads=only_reads, freshness=freshness, waits=waits)
 
     def ask_about(self, name: str, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
-        """As `ask`, of what is written in a transaction; see `Shard.ask_about`."""
+        """Run a command about a transaction in the shard of a name; see `Shard.ask_about`."""
         shard = self._shards.get(self.partition_of(name))
         if shard is None:
             return settled(NotCoordinator(f"{name} is not coordinated here"))
@@ -297,14 +302,14 @@ def _led_by_others(topic: TopicInfo | None, broker_id: int) -> set[int]:
 
 
 def partition_of(name: str, partition_count: int) -> int:
-    """As Kafka's partitionFor."""
+    """The partition of a name, as Kafka's partitionFor has it."""
     hashed = _hash if len(name) <= CACHED_NAME_MAX_LENGTH else _hash.__wrapped__
     return hashed(name) % partition_count
 
 
 @lru_cache(maxsize=16_384)
 def _hash(text: str) -> int:
-    """Java's hash code, and what Utils.abs makes of it."""
+    """Java's hash code, made positive by Utils.abs."""
     units = text.encode("utf-16-be", "surrogatepass")
     code = 0
     for at in range(0, len(units), 2):

@@ -1,7 +1,8 @@
-"""Reads one partition of an internal topic into a table: what the view has of it, then what the log has besides.
+"""The load of one partition of an internal topic into a table: the cache of coordinator state, then the rest of the
+log.
 
-Of records that follow each other the newest of each key is enough: it is all that compaction leaves, too. Deletions,
-what is written in transactions, and what ends these come in the log's order among them (RULES C4).
+Of records that follow each other the newest of each key is enough: compaction leaves no more, either. Deletions,
+records in transactions, and their markers keep the log's order among them (RULES C4).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ Changes = dict[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
-    """Of one partition, into a table that is empty. `advance` is told how far that is by now, and what counts since the
-    time before that the view does not have."""
+    """The load of one partition into an empty table. `advance` is called with the position so far, and the changes
+    since the call before that the cache does not have."""
 
     topic_id: bytes
     name: str
@@ -45,19 +46,20 @@ class Loading:
     advance: Callable[[Checkpoint, Collection[tuple[bytes, bytes | None]]], None]
 
     async def read(self, state_log: StateLog) -> None:
-        """All that is durable, and what is beyond if the log is read to its end (RULES K26). Raises StateLogFailed."""
+        """Read all durable records, and those beyond if the log is read to its end (RULES K26). Raises
+        StateLogFailed."""
         first_offset = offset = await self._read_view(state_log)
         while offset < state_log.load_end_offset:
             read = await state_log.read(offset)
             changes = await self._apply_all(read.batches)
             offset = read.next_offset
-            # What was open there may have ended since, so that the log does not tell any more from where on it was.
+            # A transaction that was open there may have ended since: then the log does not tell where it began.
             is_read = offset >= state_log.load_end_offset
             replay_offset = min(offset, state_log.stable_offset) if is_read else first_offset
             self.advance(Checkpoint(self.topic_id, read.leader_epoch, offset, replay_offset), changes.items())
 
     async def _read_view(self, state_log: StateLog) -> int:
-        """Where to read on. A view that is not of this log is forgotten (RULES C2)."""
+        """Load the cache; return the offset to read on from. The cache of another log is discarded (RULES C2)."""
         found = await self.view.load(self.partition)
         if found is not None:
             checkpoint, records = found
@@ -78,9 +80,9 @@ class Loading:
         )
 
     async def _apply_all(self, batches: Iterable[StateBatch | StateMarker]) -> Changes:
-        """Returns what counts from now on."""
+        """Apply batches; return the records that count from now on."""
         changes: Changes = {}
-        newest: Changes = {}  # of what is in no transaction, and not applied yet
+        newest: Changes = {}  # of records in no transaction that are not applied yet
         for batch in batches:
             if isinstance(batch, StateBatch) and _only_sets(batch):
                 newest.update(batch.records)

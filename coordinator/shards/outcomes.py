@@ -1,4 +1,4 @@
-"""Replies of a shard to commands that wrote nothing, and what leaves with a round."""
+"""Replies of a shard to commands that wrote nothing, and messages that leave with a commit batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Freshness(Enum):
-    """What a reply to a command that wrote nothing has to reflect (RULES K24)."""
+    """The state that a reply to a command that wrote nothing has to reflect (RULES K24)."""
 
     MAY_FALL_BACK = "what is in the log, acknowledged or not (RULES K26)"
     MAY_BE_STALE = "what is acknowledged; a successor may have acknowledged more, not long ago"
@@ -41,7 +41,7 @@ class Confirming(Protocol):
 
 
 def reply(state_log: StateLog | None, asker: Answer[object], outcome: object, freshness: Freshness) -> None:
-    """Answer by what was read, in `state_log` if that is read. A leader that was stopped may have a successor."""
+    """Reply to a read of `state_log`, None if that is not loaded. A leader that was stopped may have a successor."""
     if state_log is None or not state_log.is_current:
         asker.settle(superseded())
     elif freshness is NEWEST and is_final(outcome):
@@ -56,12 +56,13 @@ def superseded() -> NotCoordinator:
 
 
 def is_final(outcome: object) -> bool:
-    """Whether a client goes on by this reply: one that is told to wait asks again."""
+    """Whether a client acts on this reply: after a retriable one it asks again."""
     return not isinstance(outcome, RETRIABLE)
 
 
 class Reading:
-    """A reply that leaves with its round. What was written is on all replicas in sync, whichever broker leads them."""
+    """A reply that leaves with its commit batch. Its records are on all replicas in sync, whichever broker leads
+    them."""
 
     __slots__ = ("_asker", "_freshness", "_shard")
 
@@ -76,7 +77,7 @@ class Reading:
 
 
 class Outgoing:
-    """Leaves when it is durable; what is dropped does not."""
+    """A message that leaves when its commit batch is durable, and not if that is dropped."""
 
     __slots__ = ("_send",)
 

@@ -1,4 +1,4 @@
-"""An answer on its way to whoever asked."""
+"""Answers on their way to requesters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answer(Generic[T]):
         return self.outcome is not _OPEN
 
     def settle(self, outcome: object) -> None:
-        """A second time has no effect: what was asked may be gone while the answer is held back."""
+        """Settle the answer. A second time has no effect: a refusal may come while an answer is held back."""
         if self.outcome is not _OPEN:
             return
         self.outcome = outcome
@@ -44,7 +44,8 @@ class Answer(Generic[T]):
         self._callback = callback
 
     def result(self) -> T:
-        """See `Pending`. Raised is a copy: what is kept here would keep, by its traceback, all who ask, in a cycle."""
+        """See `Pending`. Raises a copy of an error: the kept one would keep, by its traceback, all callers, in a
+        cycle."""
         assert self.outcome is not _OPEN
         if isinstance(self.outcome, CoordinatorError):
             raise _copy_of(self.outcome)
@@ -52,14 +53,15 @@ class Answer(Generic[T]):
 
 
 def _copy_of(error: CoordinatorError) -> CoordinatorError:
-    """With its cause, which `copy` loses. No frame that raises it may have it as a local: that would be a cycle."""
+    """A copy of the error with its cause, which `copy` loses. No frame that raises it may have it as a local: that
+    would be a cycle."""
     copied = copy(error)
     copied.__cause__ = error.__cause__
     return copied
 
 
 def settled(outcome: object) -> Answer[object]:
-    """One that waits for nothing."""
+    """An answer that is settled already."""
     answer = Answer[object]()
     answer.settle(outcome)
     return answer
@@ -68,7 +70,8 @@ def settled(outcome: object) -> Answer[object]:
 def followed(
     first: Pending[object], then: Callable[[], Answer[object]], otherwise: Callable[[], None]
 ) -> Answer[object]:
-    """Settled as what `then` gives, once `first` went well; with its refusal if not, after `otherwise`."""
+    """An answer that is settled like that of `then`, once `first` went well; with the refusal of `first` if not, after
+    `otherwise`."""
     joint = Answer[object]()
 
     def first_settled() -> None:
@@ -92,7 +95,7 @@ def followed(
 
 
 def after_all(answers: Sequence[Answer[object]], outcome: object) -> Answer[object]:
-    """Settled with `outcome` when all of these are, or with the first error of theirs."""
+    """An answer that is settled with `outcome` when all of these are, or with their first error."""
     joint = Answer[object]()
     left = [answer for answer in answers if not answer.is_settled]
     count = len(left)

@@ -1,13 +1,15 @@
-"""One partition of an internal topic at work: what its table decides is written, and told when it is durable.
+"""A shard: one partition of an internal topic at work. It writes what its table decides, and answers when that is
+durable.
 
-Commands run when they come and change the table at once. Their records gather in a *round* (`writer`); while one is on
-its way to the disk the next one fills, and each becomes one batch. An answer is held back until the round is durable in
-which its entry was last written, whether or not the command itself wrote anything (RULES C1). When the log fails, the
-table is dropped, everybody is sent away, and the partition is read anew: what of it was durable decides. What is
-written in a producer's transaction counts when its marker is written; the view never has anything of an open one.
+Commands run when they come and change the table at once. Their records gather in a commit batch (`writer.Round`); while
+one is on its way to the disk the next one fills, and each is appended at once. An answer is held back until the commit
+batch is durable in which its entry was last written, whether or not the command itself wrote anything (RULES C1). When
+the log fails, the table is dropped, all waiting requests are refused, and the partition is read anew: its durable
+records decide. Records in a producer's transaction count when its marker is written; the cache of coordinator state
+never has any of an open one.
 
-While too few replicas are in sync only reads are taken: whoever would write is sent away before the table changes, and
-time stands still for the table (RULES K26). What was on its way then counts when there are enough again.
+While too few replicas are in sync only reads are taken: a command that would write is refused before the table changes,
+and time stands still for the table (RULES K26). Writes that were on their way then count when there are enough again.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def _shutting_down() -> NotCoordinator:
 
 
 class Shard(Generic[TableT]):
-    """Runs for as long as this broker leads the partition in one epoch; cancel `run` to resign."""
+    """A shard runs for as long as this broker leads the partition in one epoch; cancel `run` to resign."""
 
     def __init__(
         self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardWorld[TableT]
@@ -63,7 +65,7 @@ class Shard(Generic[TableT]):
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.is_loaded = False
-        self._is_counted = True  # what was read is below the high watermark
+        self._is_counted = True  # the loaded records are below the high watermark
         self._topic, self._name = topic, f"{topic}-{partition}"
         self._world = world
         self._table = world.new_table()
@@ -77,17 +79,17 @@ class Shard(Generic[TableT]):
         self._unsaved: dict[bytes, bytes | None] = {}
         self._early = EarlyAskers(self._name)
         self._is_stopping = False
-        self._late: tuple[Round | None, float] = (None, 0.0)  # what the log owed first, and since when
+        self._late: tuple[Round | None, float] = (None, 0.0)  # the commit batch that the log owed first, and since when
 
     @property
     def table(self) -> TableT:
-        """To be looked at."""
+        """The table, only to be read."""
         return self._table
 
     @property
     def takes_writes(self) -> bool:
-        """Whether enough replicas are in sync, and the high watermark has passed what was read; of one that is read, or
-        is not led any more, nothing is known."""
+        """Whether enough replicas are in sync, and the high watermark has passed the loaded records; True if the
+        partition is being read, or is not led any more, as nothing is known of it then."""
         return self._log is None or (self._is_counted and self._log.takes_writes)
 
     @property
@@ -98,7 +100,7 @@ class Shard(Generic[TableT]):
     def ask(
         self, command: Command[TableT], *, only_reads: bool = False, freshness: Wanted = None, waits: bool = False
     ) -> Asker:
-        """Runs a command of the table; `only_reads`: it never has records; `freshness`: of a reply that wrote nothing;
+        """Run a command of the table. `only_reads`: it never has records; `freshness`: of a reply that wrote nothing;
         `waits`: a moment, while the partition is read."""
         asker: Asker = Answer()  # not by the alias: that would cost five times as much
         if self.is_loaded or self._is_stopping or not waits:
@@ -120,7 +122,7 @@ class Shard(Generic[TableT]):
             self._perform(command(self._table, self._moment(), asker), freshness)
 
     def ask_about(self, transaction: StateProducer | StateMarker, command: Command[TableT]) -> Asker:
-        """As `ask`, of what is written in a transaction, or ends it: refused where the log would refuse it."""
+        """Run a command that writes in a transaction, or ends it: refused where the log would refuse it. See `ask`."""
         if self._log is not None and self.is_loaded:
             try:
                 self._check(self._log, transaction)
@@ -133,7 +135,7 @@ class Shard(Generic[TableT]):
         return self.ask(command, freshness=NEWEST)
 
     def _check(self, state_log: StateLog, transaction: StateProducer | StateMarker) -> None:
-        """By what is appended, and what is about to be."""
+        """Check the transaction against the appended records, and those about to be appended."""
         state_log.check(transaction)
         for each in (self._in_flight, self._filling):
             if each is not None:
@@ -143,7 +145,7 @@ class Shard(Generic[TableT]):
         return CoordinatorNotAvailable(f"{self._name} has too few replicas in sync")
 
     def when_durable(self) -> Asker:
-        """Settled when everything that was decided by now is durable."""
+        """An answer that is settled when all decisions so far are durable."""
         asker = Asker()
         self._hold(self._newest_round(), asker, None)
         return asker
@@ -172,15 +174,16 @@ class Shard(Generic[TableT]):
             await trio.sleep(RELOAD_PAUSE_S)
 
     def stop(self) -> None:
-        """Takes no command any more, and keeps nobody waiting but for the disk."""
+        """Take no command any more, and let requests wait for the disk alone."""
         self._is_stopping = True
         for asker in list(self._table.waiting()):
             asker.settle(_shutting_down())
         self._early.send_away(_shutting_down())
 
     def send_late_away(self, timeout_s: float) -> None:
-        """Called now and then. What the log owes for so long may yet come about, but nobody is kept waiting for it, as
-        by Kafka: neither who waits for the log, nor who waits for others while the table's time stands still."""
+        """Refuse requests that the log has kept waiting for so long; called now and then. Their writes may yet become
+        durable, but no client waits for them, as in Kafka. So it is for requests that wait for other members while the
+        table's time stands still."""
         owed = self._in_flight or (self._filling if self._filling.batches else None)
         is_stuck = owed is not None or not self.takes_writes
         now_s = trio.current_time()
@@ -225,12 +228,13 @@ class Shard(Generic[TableT]):
         self._early.let_in()
 
     def _begin(self) -> None:
-        """Time begins for the table, and what was decided goes on: all that it knows is below the high watermark."""
+        """Start time for the table, and send out its decisions: all of its state is below the high watermark."""
         for effects in self._table.wake(self._moment()):
             self._perform(effects)
 
     def _count(self, state_log: StateLog) -> None:
-        """The high watermark may have passed what was read; not a part of it: the rest may yet be truncated."""
+        """Note whether the high watermark has passed the loaded records. A part of them does not count: the rest may
+        yet be truncated."""
         if not self._is_counted and state_log.end_offset >= self._checkpoint.next_offset:
             self._is_counted = True
             log.info("coordinator writes resumed", partition=self._name, epoch=self.leader_epoch)
@@ -262,7 +266,7 @@ class Shard(Generic[TableT]):
         if self._filling.batches and self._in_flight is None:  # there may have been too few replicas for it
             self._world.writer.ready(self)
 
-    # Writing: what the writer calls, see `writer.Writable`
+    # Writing: calls of the writer, see `writer.Writable`
 
     async def write(self) -> None:
         if self._log is None or self._in_flight is not None or not self._filling.batches:
@@ -321,7 +325,7 @@ class Shard(Generic[TableT]):
         if is_written:
             self._filling.add(records, transaction)
         newest = self._newest_round()
-        # A new one has no mark: what was under its id may not be gone yet.
+        # A new entry has no mark: the end of an older one of that name may not be durable yet.
         if entry is not None and (is_written or entry.mark is None):
             entry.mark = newest
         for each in entries:
@@ -340,7 +344,8 @@ class Shard(Generic[TableT]):
             self._woken.set()
 
     def _tell(self, mark: object, asker: Asker, outcome: object, freshness: Freshness) -> None:
-        """By what was read. While nothing more becomes durable, what may fall back is told at once (RULES K26)."""
+        """Reply to a read. While nothing more becomes durable, a reply that may fall back leaves at once (RULES
+        K26)."""
         is_told_now = freshness is Freshness.MAY_FALL_BACK and not self.takes_writes
         if isinstance(mark, Round) and not mark.is_durable and not is_told_now:
             mark.hold(Reading(asker, self, freshness), outcome)
@@ -361,7 +366,7 @@ class Shard(Generic[TableT]):
         return self._filling if self._filling.batches else self._in_flight
 
     def _drop(self) -> None:
-        """Nothing is known any more. Whoever waits asks again, here or elsewhere."""
+        """Drop all state. Waiting requests are refused, and come again, here or elsewhere."""
         self.is_loaded, self._log = False, None
         held: list[Waiting] = []
         for each in (self._in_flight, self._filling):
@@ -392,8 +397,8 @@ class Shard(Generic[TableT]):
             self._perform(command(table, self._moment(), name))
 
     async def until_it_writes(self) -> None:
-        """Or there is nothing to write any more."""
-        while not self.takes_writes:  # noqa: ASYNC110 - the log tells nobody
+        """Return when the table can be written, or there is nothing to write any more."""
+        while not self.takes_writes:  # noqa: ASYNC110 - the log has no event for it
             await trio.sleep(RETRY_MS / 1000)
 
     def _moment(self) -> Moment:

@@ -1,4 +1,4 @@
-"""What a shard asks of the table whose state it keeps in a log, and what a command of it leaves. Pure."""
+"""Interface between a shard and the table whose state it keeps in a log. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NEVER_MS: Final = 2**63 - 1
 
 
 class Moment(NamedTuple):
-    """When a command comes, and chance."""
+    """When a command comes, on a steady clock and the wall's, and a source of random ids."""
 
     now_ms: int
     wall_ms: int
@@ -22,16 +22,18 @@ class Moment(NamedTuple):
 
 
 class Entry(Protocol):
-    """One of the things that a table knows. `mark` is the shell's: what has to be durable before it is spoken of."""
+    """An entry of a table. `mark`: the commit batch that has to be durable before the entry is shown, kept by the
+    shard."""
 
     mark: object
 
 
 class Effects(NamedTuple, Generic[AskerT]):
-    """Of one command. No entry: there is nothing under that name.
+    """Effects of one command. No entry: there is nothing under that name.
 
-    `transaction`: the records are written in that of a producer, and do not count yet; or it ends here, and they were
-    written in it before and count from now on, for all of `entries`. `outbox`: what leaves when all of it is durable.
+    `transaction`: the records are written in that of a producer, and do not count yet; or it ends here, and the
+    records, which were written in it before, count from now on, for all of `entries`. `outbox`: messages that leave
+    when all of it is durable.
     """
 
     entry: Entry | None
@@ -43,31 +45,31 @@ class Effects(NamedTuple, Generic[AskerT]):
 
 
 class StateTable(Protocol[AskerT]):
-    """Commands are its own; a shard knows what follows.
+    """A table. Its commands are its own; a shard knows the methods below.
 
-    `AskerT` is who asks: every command answers it once, in its effects or in those of a later one.
+    `AskerT` identifies a request: every command answers it once, in its effects or in those of a later one.
     """
 
     def apply(self, record: StateRecord) -> None:
-        """What the log tells. Errors: UnknownRecord."""
+        """Apply a record of the log. Errors: UnknownRecord."""
 
     def apply_in_transaction(self, producer: StateProducer, record: StateRecord) -> None:
-        """What the log tells, to count when that transaction is committed. Errors: UnknownRecord."""
+        """Apply a record of the log that counts when its transaction is committed. Errors: UnknownRecord."""
 
     def apply_marker(self, marker: StateMarker) -> Sequence[StateRecord]:
-        """A transaction is over; returns what of it counts from now on."""
+        """End a transaction; return its records that count from now on."""
 
     def forget_remnants(self) -> None:
-        """After the last record that the log tells, where `wake` comes later: entries that nothing is known of."""
+        """Drop entries without content, after the last record of the log, if `wake` comes later."""
 
     def wake(self, moment: Moment) -> Iterable[Effects[AskerT]]:
-        """After the last record that the log tells, once all of them are below the high watermark: time begins."""
+        """Start time, after the last record of the log, once all of them are below the high watermark."""
 
     def next_due_ms(self) -> int:
         """When `expire` has something to do, at the earliest."""
 
     def expire(self, moment: Moment) -> Iterable[Effects[AskerT]]:
-        """What time has brought about."""
+        """The effects of the time that has passed."""
 
     def waiting(self) -> Iterable[AskerT]:
-        """Who is not answered yet."""
+        """The requests that are not answered yet."""

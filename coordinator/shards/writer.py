@@ -1,8 +1,8 @@
-"""What the tables of all partitions of an internal topic decide, on its way to their logs: one task for all of them.
+"""The writer of commit batches: one task appends the records of all partitions of an internal topic to their logs.
 
-A shard gathers records in a *round* while its last one is on its way. The writer has the rounds of all shards that have
-one ready appended in one go, so that the engine makes them durable together, and is woken once for all that became
-durable together. What fails is one shard's alone: the others go on.
+A shard gathers records in a commit batch (`Round`) while its last one is on its way. The writer appends the commit
+batches of all shards that have one ready in one go, so that the engine makes them durable together, and is woken once
+for all that became durable together. A failure concerns one shard alone: the others go on.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class ViewMode(Enum):
-    """offsets.view.mode: whether the view is written now and then, or before every answer."""
+    """offsets.view.mode: whether the cache of coordinator state is written now and then, or before every answer."""
 
     CACHED = "cached"
     DIRECT = "direct"
 
 
 class Waiting(Protocol):
-    """Whoever is told something when a round is durable, or an error when it is not known whether it is."""
+    """A receiver of an outcome when a commit batch is durable, or of an error when it is not known whether it is."""
 
     def settle(self, outcome: object) -> None: ...
 
 
 class Round:
-    """What is written together, and who is told what when that is durable.
+    """A commit batch: records that are written together, and the answers that wait for them.
 
     `changes` are the records that count from then on: those that were written outside of any transaction, and those of
     transactions that are committed here.
@@ -69,16 +69,16 @@ class Round:
 
     @property
     def held(self) -> Iterator[Waiting]:
-        """Who waits for it."""
+        """The receivers that wait for it."""
         return (asker for asker, _ in self._held)
 
     @property
     def offset_count(self) -> int:
-        """How many offsets of the log it takes."""
+        """The number of offsets that it takes in the log."""
         return sum(len(one.records) if isinstance(one, StateBatch) else 1 for one in self.batches)
 
     def add(self, records: Sequence[StateRecord], transaction: StateProducer | StateMarker | None) -> None:
-        """Effects of a command, behind those of the commands before."""
+        """Add the effects of a command, behind those of the commands before."""
         if transaction is None:
             if self._plain is None:
                 self._plain = []
@@ -98,7 +98,8 @@ class Round:
             self.batches.append(StateBatch(records, transaction))
 
     def check(self, transaction: StateProducer | StateMarker) -> None:
-        """What the log will say once this is in it. Raises StaleProducerEpoch, TransactionCoordinatorFenced."""
+        """Check a transaction as the log will once it has this commit batch. Raises StaleProducerEpoch,
+        TransactionCoordinatorFenced."""
         producer_id = transaction.producer_id
         epoch = self._epochs.get(producer_id, -1)
         if transaction.epoch < epoch or (
@@ -113,14 +114,15 @@ class Round:
         self._held.append((asker, outcome))
 
     def release(self) -> None:
-        """Tables keep the round that an entry was last written in: nothing of it stays but that it is durable."""
+        """Answer when it is durable. Tables keep the commit batch that an entry was last written in: only `is_durable`
+        stays of it."""
         self.is_durable = True
         held, self._held, self.batches, self.changes, self.pending, self._plain = self._held, [], [], [], [], None
         for asker, outcome in held:
             asker.settle(outcome)
 
     def send_away(self, refusal: CoordinatorError) -> None:
-        """Those who asked. What leaves when it is durable still does."""
+        """Refuse the requests that wait. Messages that leave when it is durable still do."""
         held, self._held = self._held, []
         for asker, outcome in held:
             if isinstance(asker, Outgoing):
@@ -129,7 +131,7 @@ class Round:
                 asker.settle(refusal)
 
     async def append_to(self, log: StateLog, now_ms: Callable[[], int]) -> None:
-        """In as few batches as the log takes. Raises StateLogFailed."""
+        """Append it in as few batches as the log takes. Raises StateLogFailed."""
         self._plain = None
         for one in self.batches:
             if isinstance(one, StateMarker):
@@ -141,7 +143,8 @@ class Round:
                 self.pending.append(log.append(records, now_ms(), one.producer))
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """With all of its batches. They settle in their order, but for those that the log refuses."""
+        """Call `callback` when all batches are settled. They settle in their order, but for those that the log
+        refuses."""
         left = [one for one in self.pending if not one.is_settled]
         if left:
             left[-1].call_when_settled(partial(self.call_when_settled, callback))
@@ -150,26 +153,26 @@ class Round:
 
 
 class Writable(Protocol):
-    """A shard, as its writer sees it. A call about a round that the shard knows no more has no effect."""
+    """A shard, as its writer sees it. A call about a commit batch that the shard knows no more has no effect."""
 
     async def write(self) -> None:
-        """Append what has gathered, unless a round is on its way; call `settled` when that is over."""
+        """Append the gathered records, unless a commit batch is on its way; call `settled` when that is over."""
 
     def confirm(self, written: Round) -> None:
-        """It has settled; raises StateLogFailed if it is not what the log has now."""
+        """Check a settled commit batch; raises StateLogFailed if the log has something else now."""
 
     def take_unsaved(self) -> PartitionChange | None:
-        """What the view does not have yet; whoever takes it saves it."""
+        """Take the changes that the cache does not have yet; the caller saves them."""
 
     def release(self, written: Round) -> None:
-        """Answer who waited for it."""
+        """Answer the requests that waited for it."""
 
     def fail(self, error: Exception) -> None:
-        """Drop everything, and begin anew."""
+        """Drop all state, and load it again."""
 
 
 class RoundWriter:
-    """Of one broker. It lives in `run`."""
+    """The writer of one internal topic's shards on a broker. It works in `run`."""
 
     def __init__(self, view: StateView, view_mode: ViewMode) -> None:
         self._view = view
@@ -179,21 +182,21 @@ class RoundWriter:
         self._work = trio.lowlevel.ParkingLot()
 
     def ready(self, shard: Writable) -> None:
-        """It has records to write."""
+        """The shard has records to write."""
         self._ready[shard] = None
         self._wake()
 
     def settled(self, shard: Writable, written: Round) -> None:
-        """A round of its is durable, or lost."""
+        """A commit batch of the shard is durable, or lost."""
         self._settled.append((shard, written))
         self._wake()
 
     def _wake(self) -> None:
-        if self._work:  # asking is cheaper than waking nobody
+        if self._work:  # the check is cheaper than an idle wake-up
             self._work.unpark()
 
     async def run(self) -> None:
-        """Answers what is durable, then has the next rounds appended."""
+        """Answer for durable commit batches, then append the next ones."""
         while True:
             while not self._ready and not self._settled:
                 await self._work.park()
@@ -232,7 +235,7 @@ def _try(shard: Writable, step: Callable[[Round], None], written: Round) -> None
 
 
 def _parts(records: Sequence[StateRecord], log: StateLog) -> Iterator[Sequence[StateRecord]]:
-    """As many at once as fit into a batch."""
+    """The records in parts, as many at once as fit into a batch."""
     if len(records) == 1:
         yield records
         return

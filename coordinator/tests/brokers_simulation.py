@@ -1,8 +1,8 @@
 """Three brokers' control planes on one fake ensemble, with all its faults, and clients that change things meanwhile.
 
-Everything is drawn from a seed: requests of clients, crashes, pauses and cuts of brokers, and what the store does to
-their requests. At the end the brokers have to agree with each other, with the store, and with what clients were told.
-`python -m coordinator.tests.brokers_simulation --seeds 0:2000` runs many.
+Everything is drawn from a seed: requests of clients, crashes, pauses and cuts of brokers, and the fate of their
+requests in the store. At the end the brokers have to agree with each other, with the store, and with the replies to
+clients. `python -m coordinator.tests.brokers_simulation --seeds 0:2000` runs many.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ Key = tuple[bytes, int]  # topic id, partition
 
 
 class Witness(FakeHost):
-    """One broker's log dirs, and who of all brokers opened a partition in which epoch: no two processes in one.
+    """The log dirs of a broker, and a record of which broker opened a partition in which epoch: no two processes in
+    one.
 
     Some logs do not open, or are closed; as in a real host none is opened again before the cluster knows it.
     """
@@ -144,7 +145,7 @@ class Witness(FakeHost):
                 self._set(key, is_served=not self._fails())
 
     def end_of(self, asked: AskedEnd) -> ReplicaEnd | None:
-        """Of a log that follows in that epoch."""
+        """The end of a log that follows in that epoch."""
         key = asked.topic_id, asked.partition
         hosted = self._hosted.get(key)
         is_open = hosted is not None and key not in self.unserved and key not in self._led
@@ -152,7 +153,7 @@ class Witness(FakeHost):
         return ReplicaEnd(0, self._random.randrange(3), 0) if is_open and follows else None
 
     def close_one(self) -> None:
-        """The log of one partition."""
+        """Close the log of one partition."""
         if self._hosted:
             self._set(self._random.choice(sorted(self._hosted)), is_served=False)
 
@@ -176,7 +177,7 @@ class Ends:
 
 @dataclass
 class Life:
-    """One process of a broker."""
+    """A process of a broker."""
 
     store: FakeStore
     host: Witness
@@ -186,7 +187,7 @@ class Life:
 
 @dataclass
 class Told:
-    """What clients were told, and what they had asked for when they were told nothing."""
+    """The replies to clients, and the requests without a reply."""
 
     created: dict[bytes, str] = field(default_factory=dict)
     deleted: set[bytes] = field(default_factory=set)
@@ -197,7 +198,7 @@ class Told:
 
 
 class World:
-    """The brokers of one seed, and what happens to them."""
+    """The brokers of one seed, and the faults that they meet."""
 
     def __init__(self, seed: int, nursery: trio.Nursery) -> None:
         self.random = Random(seed)
@@ -210,7 +211,7 @@ class World:
         self._nursery = nursery
 
     async def start(self, broker_id: int) -> None:
-        """A process of this broker, on the disks of the ones before; as often as it takes."""
+        """Start a process of this broker, on the disks of the ones before; as often as it takes."""
         while True:
             store = self.ensemble.connect()
             host = Witness(broker_id, self._used, Random(self.random.getrandbits(64)))
@@ -239,7 +240,7 @@ class World:
             await life.coordinator.run()
 
     async def blows(self) -> None:
-        """What happens to brokers, one after the other."""
+        """Inject faults into brokers, one after the other."""
         for _ in range(BLOWS):
             await trio.sleep(self.random.random() * 5)
             life = self.lives[self.random.choice(BROKERS)]
@@ -247,7 +248,7 @@ class World:
             await blow(life)
 
     async def _crash(self, life: Life) -> None:
-        """As `kill -9`: nobody closes its session, which ends by the clock unless its next process says it is dead."""
+        """End a process like `kill -9`. Its session ends by the clock, unless its next process registers before."""
         self.crashes += 1
         life.scope.cancel()
         life.store.disconnected = True
@@ -255,7 +256,7 @@ class World:
         await self.start(next(one for one, known in self.lives.items() if known is life))
 
     async def _cut_power(self, _life: Life) -> None:
-        """Of all; they are back one after the other, before their sessions end or after."""
+        """Cut the power of all brokers; they are back one after the other, before their sessions end or after."""
         self.crashes += len(BROKERS)
         for life in self.lives.values():
             life.scope.cancel()
@@ -286,7 +287,7 @@ class World:
         life.coordinator.note_loss()
 
     async def client(self, number: int) -> None:
-        """Asks any broker for anything."""
+        """Send random requests to random brokers."""
         for request in range(REQUESTS):
             life = self.lives[self.random.choice(BROKERS)]
             with trio.move_on_after(60), suppress(CoordinatorError):
@@ -315,7 +316,8 @@ class World:
         told.requests["answered"] += 1
 
     async def _order(self, cluster: Coordinator, name: str) -> None:
-        """Replicas move, or back; a leader is elected; a broker that runs is taken for gone. Some of it is refused."""
+        """Send an admin request: replicas move, or back; a leader is elected; a running broker is unregistered. Some
+        are refused."""
         to = self.random.choice([None, tuple(self.random.sample(BROKERS, self.random.randrange(1, 4)))])
         await cluster.reassign([Reassignment(name, 0, to)])
         await cluster.elect_leaders(self.random.choice([*ElectionType]), [(name, 0)])
@@ -323,7 +325,7 @@ class World:
             await cluster.unregister_broker(self.random.choice(BROKERS))
 
     async def run(self) -> None:
-        """All of it, and then what has to be so."""
+        """Run everything, and then check the result."""
         async with trio.open_nursery() as starting:
             for broker_id in BROKERS:
                 starting.start_soon(self.start, broker_id)
@@ -342,7 +344,7 @@ class World:
         await self.check()
 
     async def check(self) -> None:
-        """Brokers, store, changes and clients agree."""
+        """Check that brokers, store, changes and clients agree."""
         images = [self.lives[broker_id].coordinator.image for broker_id in BROKERS]
         assert list(images[0].brokers) == list(BROKERS)
         assert images[0] == images[1] == images[2]
@@ -373,7 +375,7 @@ class World:
 
 
 def folded_by_hand(ensemble: FakeEnsemble, cluster_id: str) -> ClusterImage:
-    """What all changes that there ever were add up to; each of them tells of all that was written with it."""
+    """The sum of all changes that there ever were. Each of them must repeat all that was written with it."""
     image = empty(cluster_id)
     for effects in ensemble.history:
         nodes = {effect.path: effect.node.value for effect in effects if effect.node is not None}
@@ -390,7 +392,7 @@ def folded_by_hand(ensemble: FakeEnsemble, cluster_id: str) -> ClusterImage:
 
 
 def check_leaders(ensemble: FakeEnsemble) -> None:
-    """An epoch has one leader, in one life, and epochs never fall."""
+    """Check that an epoch has one leader, in one registration, and that epochs never fall."""
     last: dict[str, tuple[int, int, bytes]] = {}
     for effects in ensemble.history:
         for effect in effects:
@@ -404,14 +406,14 @@ def check_leaders(ensemble: FakeEnsemble) -> None:
 
 @asynccontextmanager
 async def world(seed: int) -> AsyncIterator[World]:
-    """Of one seed."""
+    """The brokers of one seed."""
     async with trio.open_nursery() as nursery:
         yield World(seed, nursery)
         nursery.cancel_scope.cancel()
 
 
 def run_seed(seed: int) -> Counter[str]:
-    """Raises what is wrong; returns how much happened."""
+    """Run a seed; raises an error for a wrong result; returns how much happened."""
 
     async def main() -> Counter[str]:
         async with world(seed) as made:
@@ -438,7 +440,7 @@ def _try_seed(seed: int) -> tuple[int, Counter[str], str | None]:
 
 
 def _words_of(error: BaseException) -> str:
-    """Of what is inside of groups, with the line that says what was to be so."""
+    """The innermost error of a group, with the line of the assertion."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -454,7 +456,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Counter[str], str 
 
 
 def main() -> None:
-    """Exit code 1: a seed failed; the first one ends it unless it is to keep going."""
+    """Run seeds. Exit code 1: a seed failed; the first one ends it unless it is to keep going."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="A:B, from A up to, not including, B")
     parser.add_argument("--jobs", type=int, default=1, help="processes")

@@ -1,8 +1,8 @@
 """An exhaustive model of elections: every order of crashes, fencing, elections and ISR changes, up to a depth.
 
-The real functions decide (`coordinator.cluster.elections`); around them is as little of replication as says whether
-something was lost: logs of records, copied one at a time, and what a client was told to be safe. Everybody learns
-everything at once here; what late messages do is another model's subject.
+The real functions decide (`coordinator.cluster.elections`); around them is as little of replication as shows whether
+something was lost: logs of records, copied one at a time, and the records that were acknowledged to a client. All
+brokers learn everything at once here; another model has late messages.
 
 `election_search.py` explores it.
 """
@@ -29,7 +29,7 @@ REPLICAS = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker: what the metadata says of it, and its process and disk."""
+    """A broker: its state in the metadata, and its process and disk."""
 
     state: BrokerState = BrokerState.SERVING
     life: int = 0
@@ -43,19 +43,19 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the model tries. Of a topic that is not `synced` a crash loses what was written last."""
+    """The limits of the model. If the topic is not `synced`, a crash loses the last record."""
 
     synced: bool = True
     min_isr: int = 2
     records_max: int = 2
     crashes_max: int = 3
     closings_max: int = 0  # how often a log is closed, or not opened, while its broker runs
-    power_cuts_max: int = 0  # of all at once; a disk loses what it had synced last, and disks are lost in no other way
+    power_cuts_max: int = 0  # of all at once; a disk loses its last synced record, and disks are lost in no other way
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All there is. `acked` is what a client with acks=all was told to be safe."""
+    """The whole state. `acked`: the records that were acknowledged to a client with acks=all."""
 
     partition: PartitionState
     brokers: tuple[Broker, ...]
@@ -96,7 +96,7 @@ class World:
 
     @property
     def leader(self) -> int | None:
-        """Who leads, knows it, and can be talked to."""
+        """The leader that knows that it leads, and can be reached."""
         partition = self.partition
         if partition.leader == NO_LEADER or not self.broker(partition.leader).is_running:
             return None
@@ -120,7 +120,7 @@ Step = tuple[str, World]
 
 
 def steps(world: World, limits: Limits) -> Iterator[Step]:
-    """What may happen next."""
+    """The possible next steps."""
     yield from _of_the_leader(world, limits)
     for one in REPLICAS:
         yield from _of_a_broker(world, one, limits)
@@ -130,7 +130,8 @@ def steps(world: World, limits: Limits) -> Iterator[Step]:
 
 
 def _power_cuts(world: World) -> Iterator[Step]:
-    """All crash at once, and are fenced at once. The disk of one member of an ISR with several loses what came last."""
+    """All crash at once, and are fenced at once. The disk of one member of an ISR with several loses its last
+    record."""
     for one in REPLICAS:
         if not world.broker(one).log or one not in world.partition.isr or len(world.partition.isr) == 1:
             continue  # a replica that is alone in the ISR, or eligible, waits for no other
@@ -180,7 +181,7 @@ def _with_isr(world: World, isr: set[int]) -> World:
 
 
 def _copied(follower: Log, leader: Log) -> Log:
-    """Cut to what both have, and one more."""
+    """The follower's log, truncated to the common part, with one more record of the leader."""
     both = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(follower, leader, strict=False)))
     return leader[: both + 1]
 
@@ -210,7 +211,7 @@ def _of_a_broker(world: World, one: int, limits: Limits) -> Iterator[Step]:
 
 
 def _of_its_log(world: World, one: int, limits: Limits) -> Iterator[Step]:
-    """It is closed, the metadata says so, and it is opened again: never before, and not by the leader of an epoch."""
+    """Close the log, tell the metadata, and open it again: never before that, and not as the leader of an epoch."""
     broker, partition = world.broker(one), world.partition
     if not broker.is_running:
         return
@@ -271,7 +272,7 @@ def _by_order(world: World) -> Iterator[Step]:
 
 
 def acknowledged(before: World, world: World) -> World:
-    """What is acknowledged at once, as soon as it may be: the high watermark is what the whole ISR has."""
+    """Acknowledge as soon as possible: the high watermark is the end of the common part of the whole ISR."""
     new_epoch = before.partition.leader_epoch != world.partition.leader_epoch
     high_watermark = 0 if new_epoch else world.high_watermark
     leader = world.leader
@@ -288,7 +289,7 @@ def _common(one: Log, other: Log) -> int:
 
 
 def wrong(before: World, world: World) -> str | None:
-    """What must never be, said in a few words."""
+    """A short name of the first broken invariant, or None."""
     old, new = before.partition, world.partition
     led = (old.leader, old.incarnation), (new.leader, new.incarnation)
     leader = world.leader
@@ -306,7 +307,8 @@ def wrong(before: World, world: World) -> str | None:
 
 
 def normal(world: World) -> World:
-    """The same world with the smallest numbers: which epochs there were in between, and how many lives, is all one."""
+    """The same world with the smallest numbers: it does not matter which epochs and how many registrations there
+    were."""
     partition = world.partition
     used = {epoch for broker in world.brokers for epoch, _ in broker.log} | {epoch for epoch, _ in world.acked}
     used |= {epoch for _, epoch, _ in partition.marks}

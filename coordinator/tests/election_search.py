@@ -1,10 +1,10 @@
-"""The search through the model of elections: every way of so many steps, and what must never be there.
+"""The search through the model of elections: every way of so many steps, with a check of all invariants.
 
 Before it goes on from a state it also asks for the way out: once nothing fails any more, the partition has a leader
 that serves and all replicas in sync again. The one exception is a partition whose ISR and ELR are all suspect: an
 operator has to order an unclean election.
 
-`python -m coordinator.tests.election_search --depth 9` tells how many states it saw, and the way to one that is wrong.
+`python -m coordinator.tests.election_search --depth 9` prints how many states it saw, and the way to a wrong one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from coordinator.tests.election_model import Step
 
-# What brokers and the controller do by themselves, by the ends of the steps' names.
+# The steps of brokers and the controller without faults, by the ends of the steps' names.
 MENDING = (
     " registers",
     " serves",
@@ -50,10 +50,10 @@ STUCK = "it does not become whole"
 
 @dataclass
 class Recovery:
-    """Whether a world becomes whole once nothing fails any more."""
+    """The check that a world becomes whole once nothing fails any more."""
 
     possible: Callable[[World], Iterator[Step]]
-    _whole: set[World] = field(default_factory=set)  # or on a way to one that is
+    _whole: set[World] = field(default_factory=set)  # or on a way to such a state
 
     def stuck(self, world: World) -> tuple[str, ...] | None:
         """The way to a world that stays broken, or that is never at rest; None: it becomes whole."""
@@ -92,14 +92,14 @@ def is_whole(world: World) -> bool:
 
 
 def _waits_for_an_operator(world: World) -> bool:
-    """No replica that may be elected cleanly is free of suspicion."""
+    """Whether no replica that may be elected cleanly is free of suspicion."""
     partition = world.partition
     return partition.leader == NO_LEADER and {*partition.isr, *partition.elr} <= {mark[0] for mark in partition.marks}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many states there were; the way to the first one that is wrong, and what is wrong there."""
+    """The number of states, the way to the first wrong one, and its broken invariant."""
 
     states: int
     wrong: str | None = None

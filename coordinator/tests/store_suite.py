@@ -1,4 +1,4 @@
-"""What `coordinator.metadata.store` promises, of any back end: one suite, inherited by the tests of each."""
+"""The promises of `coordinator.metadata.store`, for any back end: one suite, inherited by the tests of each."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ WAKE_TIMEOUT_S = 10
 
 
 class Backend(Protocol):
-    """How the suite opens one session after the other on the same nodes."""
+    """Opens one session after the other on the same nodes, for the suite."""
 
     async def open(self) -> MetadataStore: ...
 
 
 async def woken(wake: trio.Event) -> None:
-    """A wake-up may come after the write that causes it has been answered."""
+    """Wait for a wake-up, which may come after the answer of the write that causes it."""
     with trio.fail_after(WAKE_TIMEOUT_S):
         await wake.wait()
 
 
 class MetadataStoreSuite:
-    """Needs a fixture `backend`: a `Backend` without nodes."""
+    """The promises of any store. Needs a fixture `backend`: a `Backend` without nodes."""
 
     async def test_a_created_node_is_read_at_version_0(self, backend: Backend) -> None:
         store = await backend.open()
@@ -301,7 +301,7 @@ class MetadataStoreSuite:
 
 
 class SharedStoreSuite(MetadataStoreSuite):
-    """And of those that several sessions can use at a time."""
+    """The promises of stores that several sessions can use at a time."""
 
     async def test_who_waits_is_woken_by_another_session_and_by_its_end(self, backend: Backend) -> None:
         store, other = await backend.open(), await backend.open()

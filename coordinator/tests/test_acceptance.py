@@ -1,4 +1,4 @@
-"""A store that was rolled back is accepted: another history begins, above every number that was used (RULES M7)."""
+"""Acceptance of a rolled back store: another history begins, above every number that was used (RULES M7)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def broker(store: MetadataStore, host: FakeHost, broker_id: int, followed: Follo
 
 
 class Machines:
-    """Three brokers' log dirs, and what they remember."""
+    """The log dirs of three brokers, and the followed changes that they remember."""
 
     def __init__(self, ensemble: FakeEnsemble) -> None:
         self.ensemble = ensemble
@@ -90,7 +90,7 @@ class Machines:
 
     @asynccontextmanager
     async def running(self, *broker_ids: int) -> AsyncIterator[list[Coordinator]]:
-        """They are stopped in order: their sessions end, and they remember what they have followed."""
+        """Run brokers and stop them in order: their sessions end, and they remember the followed change."""
         stores = {broker_id: self.ensemble.connect() for broker_id in broker_ids or IDS}
         started = {
             broker_id: broker(store, self.hosts[broker_id], broker_id, self.followed.get(broker_id))
@@ -110,8 +110,8 @@ class Machines:
 
 
 async def used(machines: Machines) -> tuple[ClusterImage, int]:
-    """Brokers make a topic, and after the snapshot they use numbers, and make another one; then the store is rolled
-    back. Returns their newest image, and the greatest producer id."""
+    """Create a topic; after the snapshot, use numbers and create another topic; then roll the store back. Returns the
+    newest image of the brokers, and the greatest producer id."""
     async with machines.running() as [one, two, three]:
         await one.create_topic("named", partition_count=2, replication_factor=3)
         await one.create_topic("single", assignments={0: [2]})
@@ -144,7 +144,7 @@ async def accepted(store: MetadataStore, *followed: Followed, seed: int = 0) -> 
 
 
 def greatest_epochs(image: ClusterImage) -> tuple[int, int]:
-    """Of leaders of the topic that the snapshot names, and of brokers."""
+    """The greatest leader epoch of the topic "named", and the greatest broker epoch."""
     return max(state.leader_epoch for state in image.topics["named"].partitions), max(
         one.epoch for one in image.members.values()
     )
@@ -260,7 +260,7 @@ async def test_an_acceptance_is_refused_while_brokers_are_registered() -> None:
 
 
 async def test_a_broker_that_has_loaded_the_store_before_does_not_get_in() -> None:
-    """It registers while the acceptance goes on: the next change is taken."""
+    """The broker registers while the acceptance goes on: the next change is taken."""
     machines = Machines(FakeEnsemble())
     await used(machines)
     operator = machines.ensemble.connect()

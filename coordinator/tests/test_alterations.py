@@ -180,7 +180,7 @@ async def test_what_an_interrupted_growth_left_is_in_nobodys_way(machine: Machin
 
 
 async def test_an_image_that_is_behind_the_store_is_loaded_before_anything_is_decided_on_it() -> None:
-    """As after a change of somebody else that this broker has not taken yet."""
+    """Another broker has made a change that this one has not taken yet."""
     async with running(machine := Machine()) as coordinator:
         topic = await coordinator.create_topic("a", partition_count=1)
         other = machine.ensemble.connect()

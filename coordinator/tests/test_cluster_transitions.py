@@ -1,4 +1,4 @@
-"""What one image tells that the image before it did not."""
+"""Events between an image and the one before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def restarted(broker_id: int, broker_state: BrokerState = BrokerState.RECOVERING
 
 
 def settled(state: PartitionState, members: Mapping[int, BrokerInfo]) -> PartitionState:
-    """As the controller writes it."""
+    """The state as the controller writes it."""
     return elections.settled(state, Electorate(members, 2))
 
 
@@ -48,7 +48,7 @@ def step(
     *,
     is_synced: bool = True,
 ) -> tuple[list[Elected], list[LeaderLost], list[IsrChanged]]:
-    """What becomes of one partition, among others that stay as they are."""
+    """The events of one partition's change, among others that stay as they are."""
     old = image_of(LED, before, members=members)
     new = with_topics(old, [with_partitions(old.topics["orders"], {1: after})])
     found = transitions(old, new, lambda _: is_synced)
@@ -69,7 +69,7 @@ def test_an_image_tells_nothing_that_the_one_before_told() -> None:
 
 
 def test_topics_that_are_new_or_gone_tell_nothing() -> None:
-    """Their partitions have leaders from the start, and nothing was elected."""
+    """Their partitions have leaders from the start, without an election."""
     image = image_of(LED, LED)
     other = TopicInfo("other", b"o" * 16, (LED,))
     for new in (with_topics(image, [other]), with_topics(image, [], [image.topics["orders"]])):
@@ -98,7 +98,7 @@ def test_a_leader_that_goes_says_why_another_is_elected(
 
 
 def test_a_leader_that_is_registered_again_begins_an_epoch() -> None:
-    """It is the only replica, or was elected again before another could be."""
+    """The broker is the only replica, or was elected again before another could be."""
     alone = replace(LED, replicas=(1,), isr=(1,))
     members = restarted(1, BrokerState.SERVING)
     [elected], [], [] = step(alone, settled(alone, members), members)
@@ -187,7 +187,7 @@ def test_an_unclean_election_that_a_config_allows_is_no_automatic_one() -> None:
 
 
 def test_an_unclean_election_of_the_same_broker_is_one() -> None:
-    """Between two images that a broker has read it may have led before."""
+    """The broker may have led in images between the two that were read."""
     after = replace(LED, leader_epoch=7, unclean_since=7)
     [elected], [], [] = step(LED, after)
     assert elected.reason is Election.UNCLEAN

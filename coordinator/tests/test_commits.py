@@ -1,4 +1,4 @@
-"""A multi is done once, whatever gets lost on the way."""
+"""A multi is done once, even if requests or replies are lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_after_a_lost_request_someone_else_may_have_won() -> None:
 
 
 async def test_what_a_deposed_leader_shows_settles_nothing() -> None:
-    """It answers syncs, and shows neither our write nor the one that fenced us off since."""
+    """The deposed leader answers syncs, and shows neither our write nor the later one that fenced us off."""
     store = await store_with_a()
     other = store.ensemble.connect()
     store.has_deposed_leader = True

@@ -1,4 +1,4 @@
-"""What becomes of configs under alterations, with Kafka's texts."""
+"""Alterations of configs, with Kafka's texts."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_node_of_all_brokers_is_created_and_then_replaced() -> None:
     large = {str(number): {"k": "v" * 48_000} for number in range(5)}
     [write] = configs.broker_alteration(image_of(), large).operations
     assert isinstance(write, Create)
-    check_size([write, Create(paths.change(1), write.value)])  # a change tells what it writes
+    check_size([write, Create(paths.change(1), write.value)])  # a change repeats the write
     many = {str(number): {"k": "v" * 60_000} for number in range(5)}
     with pytest.raises(InvalidConfig, match="of all brokers together"):
         configs.broker_alteration(image_of(), many)

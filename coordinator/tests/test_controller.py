@@ -1,4 +1,4 @@
-"""One test per rule of topic creation, with Kafka's texts, and the shape of the batches."""
+"""The rules of topic creation, a test for each, with Kafka's texts, and the shape of the batches."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_more_replicas_than_brokers() -> None:
 
 
 def test_internal_topics_are_not_made_with_fewer_replicas_than_asked_for() -> None:
-    """KIP-115: nobody would ever give them the others."""
+    """KIP-115: they would never be given the missing replicas."""
     with pytest.raises(InvalidReplicationFactor):
         decide(TopicRequest("__consumer_offsets", partition_count=2, replication_factor=3), image_of(2))
 

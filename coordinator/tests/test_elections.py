@@ -35,7 +35,7 @@ RECOVERING = BrokerState.RECOVERING
 
 
 def brokers(*states: BrokerState, lives: tuple[int, ...] = (0, 0, 0)) -> Electorate:
-    """Of the brokers 1, 2 and 3, with min.insync.replicas 2."""
+    """An electorate of the brokers 1, 2 and 3, with min.insync.replicas 2."""
     infos = {
         number: BrokerInfo(number, (), incarnation=bytes([number, life]), state=state)
         for number, (state, life) in enumerate(zip(states, lives, strict=True), 1)
@@ -140,7 +140,7 @@ def test_an_unclean_election_is_for_want_of_any_other() -> None:
 
 
 def test_who_has_begun_anew_is_elected_uncleanly_for_want_of_any_other_that_has_a_log() -> None:
-    """Wherever that has begun: its leader knows where it ends, and not what it has."""
+    """The offset at which its new log has begun does not matter: it says nothing about the records that it has."""
     last = replace(STATE, isr=(1,), marks=((2, -1, 1_000_000),))
     assert unclean(last, brokers(FENCED, SERVING, SERVING)).leader == 3
     assert unclean(last, brokers(FENCED, SERVING, FENCED)).leader == 2
@@ -185,7 +185,7 @@ def test_when_all_are_back_with_a_mark_the_one_that_has_most_leads() -> None:
 
 
 def test_whoever_was_not_in_sync_need_not_say_that_it_lacks_something() -> None:
-    """As one that had stopped in order before the others died: it never has a doubt."""
+    """An example is a broker that had stopped in order before the others died: its log is never in doubt."""
     state = settled(replace(STATE, isr=(1, 2)), brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4))):
         assert reconciled(state, ALL) is state
@@ -211,7 +211,7 @@ def test_the_last_member_that_does_not_serve_stays_listed_and_leads_again_when_i
 
 
 def test_a_replica_that_does_not_serve_is_elected_from_the_elr_when_it_serves_again() -> None:
-    """RULES K8: it lacks nothing."""
+    """RULES K8: such a replica lacks nothing."""
     left = replace(STATE, leader=2, isr=(2,), elr=(1,), offline=(1,), incarnation=bytes([2, 0]))
     waiting = settled(left, brokers(SERVING, FENCED, SERVING))
     assert short(waiting) == (NO_LEADER, 6, (2,), (1,))

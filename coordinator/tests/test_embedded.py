@@ -1,4 +1,4 @@
-"""What only the embedded store has: a directory that can be in use, damaged, or written by another version."""
+"""Cases of the embedded store alone: a directory that is in use, damaged, or written by another version."""
 
 from __future__ import annotations
 

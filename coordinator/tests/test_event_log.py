@@ -1,4 +1,4 @@
-"""Lines about many things at once stay within their bound, and none is lost without being counted."""
+"""Log lines about many events at once stay within their bound, and all events are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 def lines_of(clock: Clock, *changes: int, kind: Kind = SHRUNK, events: EventLog | None = None) -> list[dict[str, Any]]:
-    """What is written of changes that tell so many events each."""
+    """The log lines of changes with so many events each."""
     with capture_logs() as lines:
         events = events or EventLog(structlog.get_logger(), clock)
         for count in changes:

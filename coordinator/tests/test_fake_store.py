@@ -170,7 +170,7 @@ async def test_a_late_multi_dies_with_its_session() -> None:
 
 
 async def run_by_chance(seed: int) -> list[str]:
-    """What a client meets, one operation after the other."""
+    """The errors and answers that a client meets, one operation after the other."""
     faults = Faults(request_lost=0.1, request_late=0.2, reply_lost=0.1, replica_lags=0.3, deposed_sync=0.3, flap=0.2)
     ensemble = FakeEnsemble(Random(seed), faults)
     one, two = ensemble.connect(), ensemble.connect()

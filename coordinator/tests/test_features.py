@@ -1,4 +1,4 @@
-"""Levels of the cluster's features: what is refused, with Kafka's texts, and what becomes of the rest."""
+"""Levels of the cluster's features: refusals, with Kafka's texts, and the effects of other updates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def image_at(level: int, epoch: int = 1) -> ClusterImage:
     return with_features(ClusterImage(0, "cluster", controller_id=7), {TRANSACTION_VERSION: level}, epoch)
 
 
-# What is decided
+# Decisions
 
 
 def test_the_newest_level_is_the_default() -> None:
@@ -229,7 +229,7 @@ async def test_while_the_store_is_away_all_stays_as_it_is() -> None:
 
 
 async def test_an_image_that_is_behind_the_store_is_loaded_before_anything_is_decided_on_it() -> None:
-    """As after a change of somebody else that this broker has not taken yet: first a create, then a put."""
+    """Another broker has made a change that this one has not taken yet: first a create, then a put."""
     async with running(machine := Machine()) as coordinator:
         other, client = machine.ensemble.connect(), machine.stores[-1]
         assert isinstance(client, FakeStore)

@@ -1,4 +1,4 @@
-"""A follower's log begins anew once the others know: else it could lead without what counted (RULES K8)."""
+"""A follower discards its log once the others know: else it could lead without acknowledged records (RULES K8)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_who_is_marked_writes_it_again_for_its_leader_may_be_about_to_add_
 
 
 async def test_whoever_leads_by_now_gives_nothing_up() -> None:
-    """It was elected, and knows that later than it was told to begin anew."""
+    """The broker was elected, and learns that after it was told to re-replicate from scratch."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)
@@ -100,7 +100,7 @@ async def test_whoever_leads_by_now_gives_nothing_up() -> None:
 
 @pytest.mark.parametrize("what", ["is fenced", "leaves", "lives again", "lacks something", "is out of sync"])
 async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
-    """It may be the last log that has what counted: who follows would lead."""
+    """The log may be the last one with all acknowledged records, and a follower without them could lead."""
     async with trio.open_nursery() as nursery:
         one, _ = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, 1, 2)

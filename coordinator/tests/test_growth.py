@@ -1,4 +1,4 @@
-"""One test per rule of adding partitions, with Kafka's texts, and the shape of the batches."""
+"""The rules of adding partitions, a test for each, with Kafka's texts, and the shape of the batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step from one image to the next means for the partitions a broker hosts."""
+"""Role changes of the partitions that a broker hosts, from one image to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def topic(name: str, *states: PartitionState, generation: int = 0) -> TopicInfo:
 
 
 def names(old: ClusterImage, new: ClusterImage) -> tuple[list[tuple[str, int]], ...]:
-    """Led, followed, dropped; all topics that are gone were deleted."""
+    """The partitions that are led, followed and dropped; all topics that are gone were deleted."""
     changes = host_changes(old, new, ME, old.topics_by_id.keys())
     assert changes.vanished == []
     return tuple([(one.topic, one.partition) for one in some] for some in changes[:3])
@@ -83,7 +83,7 @@ def test_a_partition_is_opened_again_when_its_epoch_or_configs_change() -> None:
 
 
 def test_a_log_that_is_lost_is_not_made_anew_unless_there_is_somebody_to_have_it_from() -> None:
-    """Nor before a controller has seen that who was the leader, in an earlier life, leads no more."""
+    """Nor before a controller has seen that an earlier registration of this broker, the leader, leads no more."""
     lost = replace(MINE, marks=((1, *NO_LOG),))
     nobody, earlier = replace(lost, leader=NO_LEADER), replace(lost, incarnation=b"e" * 16)
     another = replace(THEIRS, isr=(2,), marks=((1, *NO_LOG),))

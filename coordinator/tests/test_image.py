@@ -1,4 +1,4 @@
-"""What changes add up to."""
+"""The image as the sum of changes."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_lookups() -> None:
 
 
 class Tree:
-    """What a store has after random changes, none of which cares what a broker would do."""
+    """The content of a store after random changes, which need not make sense to a broker."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -212,7 +212,7 @@ class Tree:
         return Create(path, value) if found is None else Put(path, value, found.version)
 
     def loaded(self, number: int) -> ClusterImage:
-        """What a broker has that reads all nodes at once."""
+        """The image of a broker that reads all nodes at once."""
         below = [
             paths.MEMBERS,
             paths.TOPICS,

@@ -1,4 +1,4 @@
-"""What a leader's proposal of an ISR may change, and what it may not."""
+"""Changes that a leader's proposal of an ISR may make, and others that it may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes are kept."""
+"""Retention of the change log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_who_loads_knows_what_who_followed_knows(seed: int) -> None:
 
 
 class Racing:
-    """The store of a broker that loads: once, something happens between two of its reads."""
+    """The store of a broker that loads: once, `between` runs between two of its reads."""
 
     def __init__(self, store: Any, between: Callable[[], Awaitable[None]]) -> None:
         self._store = store
@@ -85,7 +85,7 @@ async def write(log: ChangeLog, size_bytes: int) -> None:
 
 
 async def test_who_loads_while_others_write_and_take_away_knows_what_there_is_then() -> None:
-    """With more to take away than one multi has room for, as after many large changes behind many small ones."""
+    """There is more to delete than one multi has room for, as after many large changes behind many small ones."""
     ensemble, random = FakeEnsemble(), Random(0)
     store = ensemble.connect()
     one = ChangeLog(store, 1, random)

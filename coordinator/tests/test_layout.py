@@ -1,4 +1,4 @@
-"""Only a broker without a cluster makes one: over old log dirs it waits for the cluster they are of."""
+"""Only a broker without a cluster makes one: over old log dirs it waits for the cluster of these."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_over_old_log_dirs_it_waits_for_their_cluster_and_says_so_once(fau
 
 
 async def test_a_broker_that_stands_alone_is_refused_over_old_log_dirs() -> None:
-    """Its store is its own: there is nothing to wait for."""
+    """The store is the broker's own: there is nothing to wait for."""
     store = FakeEnsemble().connect()
     with pytest.raises(CannotStart, match="no cluster, and the log dirs belong to the cluster ours"):
         await cluster_id(store, Random(1), Known("ours"))

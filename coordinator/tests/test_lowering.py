@@ -1,4 +1,4 @@
-"""Whoever may lead because too few were in sync, may not when fewer are enough."""
+"""A replica that may lead because too few were in sync may not when fewer are enough."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DECIDE = Decisions(FakeValidator(), TopicDefaults())
 
 
 def of_topic(value: str | None, image_min: str = "2") -> list[str]:
-    """The paths that are written, in their order."""
+    """The written paths, in their order."""
     image = image_of(SMALL, state(1, 2, 3), min_insync_replicas=image_min)
     operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
     plan = DECIDE.topic_configs(image, "a", [ConfigChange(operation, KEY, value or "")], replaces=False)
@@ -36,12 +36,12 @@ def test_elrs_are_cleared_before_a_topic_asks_for_fewer(value: str | None) -> No
 
 @pytest.mark.parametrize(("value", "before"), [("3", "2"), ("2", "2"), ("4", "5")])
 def test_elrs_stay_where_as_many_are_asked_for(value: str, before: str) -> None:
-    """More than there are replicas are all of them."""
+    """A value above the number of replicas requires all of them."""
     assert paths.partition(ID, 0) not in of_topic(value, before)
 
 
 def test_replicas_on_their_way_are_asked_for_by_neither() -> None:
-    """Of three, one of which is added, two are all there are: to ask for two in place of three changes nothing."""
+    """Two of three replicas are required with either value, as one of the three is added."""
     image = image_of(replace(SMALL, adding=(3,), elr=(2,)), min_insync_replicas="3")
     change = ConfigChange(ConfigOperation.SET, KEY, "2")
     plan = DECIDE.topic_configs(image, "a", [change], replaces=False)

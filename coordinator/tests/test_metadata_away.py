@@ -1,4 +1,4 @@
-"""A broker whose metadata are away goes on with what it leads, and refuses changes in time (RULES M2)."""
+"""A broker whose metadata are away goes on leading, and refuses changes in time (RULES M2)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from coordinator.tests.test_runtime import Member, coordinator_on, member, two_b
 
 
 async def test_a_change_is_refused_within_its_time_while_the_store_is_silent() -> None:
-    """A client that waits for longer gives its request up, and learns nothing."""
+    """A client that waits for longer gives its request up, and does not learn the outcome."""
     async with trio.open_nursery() as nursery:
         one = await member(nursery, FakeEnsemble(), 1)
         one.store.silent = True
@@ -86,7 +86,7 @@ async def tree_of(store: MetadataStore, path: str = "") -> dict[str, bytes]:
 
 
 async def wipe(store: MetadataStore, *roots: str) -> dict[str, bytes]:
-    """Deletes those nodes with all below them, as `deleteall` does; returns what there was."""
+    """Delete these nodes with all below them, as `deleteall` does; return their values."""
     every = await tree_of(store)
     gone = {
         path: value for path, value in every.items() if any(f"{path}/".startswith(f"{root}/") for root in roots or [""])
@@ -97,7 +97,7 @@ async def wipe(store: MetadataStore, *roots: str) -> dict[str, bytes]:
 
 
 async def still_leads(broker: Member) -> None:
-    """It lives, leads what it led, and its data are where they were."""
+    """Check that the broker still leads, with its topics and epochs as before, and refuses changes."""
     await trio.sleep(60)
     assert set(broker.coordinator.image.topics) == {"a"}
     assert broker.host.epochs == {("a", 0): 0, ("a", 1): 0}
@@ -134,7 +134,7 @@ async def test_brokers_whose_metadata_are_deleted_go_on_and_recover_when_they_ar
 
 
 async def test_topics_that_are_gone_without_a_change_are_not_taken_for_deleted() -> None:
-    """The data of a topic that was deleted are deleted."""
+    """A deletion of the topics would delete their data."""
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
         one = await member(nursery, ensemble, 1)
@@ -149,7 +149,7 @@ async def test_topics_that_are_gone_without_a_change_are_not_taken_for_deleted()
 
 
 async def test_a_controller_whose_own_node_is_deleted_fences_no_broker_and_makes_it_again() -> None:
-    """Its session lasts: an operator, or a script, deletes nodes, and those of the others with it."""
+    """The session lasts: an operator, or a script, deletes the node, and those of the other brokers with it."""
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, ensemble)
@@ -404,8 +404,8 @@ async def test_a_failure_is_logged_once_and_tried_again_after_longer_and_longer_
         attempts.succeeded()
         attempts.succeeded()
     assert [(line["event"], line.get("error")) for line in lines] == [
-        ("metadata cannot be used: this broker goes on with what it has", "the metadata node /changes is missing"),
-        ("metadata can be used again", None),
+        ("metadata unusable", "the metadata node /changes is missing"),
+        ("metadata usable again", None),
     ]
     assert failures.counts["missing"] == 8
 

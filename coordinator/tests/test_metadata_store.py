@@ -1,4 +1,4 @@
-"""The back ends that need no port keep what `coordinator.metadata.store` promises."""
+"""The back ends that need no port keep the promises of `coordinator.metadata.store`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node values: what docs/formats/metadata.md says is what is written."""
+"""Node values: they are written as docs/formats/metadata.md says."""
 
 from __future__ import annotations
 

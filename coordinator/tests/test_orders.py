@@ -1,4 +1,4 @@
-"""What administrators are told, in Kafka's words, and what is written."""
+"""Admin requests: their refusals, in Kafka's words, and their writes."""
 
 from __future__ import annotations
 

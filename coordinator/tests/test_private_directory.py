@@ -1,4 +1,4 @@
-"""What the control plane keeps on disk is for the broker's own user, whatever the umask was or is."""
+"""Directories of the control plane are for the broker's own user alone, under any umask."""
 
 from __future__ import annotations
 

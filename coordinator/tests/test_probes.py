@@ -1,4 +1,4 @@
-"""Who refuses twice after it was reached is gone; nobody else is."""
+"""A broker that refuses twice after it was reached is gone; no other one is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def image_of(*brokers: BrokerInfo, controller_id: int = ME) -> ClusterImage:
 
 
 class Network:
-    """Which brokers refuse now, and who was asked."""
+    """The brokers that refuse now, and the brokers that were asked."""
 
     def __init__(self) -> None:
         self.refusing: set[int] = set()

@@ -1,4 +1,4 @@
-"""Producer ids are given out once, whatever the metadata store does."""
+"""Producer ids are given out once, even if the metadata store fails."""
 
 from random import Random
 
@@ -67,7 +67,7 @@ async def test_a_node_of_another_format_is_not_guessed_at() -> None:
 
 
 async def test_a_store_without_a_cluster_gives_out_no_ids() -> None:
-    """It was wiped: the cluster's brokers have given out the first ids long ago."""
+    """The store was wiped: the cluster's brokers have given out the first ids long ago."""
     store = FakeEnsemble().connect()
     with pytest.raises(MetadataUnavailable):
         await ProducerIds(store).next_id()

@@ -1,4 +1,4 @@
-"""How a partition goes from some replicas to others, and back."""
+"""Reassignments of a partition's replicas, and cancellations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = Electorate(BROKERS)
 
 
 def state(*replicas: int, isr: tuple[int, ...] = ()) -> PartitionState:
-    """Led by the first of them."""
+    """A state led by the first replica."""
     incarnation = BROKERS[replicas[0]].incarnation
     return PartitionState(
         replicas[0], 5, isr or replicas, replicas, extents=(Extent(0, replicas),), incarnation=incarnation
@@ -64,7 +64,7 @@ def test_who_stays_has_to_be_in_sync_and_not_only_who_comes() -> None:
 
 
 def test_an_isr_that_stays_for_want_of_another_ends_nothing() -> None:
-    """Whoever goes may then be the only one that has what was acknowledged."""
+    """A removed replica may then be the only one with all acknowledged records."""
     moving = joined(begun(state(1, 2), (4,)), 4)
     away = settled(moving, without(1, 2, 4))
     assert (is_under_way(away), away.leader, set(away.isr)) == (True, NO_LEADER, {1, 2, 4})
@@ -76,7 +76,7 @@ def test_an_isr_that_stays_for_want_of_another_ends_nothing() -> None:
 
 
 def test_a_marked_replica_that_is_listed_alone_is_not_enough() -> None:
-    """Who had all that was acknowledged is in the ELR, and away."""
+    """The replicas with all acknowledged records are in the ELR, and away."""
     alone = replace(state(4, 1, 2, isr=(4,)), leader=NO_LEADER, elr=(1, 2), marks=((4, -1, -1),))
     moving = settled(begun(alone, (4,)), without(1, 2))
     assert (set(moving.replicas), moving.elr, moving.leader) == ({1, 2, 4}, (1, 2), NO_LEADER)

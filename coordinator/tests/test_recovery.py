@@ -1,4 +1,5 @@
-"""Elections of partitions whose members have all restarted: who is waited for, for how long, and who leads (K33)."""
+"""Elections of partitions whose members have all restarted: which replicas are waited for, how long, and who leads
+(K33)."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ LEADERLESS = replace(STATE, leader=NO_LEADER, leader_epoch=6, incarnation=bytes(
 
 
 def broker(number: int, state: BrokerState = SERVING, life: int = 0, process: int | None = None) -> BrokerInfo:
-    """In its life of that number, which is that of another process unless `process` says so."""
+    """A broker in its registration `life`, made by another process unless `process` says so."""
     epoch = life if process is None else process
     return BrokerInfo(
         number, (), incarnation=bytes([number, life]) * 8, epoch=life, state=state, process_epoch=epoch, version=number
@@ -69,7 +70,7 @@ def image_of(members: dict[int, BrokerInfo], *states: PartitionState, **configs:
 
 
 class Controller:
-    """Of one partition: its image, and what it has written."""
+    """A controller of one partition: the image, with its own writes."""
 
     def __init__(
         self, members: dict[int, BrokerInfo], state: PartitionState, wait_s: float = WAIT_S, **configs: str
@@ -89,7 +90,7 @@ class Controller:
         self.image = image_of(members, self.state, **self.configs)
 
     def look(self) -> PartitionState:
-        """Until nothing is left to do."""
+        """Write until nothing is left to do; return the state."""
         for _ in range(5):
             puts = to_settle(self.image, None, lambda _: True, self.recovery, self.now_s)
             if not puts:
@@ -112,7 +113,7 @@ def short(state: PartitionState) -> tuple[int, int, tuple[int, ...]]:
     return state.leader, state.leader_epoch, state.isr
 
 
-# What waits, and what does not
+# Elections that wait, and others that do not
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def short(state: PartitionState) -> tuple[int, int, tuple[int, ...]]:
         (brokers(SERVING, SERVING, SERVING, lives=(1, 0, 0)), []),  # and is back before it was fenced
         (brokers(FENCED, FENCED, SERVING, lives=(0, 0, 0)), []),  # two are killed
         (brokers(SERVING, SERVING, LEAVING, lives=(1, 1, 0)), []),
-        (brokers(FENCED, FENCED, FENCED), []),  # nobody is back
+        (brokers(FENCED, FENCED, FENCED), []),  # no broker is back
         (brokers(RECOVERING, FENCED, FENCED), []),
         (brokers(SERVING, FENCED, FENCED), [1, 2, 3]),  # the first is
         (brokers(FENCED, FENCED, LEAVING), [1, 2, 3]),
@@ -160,7 +161,7 @@ def test_members_that_no_election_takes_are_not_waited_for() -> None:
 
 
 def test_a_process_that_registers_again_has_not_restarted() -> None:
-    """As all brokers do after an outage of the metadata store."""
+    """All brokers do so after an outage of the metadata store."""
     again = {number: broker(number, life=4, process=0) for number in (1, 2, 3)}
     assert awaited_members(STATE, Electorate(again)) == []
     assert short(settled(STATE, Electorate(again))) == (1, 6, (1, 2, 3))
@@ -177,7 +178,7 @@ def test_a_leader_that_leads_has_not_restarted_whatever_a_version_before_has_wri
     assert awaited_members(stale, Electorate(brokers(SERVING, SERVING, SERVING))) == []
 
 
-# Who leads
+# Elected leaders
 
 
 def test_the_longest_log_leads_at_once_when_all_are_back() -> None:
@@ -228,7 +229,7 @@ def test_the_wait_ends_and_the_best_that_is_there_leads() -> None:
 
 
 def test_without_answers_it_is_as_it_was() -> None:
-    """As of brokers of the version before, or that cannot be reached."""
+    """A broker of the version before does not answer, nor does a broker that cannot be reached."""
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
     controller.look()
     controller.now_s = WAIT_S
@@ -324,7 +325,7 @@ def test_no_other_decision_ends_the_wait() -> None:
 
 
 def test_unclean_elections_are_held_as_before() -> None:
-    """Where no member is up they wait for nobody; where one is, it is elected cleanly, after the wait."""
+    """An election does not wait if no member is up; if one is, it is elected cleanly, after the wait."""
     others = replace(LEADERLESS, isr=(1, 2), processes=((1, 0), (2, 0)))
     controller = Controller(brokers(FENCED, FENCED, SERVING), others, unclean_leader_election_enable="true")
     assert short(controller.look()) == (3, 7, (3,))
@@ -358,7 +359,8 @@ def test_a_member_that_left_is_not_known_any_more() -> None:
 
 
 def test_a_member_that_restarts_beside_its_leader_leaves_the_isr_once_the_leader_has_lived_on() -> None:
-    """The leader may have lost its power, too, while its session lasts: who is back is not to be left out then."""
+    """The leader may have lost its power, too, while its session lasts: then the member that is back must not be left
+    out."""
     controller = Controller(brokers(SERVING, SERVING, SERVING, lives=(0, 1, 0)), STATE)
     assert controller.look() is STATE
     assert controller.recovery.remaining_s(0.0) == LIVED_ON_S
@@ -414,8 +416,8 @@ HISTORY = st.lists(st.integers(0, 3), min_size=1, max_size=12).map(sorted)  # th
 
 @given(HISTORY, st.data())
 def test_whatever_disks_lose_one_that_kept_all_is_enough(epochs: list[int], data: st.DataObject) -> None:
-    """Logs of members are prefixes of one history, behind what is acknowledged with a tail of their own; all but one
-    lose any part of their end."""
+    """The logs of members are prefixes of one history, with all acknowledged records and a tail of their own; all but
+    one lose any part of their end."""
     acked = data.draw(st.integers(0, len(epochs)))
     logs: dict[int, list[tuple[int, int]]] = {}
     for number in (1, 2, 3):

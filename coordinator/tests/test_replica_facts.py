@@ -1,4 +1,4 @@
-"""What a broker tells of its replicas, and when it has logs opened again."""
+"""The facts that a broker tells of its replicas, and the times when it opens logs again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_logs_are_opened_again_as_long_as_one_is_not_open() -> None:
 
 
 async def test_a_log_that_is_not_open_is_opened_again_also_after_the_session_was_lost() -> None:
-    """What opens logs again is started anew then, and nothing new has been closed."""
+    """The task that opens logs again is started anew then, and no log has been closed since."""
     host = FakeHost()
     facts, image = facts_of(host), ClusterImage(0, "c")
     host.has_unserved = True

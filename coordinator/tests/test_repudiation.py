@@ -1,4 +1,4 @@
-"""What a broker writes about what it has not got, and when."""
+"""The writes of a broker about data that its replicas may lack, and their times."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_is_right_of_a_damaged_log_is_served_where_nobody_has_more() -> Non
 
 @pytest.mark.parametrize("holding", [Holding.DAMAGED, Holding.UNSURE])
 def test_what_was_lost_and_is_back_is_served_though_it_is_not_whole(holding: Holding) -> None:
-    """Nobody else could ever take the mark of a lost log away."""
+    """No other replica could ever take the mark of a lost log away."""
     alone = replace(STATE, isr=(1,), replicas=(1,))
     assert told(told(alone, Holding.LOST), holding) == alone
 

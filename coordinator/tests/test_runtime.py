@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Machine:
-    """What outlives a broker's process: its metadata and its log dirs."""
+    """The things that outlive a broker's process: its metadata and its log dirs."""
 
     directory: Path | None = None
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
@@ -87,7 +87,7 @@ def coordinator_on(store: MetadataStore, host: FakeHost, broker_id: int = 1, see
 
 @asynccontextmanager
 async def running(machine: Machine) -> AsyncIterator[Coordinator]:
-    """One life of the broker's process; log dirs are closed at its end and their files stay."""
+    """A process of the broker; log dirs are closed at its end and their files stay."""
     machine.starts += 1
     machine.host.calls.clear()
     store = await machine.open_store()
@@ -103,7 +103,7 @@ async def running(machine: Machine) -> AsyncIterator[Coordinator]:
 
 
 async def write_change(store: MetadataStore, number: int, *operations: Create | Put) -> None:
-    """As somebody else does."""
+    """Write a change as another broker does."""
     change = encode_change(change_of(operations, 9, bytes(16)))
     await store.multi([*operations, Create(paths.change(number), change)])
 
@@ -290,7 +290,7 @@ async def test_states_left_by_a_crash_are_swept_when_nobody_has_gone_on_for_a_wh
     await store.close()
     async with running(machine) as coordinator:
         await trio.sleep(30)
-        assert len(coordinator.image.aside[b"x" * 16]) == 1_200  # somebody may be making that topic
+        assert len(coordinator.image.aside[b"x" * 16]) == 1_200  # a broker may be making that topic
         await trio.sleep(180)
         assert coordinator.image.aside == {}
     store = await machine.open_store()
@@ -345,7 +345,7 @@ async def member(nursery: trio.Nursery, ensemble: FakeEnsemble, broker_id: int, 
 
 
 async def elect(ensemble: FakeEnsemble, known_to: Member, topic: TopicInfo, broker_id: int, leader: Member) -> None:
-    """Somebody else has that broker lead the first partition, in its second epoch."""
+    """Let another writer elect that broker for the first partition, in its second epoch."""
     led = replace(topic.partitions[0], leader=broker_id, leader_epoch=1, incarnation=leader.coordinator.incarnation)
     put = Put(paths.partition(topic.topic_id, 0), encode_partition(led), 0)
     await write_change(ensemble.connect(), known_to.coordinator.image.version + 1, put)
@@ -414,7 +414,7 @@ async def test_a_change_whose_outcome_was_unknown_is_found_once_the_store_is_bac
 
 
 async def test_who_took_the_controllers_role_and_was_not_told_takes_it_again() -> None:
-    """Nobody else would: it is held by somebody who lives."""
+    """No other broker would: the role is held by a broker that lives."""
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, ensemble := FakeEnsemble())
         await trio.testing.wait_all_tasks_blocked()
@@ -470,7 +470,7 @@ async def test_a_late_watch_delays_the_image_and_misses_nothing() -> None:
 
 
 async def test_who_was_cut_off_catches_up_when_it_is_connected_again_without_a_further_event() -> None:
-    """A watch is gone with its connection, and a change that came meanwhile may be the last for long."""
+    """A watch is gone with its connection, and a change that came meanwhile may be the last for a long time."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
@@ -674,7 +674,7 @@ async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_
 
 
 async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
-    """Another writes first: that may be an epoch for this broker."""
+    """Another broker writes first: that may be an epoch for this broker."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)
@@ -705,7 +705,7 @@ async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
 
 
 async def test_who_has_left_and_is_taken_for_dead_does_not_come_back() -> None:
-    """Its listeners are closed: nobody could reach what it would lead."""
+    """The listeners of the broker are closed: partitions that it led could not be reached."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)

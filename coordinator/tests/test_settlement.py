@@ -1,4 +1,4 @@
-"""What a controller has to write."""
+"""The writes of the controller."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def image_of(*states: PartitionState, **configs: str) -> ClusterImage:
 
 
 def without(image: ClusterImage, *broker_ids: int) -> ClusterImage:
-    """As they are once they are fenced."""
+    """The image after these brokers are fenced."""
     fenced = {number: replace(MEMBERS[number], state=BrokerState.FENCED) for number in broker_ids}
     return with_members(image, {**image.members, **fenced}, 1)
 
 
 def written(operations: list[Operation]) -> dict[int, PartitionState]:
-    """By the number of the partition, in the order of the operations."""
+    """The written states by partition, in the order of the operations."""
     found = {}
     for put in operations:
         assert isinstance(put, Put)
@@ -76,7 +76,7 @@ def test_what_was_settled_is_looked_at_again_when_it_or_the_brokers_have_changed
 
 
 def test_who_leads_without_its_log_as_nobody_else_could_is_not_elected_again_and_again() -> None:
-    """Its log dir has failed, and is to be given up: a log can be made only when that is back, or gone."""
+    """The leader's log dir has failed, and is to be given up: a log can be made only when that is back, or gone."""
     alone = replace(state(1), marks=((1, *NO_LOG),))
     image = image_of(alone, unclean_leader_election_enable="true")
     [elected] = written(to_settle(image)).values()

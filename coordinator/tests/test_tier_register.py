@@ -1,4 +1,4 @@
-"""What the metadata says of the remote tier."""
+"""The remote tier in the metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster's metadata taken out of one store and put into another."""
+"""Export of a cluster's metadata from one store, and import into another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SMALL = Export("id", (ExportedNode("/a", 3, b'{"v":1,"x":"\xc3\xa9"}'), Exported
 
 @asynccontextmanager
 async def alone(store: MetadataStore, seed: int = 0) -> AsyncIterator[Coordinator]:
-    """One life of a broker."""
+    """A broker that stands alone, for one process."""
     settings = CoordinatorSettings(1, (BrokerEndpoint("PLAINTEXT", "host", 9_092),), defaults=TopicDefaults(3))
     host = FakeHost()
     host.log_dirs = ("disk",)
@@ -59,7 +59,7 @@ async def alone(store: MetadataStore, seed: int = 0) -> AsyncIterator[Coordinato
 
 
 async def cluster(store: MetadataStore) -> tuple[ClusterImage, int]:
-    """Makes one that has everything; returns its image, and a producer id that was given out."""
+    """Make a cluster that has everything; return its image, and a producer id that was given out."""
     async with alone(store) as coordinator:
         for name in ("a", "b"):
             await coordinator.create_topic(name, partition_count=700, configs={"retention.ms": "5"})

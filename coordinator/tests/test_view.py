@@ -1,4 +1,4 @@
-"""The view of state logs: LevelDB and its twin keep what they are told, or nothing."""
+"""The caches of coordinator state, LevelDB and the simulated one: they keep all that they are told, or nothing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ TOPIC_ID = bytes(range(16))
 
 
 class World(Protocol):
-    """A disk with one view on it."""
+    """A disk with one cache on it."""
 
     async def open(self) -> StateView: ...
     def crash(self) -> None: ...
     def fail(self) -> None:
-        """From the next write on."""
+        """Let writes fail, from the next one on."""
 
 
 class Twin:
@@ -50,7 +50,7 @@ class Twin:
 
 
 class LevelDb:
-    """A crash leaves the files as they are, and the process that held them behind."""
+    """LevelDB on real files. A crash leaves the files as they are, and abandons the process that held them."""
 
     def __init__(self, path: Path) -> None:
         self.directory = path / "view"
@@ -85,7 +85,7 @@ def change(partition: int, next_offset: int, values: Mapping[bytes, bytes | None
 
 
 async def contents(view: StateView, partition: int) -> tuple[int, dict[bytes, bytes | None]] | None:
-    """(Next offset, values) of a partition."""
+    """The next offset and the values of a partition."""
     loaded = await view.load(partition)
     return None if loaded is None else (loaded[0].next_offset, dict(loaded[1]))
 
@@ -224,11 +224,11 @@ async def test_work_runs_on_a_thread_in_production(tmp_path: Path) -> None:
     await view.close()
 
 
-# Directories that are not what they should be
+# Wrong directories
 
 
 async def opened_on(directory: Path) -> tuple[LevelDbView, list[str]]:
-    """The view, and the levels of what was logged."""
+    """The cache, and the levels of its log lines."""
     with capture_logs() as logs:
         view = await open_view(directory, run_inline)
     return view, [one["log_level"] for one in logs]
@@ -276,11 +276,11 @@ async def test_a_view_in_use_is_left_alone(tmp_path: Path) -> None:
     await view.close()
 
 
-# What a disk, or a power cut, makes of the files
+# The files after a disk fault or a power cut
 
 
 async def written(directory: Path, saves: int, size_bytes: int, *, reopened: int) -> list[dict[bytes, bytes | None]]:
-    """The files of a process that was killed; what partitions 0 and 1 hold after each of its saves.
+    """Write the files of a process that was killed; return the content of partitions 0 and 1 after each of its saves.
 
     From the save `reopened` on they are in the write-ahead file, before in a table.
     """
@@ -304,7 +304,7 @@ async def written(directory: Path, saves: int, size_bytes: int, *, reopened: int
 
 
 async def is_right_or_nothing(directory: Path, states: list[dict[bytes, bytes | None]]) -> int:
-    """How many saves are there; both partitions must be as one of them left them, or not there."""
+    """The number of saves that are there; both partitions must be as one save left them, or absent."""
     view, _ = await opened_on(directory)
     found = [await contents(view, partition) for partition in (0, 1)]
     await view.close()
@@ -335,7 +335,7 @@ async def test_flipped_bits_leave_the_right_state_or_none(tmp_path: Path, suffix
 
 
 async def test_bits_that_flip_under_an_open_view_are_noticed(tmp_path: Path) -> None:
-    """Also in the last block of the last table, of which an iterator does not tell."""
+    """The last block of the last table counts, too, which an iterator does not check."""
     states = await written(tmp_path, 60, 60, reopened=60)
     (table,) = (tmp_path / "killed").glob("*.ldb")
     content = table.read_bytes()

@@ -1,4 +1,4 @@
-"""Who waits for a node or for children is told once, and nothing is left of who went away."""
+"""A waiter for a node or for children is woken once, and nothing is left of a waiter that went away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A silent ZooKeeper server is left within the read timeout, whatever is sent: kazoo's loop on a simulated clock."""
+"""A silent ZooKeeper server is left within the read timeout, even while requests are sent: kazoo on a simulated
+clock."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Producer ids; the transaction coordinator comes here."""
+"""Transaction coordinators: transactional ids, their transitions, markers and producer ids."""

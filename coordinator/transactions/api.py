@@ -1,6 +1,6 @@
-"""Transactions as the handlers see them: what they ask, what they are told, and the service that answers.
+"""Transactions as the handlers see them: requests, replies, and the service that answers.
 
-Every call takes effect at once and returns something `Pending`: it is settled when what the answer tells of is durable
+Every call takes effect at once and returns a `Pending`. It is settled when the state that the answer shows is durable
 (RULES C1). Errors are `coordinator.errors.TransactionError`s.
 """
 
@@ -23,7 +23,7 @@ NO_TIME_MS: Final = -1
 
 
 class TransactionState(IntEnum):
-    """As Kafka's TransactionState numbers them."""
+    """States of a transaction, with the numbers of Kafka's TransactionState."""
 
     EMPTY = 0
     ONGOING = 1
@@ -36,26 +36,26 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """As ListTransactions and DescribeTransactions name it."""
+        """The name of the state in ListTransactions and DescribeTransactions."""
         return self.name.title().replace("_", "")
 
 
 class ProducerIdentity(NamedTuple):
-    """What a producer stamps its batches with."""
+    """Producer id and epoch, as in the batches of a producer."""
 
     producer_id: int
     epoch: int
 
 
 class Partition(NamedTuple):
-    """One that a transaction has written to, or is about to."""
+    """A partition that a transaction has written to, or is about to."""
 
     topic: str
     number: int
 
 
 class TransactionListing(NamedTuple):
-    """`started_ms`: when the last transaction began, -1 if none has."""
+    """A transactional id in a list. `started_ms`: when the last transaction began, -1 if none has."""
 
     transactional_id: str
     producer_id: int
@@ -64,7 +64,7 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """`partitions` are those of a transaction that is not over."""
+    """A transactional id in detail. `partitions` are those of a transaction that is not over."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -75,32 +75,32 @@ class TransactionDescription(NamedTuple):
 
 
 class TransactionPartitions(Protocol):
-    """What those who write for a producer ask its coordinator; see `TransactionService`."""
+    """The part of `TransactionService` that is used before a write for a producer."""
 
     def add_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
     ) -> Pending[None]:
-        """AddPartitionsToTxn, AddOffsetsToTxn, and in the second protocol what is written: InvalidProducerIdMapping,
-        ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
+        """Add partitions: AddPartitionsToTxn, AddOffsetsToTxn, and each write of the second protocol. Errors:
+        InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, TransactionTooLarge."""
 
     def verify_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Sequence[Partition]
     ) -> Pending[list[bool]]:
-        """Before something is written, in the first protocol: which of these the transaction has.
+        """Return whether the transaction has each partition, before a write of the first protocol. Errors:
         InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions."""
 
 
 class TransactionService(TransactionPartitions, Protocol):
     """The coordinators of transactional ids of this broker.
 
-    Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable; a transactional id is
-    looked for in the partition of __transaction_state that it hashes to. What is listed as raised below is settled as
-    such. ConcurrentTransactions comes after a tenth of a second in which the transaction before could have ended;
-    CoordinatorLoading after one in which no producer id could be had. `protocol`: 0, or 2 for that of KIP-890.
+    Any call may be answered with NotCoordinator, CoordinatorLoading or CoordinatorNotAvailable. A transactional id
+    belongs to the partition of __transaction_state that it hashes to. The errors of a method settle its `Pending`.
+    ConcurrentTransactions comes after a wait of 100 ms for the end of the transaction before; CoordinatorLoading after
+    the same wait for a producer id. `protocol`: 0, or 2 for that of KIP-890.
     """
 
     async def coordinator_of(self, transactional_id: str) -> int:
-        """The broker that coordinates it; __transaction_state is made when there is none yet.
+        """The broker that coordinates this id; __transaction_state is made when there is none yet.
 
         Raises CoordinatorNotAvailable.
         """
@@ -108,39 +108,41 @@ class TransactionService(TransactionPartitions, Protocol):
     def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
     ) -> Pending[ProducerIdentity]:
-        """InitProducerId: the producer that asks has the id from now on. `expected`: what it takes itself for.
+        """InitProducerId: the producer that asks has the id from now on. `expected`: the identity that it believes to
+        have.
 
-        InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions.
+        Errors: InvalidTransactionTimeout, ProducerFenced, ConcurrentTransactions.
         """
 
     def end(
         self, transactional_id: str, asking: ProducerIdentity, *, is_commit: bool, protocol: int
     ) -> Pending[ProducerIdentity]:
-        """EndTxn; settled with what the producer goes on with, in the second protocol another epoch.
-        InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions."""
+        """EndTxn. The answer is the identity with which the producer goes on, in the second protocol another epoch.
+        Errors: InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions."""
 
     def describe(self, transactional_id: str) -> Pending[TransactionDescription]:
-        """UnknownTransactionalId."""
+        """DescribeTransactions. Errors: UnknownTransactionalId."""
 
     def list_transactions(self) -> Pending[list[TransactionListing]]:
         """All transactional ids that this broker coordinates. CoordinatorLoading while any of them may be missing."""
 
 
 class MarkerWriter(Protocol):
-    """What ends a transaction in a partition, wherever it is led."""
+    """The writer of markers, which end a transaction in a partition, whichever broker leads it."""
 
     def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
-        """Settled when the marker is durable.
+        """Write a marker. The `Pending` is settled when the marker is durable.
 
-        UnknownTopic: there is no such partition, so that there is nothing to end. StaleProducerEpoch,
-        TransactionCoordinatorFenced: somebody else has ended it. MarkerNotWritten: it is worth another try.
+        Errors: UnknownTopic if there is no such partition, so that there is nothing to end; StaleProducerEpoch or
+        TransactionCoordinatorFenced if the transaction has been ended otherwise; MarkerNotWritten if another try is
+        worth it.
         """
 
 
 @dataclass(slots=True)
 class TransactionCounters:
-    """What has happened since the start, for who watches. `stuck_markers`: transactions that a partition refused to
-    end, and is asked to again now and then."""
+    """Counters since the start, for metrics. `stuck_markers`: transactions that a partition refused to end, and is
+    asked to again now and then."""
 
     begun: int = 0
     committed: int = 0
@@ -151,7 +153,7 @@ class TransactionCounters:
 
 
 class TransactionFigures(NamedTuple):
-    """One transactional id; `open_since_ms`: when its transaction began, -1 if the last one is over."""
+    """A transactional id, for metrics; `open_since_ms`: when its transaction began, -1 if the last one is over."""
 
     transactional_id: str
     state: TransactionState
@@ -159,10 +161,10 @@ class TransactionFigures(NamedTuple):
 
 
 class TransactionStatistics(Protocol):
-    """For who watches."""
+    """Figures of the transaction coordinators, for metrics."""
 
     @property
     def counters(self) -> TransactionCounters: ...
 
     def figures(self) -> Iterator[TransactionFigures]:
-        """Each as it is when its turn comes."""
+        """All transactional ids, each as it is when the iteration reaches it."""

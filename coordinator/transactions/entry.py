@@ -1,4 +1,4 @@
-"""What a table of transactional ids is made of, what it is given and what it gives: values without behaviour."""
+"""The values of a table of transactional ids: its settings, dependencies, entries and markers. Without behaviour."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionWorld:
-    """What a table finds around it. `protocol`: the one in which the cluster itself ends transactions."""
+    """The dependencies of a table. `protocol`: the one in which the cluster itself ends transactions."""
 
     new_id: NewId
     protocol: Callable[[], int]
 
 
 class DueMarkers(NamedTuple):
-    """A transaction is decided, and that is durable; `identity` and `protocol` are its markers'."""
+    """The markers of a transaction whose decision is durable; `identity` and `protocol` are those of the markers."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -52,7 +52,7 @@ class DueMarkers(NamedTuple):
 
 @dataclass(slots=True)
 class Attempt(Generic[AskerT]):
-    """`due_ms`: how long it may be parked; `refusal`: what it is told then."""
+    """A try of a command. `due_ms`: how long it may be parked; `refusal`: its answer after that."""
 
     asker: AskerT
     step: Step

@@ -1,7 +1,7 @@
-"""What ends decided transactions in their partitions: markers, until all are written.
+"""The sending of markers, which end decided transactions in their partitions, until all are written.
 
-A transaction that is decided is sent here once that is durable, and again whenever its shard was read anew. Each of its
-partitions gets a marker; what cannot be written now is tried again. When all are, the table is told. Of one
+A decided transaction is sent here once the decision is durable, and again whenever its shard was loaded anew. Each of
+its partitions gets a marker; a failed write is tried again. When all are written, the table is told. Of one
 transactional id the last sending alone counts: a marker that is tried again after its transaction is over would end the
 next one of the same producer (RULES C5).
 """
@@ -42,7 +42,8 @@ REFUSED_PAUSE_S: Final = 10.0
 
 
 class MarkerSender:
-    """Of one broker. `run` tries again what could not be written; all else happens when it is asked, or settled.
+    """The sender of markers of one broker. `run` tries failed writes again; all else happens in calls and settled
+    writes.
 
     `leads`: whether the broker has the shard still.
     """
@@ -58,13 +59,14 @@ class MarkerSender:
         self._has_retries = trio.Event()
 
     def send(self, shard: TransactionShard, due: DueMarkers) -> None:
-        """Whatever was on its way for this transactional id is given up: what is due now includes it."""
+        """Send the markers of a decided transaction. An earlier sending of this transactional id is given up: `due`
+        includes it."""
         sending = _Sending(shard, due)
         self._sendings[sending.key] = sending
         self._write(sending, trio.current_time())
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Try failed writes again, for as long as the broker lives."""
         while True:
             await self._has_retries.wait()
             await trio.sleep(RETRY_PAUSE_S)
@@ -107,8 +109,8 @@ class MarkerSender:
         except UnknownTopic:
             sending.left.discard(partition)
         except (StaleProducerEpoch, TransactionCoordinatorFenced) as error:
-            # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. What overtook
-            # the marker is forgotten in time (producer.id.expiration.ms), or goes with the topic.
+            # Kafka gives up here, and the transactional id hangs until the coordinator is loaded again. The partition
+            # forgets the newer epoch in time (producer.id.expiration.ms), or with its topic.
             failures = sending.failures_of(partition)
             if not failures.is_refused:
                 failures.is_refused = True
@@ -140,7 +142,7 @@ class MarkerSender:
 
 
 class _Sending:
-    """One decided transaction on its way to its partitions."""
+    """A decided transaction on its way to its partitions."""
 
     __slots__ = ("due", "failures", "in_flight", "key", "left", "marker", "shard")
 
@@ -154,12 +156,12 @@ class _Sending:
         self.failures: dict[Partition, _Failures] = {}
 
     def failures_of(self, partition: Partition) -> _Failures:
-        """From the first one on."""
+        """The failures of a partition, made at the first one."""
         return self.failures.setdefault(partition, _Failures())
 
 
 class _Failures:
-    """Of one partition: when it is tried again."""
+    """Failures of one partition: whether it refused the marker, and when it is tried again."""
 
     __slots__ = ("is_refused", "not_before_s", "pause_s")
 

@@ -1,7 +1,7 @@
-"""Producer ids: each is given out once in the life of a cluster, whichever broker is asked (KIP-98).
+"""Producer ids: each is given out once in the life of a cluster, by any of its brokers (KIP-98).
 
 As in Kafka's RPCProducerIdManager a broker takes blocks of a thousand, here by compare-and-set of a metadata node, and
-gives out their ids from memory; what a stopped broker had left of its block is never used.
+gives out their ids from memory; the rest of a stopped broker's block is never used.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ProducerIds:
         self._taking = trio.Lock()
 
     async def next_id(self) -> int:
-        """Raises MetadataUnavailable, at the latest after TAKE_TIMEOUT_S."""
+        """An unused id. Raises MetadataUnavailable, at the latest after TAKE_TIMEOUT_S."""
         with trio.move_on_after(TAKE_TIMEOUT_S):
             async with self._taking:
                 if self._block.next_id == self._block.end:
@@ -65,7 +65,8 @@ class ProducerIds:
         raise MetadataUnavailable("The metadata store did not give out producer ids in time.")
 
     async def _take_block(self) -> Block:
-        """A write whose outcome is not known may cost a block, and no more: the next try begins behind it."""
+        """Take a block. A write whose outcome is not known may cost a block, and no more: the next try begins behind
+        it."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 return await self._try_to_take()
@@ -78,7 +79,8 @@ class ProducerIds:
         raise MetadataUnavailable("No producer ids can be had from the metadata store.")
 
     async def _try_to_take(self) -> Block:
-        """The ids begin at 0 in a store that has a cluster: in one that was wiped they were given out before."""
+        """Try to take a block, the first one at 0. That needs a store with a cluster: in a wiped store, ids were given
+        out before."""
         await self._store.sync()
         try:
             node = await self._store.get(paths.PRODUCER_IDS)
@@ -96,6 +98,7 @@ class ProducerIds:
         return Block(first, first + BLOCK_SIZE)
 
     def _check_unused(self, first: int) -> None:
-        """Ids of this process's own blocks again: the server lags behind, or the store was rolled back."""
+        """Refuse ids of this process's own blocks: the server lags behind, or the store was rolled back. Raises
+        BadVersion."""
         if first < self._block.end:
             raise BadVersion(paths.PRODUCER_IDS)

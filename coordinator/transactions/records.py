@@ -1,8 +1,8 @@
 """The records of `__transaction_state`, in Kafka's format (docs/formats/transaction-log.md).
 
 A key has type 0 and a transactional id; a value begins with the version of its schema (TransactionLogValue.json); a
-missing value is a tombstone. Version 1 is written, 0 is read too. What is not known was written by a newer broker:
-`UnknownRecord`.
+missing value is a tombstone. Version 1 is written, 0 is read too. An unknown type, version or state was written by a
+newer broker: `UnknownRecord`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREVIOUS_ID, _NEXT_ID, _CLIENT_VERSION, _NEXT_EPOCH = range(4)  # tags of versi
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What is known of a transactional id after a transition. `partitions` are those of the open transaction, by topic;
+    """State of a transactional id after a transition. `partitions` are those of the open transaction, by topic;
     `client_version`: 2 with KIP-890, which knows of the previous and the next identity."""
 
     producer_id: int
@@ -46,7 +46,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(data: memoryview) -> str:
-    """Errors: UnknownRecord."""
+    """The transactional id in a key. Errors: UnknownRecord."""
     reader = FieldReader(data)
     kind = reader.int16()
     if kind != _KEY_TYPE:
@@ -55,7 +55,7 @@ def decode_key(data: memoryview) -> str:
 
 
 def encode_value(value: TransactionRecord) -> bytes:
-    """In Empty there are no partitions: null, as TransactionLog.valueToBytes has it."""
+    """The value in version 1. In state Empty, partitions are null, as in TransactionLog.valueToBytes."""
     writer = FieldWriter()
     writer.int16(_VALUE_VERSION)
     writer.int64(value.producer_id)
@@ -79,7 +79,7 @@ def encode_value(value: TransactionRecord) -> bytes:
 
 
 def _tags(value: TransactionRecord) -> dict[int, bytes]:
-    """Those that are not what they are by default."""
+    """The tagged fields that differ from their defaults."""
     fields = {
         _PREVIOUS_ID: (value.previous_producer_id, NO_PRODUCER_ID, 8),
         _NEXT_ID: (value.next_producer_id, NO_PRODUCER_ID, 8),
@@ -94,7 +94,7 @@ def _tags(value: TransactionRecord) -> dict[int, bytes]:
 
 
 def decode_value(data: memoryview) -> TransactionRecord:
-    """Errors: UnknownRecord."""
+    """The state in a value. Errors: UnknownRecord."""
     reader = FieldReader(data)
     version = reader.int16()
     if version not in (0, _VALUE_VERSION):
@@ -133,7 +133,7 @@ def _decode_partitions(reader: FieldReader, *, is_flexible: bool) -> tuple[tuple
 
 
 def _length(reader: FieldReader, *, is_flexible: bool) -> int:
-    """Of an array; null is as good as empty."""
+    """The length of an array; 0 for null."""
     if is_flexible:
         return reader.compact_length() or 0
     length = reader.int32()

@@ -1,7 +1,7 @@
 """The transaction coordinators of one broker: one shard for each partition of `__transaction_state` that is led here.
 
-It decides nothing about transactions: it brings what a table cannot know, producer ids that nobody had, and sends what
-a table has decided on its way. A few ids are in reserve, so that nobody has to wait for one while he decides.
+The service decides nothing about transactions. It supplies unused producer ids, which a table cannot know, and sends
+the markers of decided transactions. A few ids are in reserve, so that a decision does not wait for one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
-IDS_IN_RESERVE: Final = 10  # a block's ids are in memory: what is taken of them and not used costs next to nothing
+IDS_IN_RESERVE: Final = 10  # a block's ids are in memory: ids that are taken and not used cost next to nothing
 RETRY_PAUSE_S: Final = 0.5  # when no ids can be had
 WRITE_TIMEOUT_MS: Final = 30_000  # Kafka's brokers wait as long (request.timeout.ms)
 
@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionOptions:
-    """What the operator decides; defaults are Kafka's."""
+    """Settings of the operator; defaults are Kafka's."""
 
     broker_id: int
     settings: TransactionSettings
@@ -63,7 +63,7 @@ class TransactionOptions:
     expiry_check_interval_ms: int = 3_600_000  # transaction.remove.expired.transaction.cleanup.interval.ms
 
     def shard_options(self) -> ShardOptions:
-        """Those of the shards."""
+        """The settings of the shards."""
         topic = InternalTopic(
             name=TRANSACTIONS_TOPIC,
             partition_count=self.partition_count,
@@ -116,11 +116,11 @@ class TransactionCoordinators:
             nursery.start_soon(self._fill_reserve)
 
     def stop(self) -> None:
-        """Takes no more commands and sends away who is parked; what is on its way to the disk is answered."""
+        """Take no more commands and refuse parked ones; writes that are on their way to the disk are answered."""
         self._shards.stop()
 
     async def close(self) -> None:
-        """Brings the view up to date. Nothing is asked any more."""
+        """Bring the cache of coordinator state up to date. No more commands come."""
         await self._shards.close()
 
     def _send(self, shard: Shard[Table], letter: object) -> None:
@@ -136,13 +136,14 @@ class TransactionCoordinators:
                 )
 
     def _protocol(self) -> int:
-        """In which the cluster itself ends transactions: those that take too long, and those of who begins anew."""
+        """The protocol in which the cluster itself ends transactions: after a timeout, and when their producer begins
+        anew."""
         return self._cluster.image.feature_level(TRANSACTION_VERSION)
 
     # Producer ids
 
     def _take_id(self) -> int:
-        """Raises NeedsProducerId."""
+        """An unused producer id from the reserve. Raises NeedsProducerId."""
         if len(self._reserve) <= 1:
             self._wants_ids.set()
         if not self._reserve:
@@ -150,7 +151,7 @@ class TransactionCoordinators:
         return self._reserve.popleft()
 
     async def _fill_reserve(self) -> None:
-        """Not before the first is asked for: most brokers never need one."""
+        """Keep ids in reserve, from the first one that is needed on: most brokers never need one."""
         while True:
             await self._wants_ids.wait()
             self._wants_ids = trio.Event()
@@ -164,7 +165,7 @@ class TransactionCoordinators:
                 await trio.sleep(RETRY_PAUSE_S)
 
     async def _let_go_on(self) -> None:
-        """Those who waited for an id; whoever finds none again waits on."""
+        """Retry commands that wait for a producer id; a command that finds none waits on."""
         for shard in self._shards:
             await shard.ask_each(
                 lambda table: table.without_id(), lambda table, moment, name: table.go_on(moment, name)
@@ -185,10 +186,10 @@ class TransactionCoordinators:
         command: Callable[[Table, Moment, Asker], Effects[Asker]],
         freshness: Freshness = Freshness.NEWEST,
     ) -> Pending[Any]:
-        """Of what needs no record; it is answered while none can be written."""
+        """Run a command that needs no record; it is answered even while no record can be written."""
         return self._shards.ask(name, command, only_reads=True, freshness=freshness)
 
-    # What is asked
+    # Commands
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None
@@ -243,5 +244,5 @@ class TransactionCoordinators:
 
 
 def _no_ids() -> str:
-    """Nothing here is named by chance."""
+    """The source of random ids, which a transaction table never uses."""
     raise AssertionError("a transaction table needs no ids")

@@ -1,9 +1,9 @@
 """The transactional ids of one partition of `__transaction_state`: commands in; answers, records and markers out. Pure.
 
-As `coordinator.groups.table`, on a shard. Which transitions there are is said in `transitions`. Where Kafka answers
+A table of a shard, as `coordinator.groups.table` is; `transitions` has the transitions. Where Kafka answers
 CONCURRENT_TRANSACTIONS because the transaction before is decided and its markers are on their way, a command is parked
-and tried again when they are written, a tenth of a second later at the latest: clients would wait longer by themselves.
-So it is where a producer id is needed and the last block is used up.
+and tried again when they are written, 100 ms later at the latest: clients would wait longer by themselves. A command
+that needs a producer id is parked as well if there is none in reserve.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from coordinator.transactions.api import Partition, ProducerIdentity
     from coordinator.transactions.entry import Step, TransactionSettings, TransactionWorld
 
-_AGAIN: Final = object()  # the answer to whoever has to wait for what was begun
+_AGAIN: Final = object()  # the answer of a step that has begun an abort: the step is tried again
 
 
 @dataclass(slots=True)
 class _Made(Generic[AskerT]):
-    """What a command has come to by now."""
+    """The results of a command so far."""
 
     answers: list[tuple[AskerT, object]] = field(default_factory=list)
     records: list[StateRecord] = field(default_factory=list)
@@ -69,10 +69,10 @@ class TransactionTable(Generic[AskerT]):
         self._settings = settings
         self._world = world
         self._entries: dict[str, Entry[AskerT]] = {}
-        self._open: dict[str, None] = {}  # whose transactions may take too long
-        self._parked: list[tuple[int, str]] = []  # when somebody has waited long enough, and for what
+        self._open: dict[str, None] = {}  # transactional ids with an open transaction, which may take too long
+        self._parked: list[tuple[int, str]] = []  # deadlines of parked commands, with their transactional ids
         self._next_check_ms = NEVER_MS
-        self._without_id: dict[str, None] = {}  # for whom somebody is parked who needs a producer id
+        self._without_id: dict[str, None] = {}  # transactional ids with parked commands that need a producer id
         self.counters = counters or TransactionCounters()
 
     # Commands of producers
@@ -162,7 +162,8 @@ class TransactionTable(Generic[AskerT]):
         return made.effects(entry)
 
     def _attempt(self, moment: Moment, entry: Entry[AskerT], attempt: Attempt[AskerT], made: _Made[AskerT]) -> None:
-        """It is answered, or parked until the markers of the transaction before are written."""
+        """Try a command: it is answered, or parked until the markers of the transaction before are written, or an id is
+        there."""
         answer: object = _AGAIN
         try:
             while answer is _AGAIN:
@@ -190,12 +191,12 @@ class TransactionTable(Generic[AskerT]):
         return True
 
     def without_id(self) -> list[str]:
-        """For whom somebody is parked until there are producer ids."""
+        """Take the transactional ids whose parked commands need a producer id."""
         waiting, self._without_id = list(self._without_id), {}
         return waiting
 
     def go_on(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
-        """Whoever is parked there tries again."""
+        """Try the parked commands of a transactional id again."""
         entry = self._entries.get(transactional_id)
         if entry is None:
             return Effects(None, [], [])
@@ -239,7 +240,7 @@ class TransactionTable(Generic[AskerT]):
     def complete(
         self, moment: Moment, transactional_id: str, identity: ProducerIdentity, asker: AskerT
     ) -> Effects[AskerT]:
-        """All markers of what was decided last are written: whoever was parked goes on."""
+        """End the transaction whose markers are all written; parked commands go on."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.known is None or entry.known.identity != identity or not entry.known.is_prepared:
             return Effects(entry, [(asker, None)], [])
@@ -252,7 +253,7 @@ class TransactionTable(Generic[AskerT]):
         self._unpark(moment, entry, made)
         return made.effects(entry)
 
-    # What is told
+    # Reads
 
     def describe(self, transactional_id: str, asker: AskerT) -> Effects[AskerT]:
         """See `TransactionService.describe`."""
@@ -266,7 +267,7 @@ class TransactionTable(Generic[AskerT]):
         return Effects(entry, [(asker, answer)], [])
 
     def listings(self) -> list[TransactionListing]:
-        """Of all transactional ids."""
+        """All transactional ids with their states."""
         return [
             TransactionListing(name, entry.known.producer_id, entry.known.state, entry.known.started_ms)
             for name, entry in self._entries.items()
@@ -283,7 +284,7 @@ class TransactionTable(Generic[AskerT]):
                 yield TransactionFigures(name, known.state, NO_TIME_MS if is_over else known.started_ms)
 
     def transactional_ids(self) -> list[str]:
-        """For what is done to each of many."""
+        """All transactional ids, for `Shard.ask_each`."""
         return list(self._entries)
 
     # Time
@@ -312,7 +313,8 @@ class TransactionTable(Generic[AskerT]):
                 self._next_check_ms = moment.now_ms + self._settings.timeout_check_interval_ms
 
     def _abort(self, moment: Moment, entry: Entry[AskerT]) -> Effects[AskerT]:
-        """It has taken too long, and its producer is fenced; later, if that takes a producer id and there is none."""
+        """Abort a transaction that has taken too long, and fence its producer; later, if that takes a producer id and
+        there is none."""
         assert entry.known is not None
         made: _Made[AskerT] = _Made()
         try:
@@ -324,7 +326,7 @@ class TransactionTable(Generic[AskerT]):
         return made.effects(entry)
 
     def _forget_unless_known(self, entry: Entry[AskerT]) -> None:
-        """Nothing came of what was asked for a new transactional id."""
+        """Forget a new transactional id for which no command has succeeded."""
         if entry.known is None and not entry.parked:
             self._entries.pop(entry.transactional_id, None)
 
@@ -334,7 +336,7 @@ class TransactionTable(Generic[AskerT]):
             yield from (one.asker for one in entry.parked)
 
     def sweep(self, moment: Moment, transactional_id: str) -> Effects[AskerT]:
-        """Forgets an id that nobody has used for long."""
+        """Forget an id that was not used for long."""
         entry = self._entries.get(transactional_id)
         if entry is None or entry.known is None or entry.parked:
             return Effects(None, [], [])
@@ -366,7 +368,8 @@ class TransactionTable(Generic[AskerT]):
         """See `StateTable`: there are none."""
 
     def wake(self, moment: Moment) -> Iterator[Effects[AskerT]]:
-        """See `StateTable`. Time ran on meanwhile, as the wall's clock has it; what was decided is sent out again."""
+        """See `StateTable`. Timeouts ran on meanwhile, by the wall clock; markers of decided transactions are sent out
+        again."""
         for name, entry in list(self._entries.items()):
             known = entry.known
             if known is None:

@@ -1,9 +1,9 @@
-"""What becomes of a transactional id when somebody asks for something: one transition after the other. Pure.
+"""Transitions of a transactional id: from its state and a request to its next state. Pure.
 
-As Kafka's TransactionMetadata and TransactionCoordinator have it, in both protocols: in the second one (KIP-890) every
-transaction has an epoch of its own, so that nothing of one that is over can be taken for the next. A function takes
-what is known and returns what is to be known next, which counts once it is durable; or it raises why nothing changes.
-Who waits for whom, and that a transition is written before it is told, is the caller's part.
+They are those of Kafka's TransactionMetadata and TransactionCoordinator, in both protocols: in the second one (KIP-890)
+every transaction has an epoch of its own, so that no request of a finished one is taken for the next. A function takes
+the known state and returns the next one, which counts once it is durable; or it raises the reason why nothing changes.
+The caller lets requests wait, and writes a transition before it answers.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ _COMPLETE: Final = {
 
 
 class NeedsProducerId(Exception):
-    """It is to be asked again when there is a producer id that nobody had."""
+    """The transition needs an unused producer id, and there is none: it is to be tried again when there is one."""
 
 
-NewId = Callable[[], int]  # a producer id that nobody had; raises NeedsProducerId
+NewId = Callable[[], int]  # an unused producer id; raises NeedsProducerId
 
 
 def no_id() -> int:
-    """There is none."""
+    """Raise NeedsProducerId, as if there were none."""
     raise NeedsProducerId
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is known of a transactional id. `last_epoch`: the one that the producer of now had before, if it may ask for
-    the next one again. `protocol`: of the last transaction. `next_producer_id`: what its producer gets with the end of
-    it, when its epochs are used up."""
+    """State of a transactional id. `last_epoch`: the epoch before, of the present producer, if it may ask for the next
+    one again. `protocol`: of the last transaction. `next_producer_id`: the id that its producer gets with the end of
+    the transaction, when its epochs are used up."""
 
     producer_id: int
     epoch: int
@@ -79,12 +79,12 @@ class Transaction:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Of a transaction that is decided, the one in its markers."""
+        """Producer id and epoch; of a decided transaction, those in its markers."""
         return ProducerIdentity(self.producer_id, self.epoch)
 
     @property
     def identity_after_markers(self) -> ProducerIdentity:
-        """What the producer goes on with."""
+        """The identity with which the producer goes on."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return self.identity
@@ -100,7 +100,7 @@ class Transaction:
         return self.epoch >= EPOCH_EXHAUSTED
 
     def record(self) -> TransactionRecord:
-        """As it is written; what is not is gone after a restart."""
+        """The record of this state. Fields that it lacks are gone after a restart."""
         topics: dict[str, list[int]] = {}
         for one in sorted(self.partitions):
             topics.setdefault(one.topic, []).append(one.number)
@@ -119,7 +119,7 @@ class Transaction:
 
     @classmethod
     def of(cls, record: TransactionRecord) -> Transaction:
-        """As it was written."""
+        """The state in a record."""
         return cls(
             record.producer_id,
             record.producer_epoch,
@@ -145,11 +145,11 @@ def initialised(
     new_id: NewId,
     protocol: int = FIRST_PROTOCOL,
 ) -> Transaction:
-    """A producer begins, and whoever was there before is fenced. `expected`: what it takes itself for (KIP-360).
+    """A producer begins, and the producer before is fenced. `expected`: the identity that it believes to have
+    (KIP-360).
 
-    With a transaction open that is aborted first, as `protocol` has it, which is the cluster's own: the state is
-    PREPARE_ABORT then, and the producer has to come again. Raises ProducerFenced, ConcurrentTransactions,
-    NeedsProducerId.
+    If a transaction is open, it is aborted first, in the cluster's own `protocol`: then the state is PREPARE_ABORT, and
+    the producer has to come again. Raises ProducerFenced, ConcurrentTransactions, NeedsProducerId.
     """
     if known is None:
         empty, producer_id = TransactionState.EMPTY, new_id()
@@ -178,7 +178,7 @@ def initialised(
 def _next_identity(
     known: Transaction, expected: ProducerIdentity | None, new_id: NewId
 ) -> tuple[ProducerIdentity, int]:
-    """Of a producer that begins with nothing open, and the epoch that it had before (prepareIncrementProducerEpoch,
+    """The identity of a producer that begins with nothing open, and its epoch before (prepareIncrementProducerEpoch,
     prepareProducerIdRotation)."""
     if expected is None or expected.epoch == known.epoch:
         last_epoch = NO_PRODUCER_EPOCH if expected is None else known.epoch
@@ -186,30 +186,31 @@ def _next_identity(
             return ProducerIdentity(known.producer_id, known.epoch + 1), last_epoch
         return ProducerIdentity(new_id(), 0), last_epoch
     if expected.epoch == known.last_epoch:
-        return known.identity, known.last_epoch  # it was told so before, and did not hear it
+        return known.identity, known.last_epoch  # the answer before was lost
     raise ProducerFenced(f"epoch {expected.epoch} is neither {known.epoch} nor {known.last_epoch}")
 
 
 def _may_be(known: Transaction, expected: ProducerIdentity) -> bool:
-    """Its epoch is looked at later. It may have the id before this one, if it did not hear of the change."""
+    """Whether the producer may be the present one; its epoch is checked later. If an answer was lost, it has the id
+    before."""
     if expected.producer_id == known.producer_id:
         return True
     return expected.producer_id == known.previous_producer_id and expected.epoch >= EPOCH_EXHAUSTED
 
 
 def fenced(known: Transaction, now_ms: int, new_id: NewId, protocol: int) -> Transaction:
-    """An open transaction is aborted, and its producer fenced, as `protocol` has it. Raises NeedsProducerId."""
+    """Abort an open transaction and fence its producer, as `protocol` has it. Raises NeedsProducerId."""
     if protocol >= SECOND_PROTOCOL:
         return fenced_for_good(known, now_ms, new_id)
     return _fenced_at_first(known, now_ms)
 
 
 def _fenced_at_first(known: Transaction, now_ms: int) -> Transaction:
-    """It is aborted in an epoch that its producer does not have.
+    """Abort an open transaction in an epoch that its producer does not have.
 
-    It may ask for that one, unless another producer was there before: Apache Kafka's brokers fence as KIP-890 has it,
-    whatever clients know of it, and there the epoch before counts as the last one. The very last epoch is nobody's:
-    whoever had it could not be fenced.
+    The producer may ask for that epoch, unless another producer was there before: Apache Kafka's brokers fence as in
+    KIP-890, for clients of any version, and there the epoch before counts as the last one. No producer has the greatest
+    epoch: its owner could not be fenced.
     """
     epoch = min(known.epoch + 1, EPOCH_MAX)
     return replace(
@@ -233,9 +234,9 @@ def with_partitions(
     now_ms: int,
     protocol: int = FIRST_PROTOCOL,
 ) -> Transaction:
-    """The transaction has these as well, and begins with them if need be; itself, if it has them.
+    """Add partitions to the transaction, and begin it if none is open; return `known` itself if it has them.
 
-    While markers are on their way nobody is told who he is: the producer may have the identity that comes with their
+    While markers are on their way the identity is not checked: the producer may have the identity that comes with their
     end. Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
     """
     if known is not None and known.is_prepared:
@@ -257,7 +258,7 @@ def with_partitions(
 
 
 def between_markers(known: Transaction | None, asking: ProducerIdentity) -> Transaction:
-    """What is known, to the producer of now and while no transaction is being ended; raises as `with_partitions`."""
+    """The state, for the present producer and while no transaction is being ended; raises as `with_partitions`."""
     known = _of_its_producer(known, asking)
     if known.is_prepared:
         raise ConcurrentTransactions("the transaction before is not over")
@@ -276,7 +277,7 @@ def _of_its_producer(known: Transaction | None, asking: ProducerIdentity) -> Tra
 
 
 def ended(known: Transaction | None, asking: ProducerIdentity, *, commits: bool, now_ms: int) -> Transaction:
-    """It is decided; itself, if that had been decided so and is over.
+    """Decide the transaction; return `known` itself if the same decision is made and complete.
 
     Raises InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions.
     """
@@ -308,10 +309,11 @@ def ended_for_good(
     now_ms: int,
     new_id: NewId = no_id,
 ) -> Transaction:
-    """It is decided, in an epoch of its own; itself, if its producer asks for the same end again.
+    """Decide the transaction, in an epoch of its own; return `known` itself if its producer asks for the same end
+    again.
 
-    To abort is allowed at any time: a producer that does not know what it has begun gets a new epoch by it. While
-    markers are on their way nobody is told who he is. After TransactionCoordinator.endTransaction. Raises
+    An abort is allowed at any time: a producer that does not know its open transaction gets a new epoch by it. While
+    markers are on their way the identity is not checked. After TransactionCoordinator.endTransaction. Raises
     InvalidProducerIdMapping, ProducerFenced, InvalidTransactionState, ConcurrentTransactions, NeedsProducerId.
     """
     if known is None:
@@ -332,10 +334,10 @@ def ended_for_good(
 
 
 def _asks_again(known: Transaction, asking: ProducerIdentity) -> bool:
-    """Whether it was answered before and did not hear it: it has the epoch, or the id, of before that end.
+    """Whether the producer repeats an EndTxn whose answer was lost: it has the epoch, or the id, of before that end.
 
-    The end was one of the second protocol, or of who was fenced by it. In the first one the epoch before may be
-    somebody else's, who would be given an identity that another has; Kafka looks at the epoch alone.
+    The end was of the second protocol, or it fenced this producer. In the first protocol the epoch before may be
+    another producer's, which must not get an identity that is in use; Kafka looks at the epoch alone.
     """
     if known.state not in _COMPLETE.values():
         return False
@@ -351,7 +353,7 @@ def _had_id_before(known: Transaction, asking: ProducerIdentity) -> bool:
 
 
 def fenced_for_good(known: Transaction, now_ms: int, new_id: NewId = no_id) -> Transaction:
-    """An open transaction is aborted in the epoch after that of its producer, who may ask for it (KIP-890).
+    """Abort an open transaction in the epoch after its producer's; the producer may ask for that epoch (KIP-890).
 
     Raises NeedsProducerId.
     """
@@ -359,7 +361,8 @@ def fenced_for_good(known: Transaction, now_ms: int, new_id: NewId = no_id) -> T
 
 
 def _decided_for_good(known: Transaction, state: TransactionState, now_ms: int, new_id: NewId) -> Transaction:
-    """The very last epoch is in markers only: whoever comes after it has another id."""
+    """Decide the transaction in the next epoch. The greatest epoch is in markers only: after it the producer has
+    another id."""
     return replace(
         known,
         epoch=min(known.epoch + 1, EPOCH_MAX),
@@ -377,7 +380,7 @@ def _decided_for_good(known: Transaction, state: TransactionState, now_ms: int, 
 
 
 def completed(known: Transaction, now_ms: int) -> Transaction:
-    """All markers are written."""
+    """The state after all markers are written."""
     following = known.identity_after_markers
     return replace(
         known,
@@ -392,6 +395,6 @@ def completed(known: Transaction, now_ms: int) -> Transaction:
 
 
 def has_expired(known: Transaction, now_ms: int, expiration_ms: int) -> bool:
-    """Whether nobody has used the id for so long that it may be forgotten."""
+    """Whether the id was unused for so long that it may be forgotten."""
     is_idle = known.state is not TransactionState.ONGOING and not known.is_prepared
     return is_idle and known.changed_ms + expiration_ms <= now_ms

@@ -1,4 +1,4 @@
-"""What a group answers, awaited."""
+"""Answers of a group, awaited."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def result_of(pending: Pending[T]) -> T:
-    """When it is settled. Raises GroupError."""
+    """The result of an answer, once it is settled. Raises GroupError."""
     if not pending.is_settled:
         settled = trio.Event()
         pending.call_when_settled(settled.set)

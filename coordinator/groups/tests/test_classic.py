@@ -1,12 +1,12 @@
-"""The classic group's life, told in scenario files: commands, and below each what came of it.
+"""The classic group's life in scenario files: commands, and below each its effects.
 
-A scenario is a text in `scenarios/`, after etcd raft's: a line is a command, the lines indented below it are all that
-it led to. `KAFKAWIRE_REWRITE=1` writes what comes out into the files, to be read before it is committed.
+A scenario is a text in `scenarios/`, after etcd raft's: a line is a command, the lines indented below it are all of its
+effects. `KAFKAWIRE_REWRITE=1` writes the present effects into the files, to be read before they are committed.
 
     join a                      member `a` joins (c1, c2 … are clients; options as key=value)
     sync a b=1 c=2              the member syncs; a leader with assignments
     heartbeat a, leave a,b      by the names under which the members joined
-    wait 3000                   so many milliseconds pass; whatever is due happens in order
+    wait 3000                   so many milliseconds pass; all that is due happens in order
     state                       prints the group
 """
 
@@ -145,7 +145,7 @@ class Script:
 
 
 def play(text: str) -> str:
-    """The scenario with what really came out."""
+    """The scenario with the present effects."""
     script = Script()
     lines: list[str] = []
     for line in text.splitlines():

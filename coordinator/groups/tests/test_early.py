@@ -1,4 +1,4 @@
-"""Who comes while a partition is read waits a moment for it, and is told something in any case (RULES C7)."""
+"""Requests that come while a partition is read wait a moment for it, and are answered in any case (RULES C7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class GatedLog(FakeStateLog):
-    """Is read once `may_read` is set."""
+    """A log that is read once `may_read` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def fetch_early(shard: Shard[Table]) -> Asker:
 
 
 async def gated() -> tuple[Bench, GatedLog]:
-    """With a commit of 1."""
+    """A bench whose log has one commit and waits to be read."""
     log = GatedLog()
     bench = Bench(log=log)
     log.may_read.set()
@@ -154,7 +154,8 @@ async def test_a_bug_that_one_of_them_meets_concerns_nobody_else() -> None:
 
 
 async def test_a_table_that_is_dropped_while_it_is_read_answers_nobody() -> None:
-    """To read a view goes on whoever is cancelled, and is followed by nothing if the log has nothing more."""
+    """The read of the cache goes on if its caller is cancelled, and no other read follows if the log has nothing
+    more."""
     bench, log = await gated()
     async with bench.running() as shard:
         reading = fetch_early(shard)
@@ -169,7 +170,7 @@ async def test_a_table_that_is_dropped_while_it_is_read_answers_nobody() -> None
 
 @pytest.mark.parametrize("is_led_before", [False, True])
 async def test_what_is_allowed_while_it_is_read_is_void_when_it_is(*, is_led_before: bool) -> None:
-    """Simulation seeds 31301 and 31594: a marker of an earlier transaction had made a fatal error of it."""
+    """Simulation seeds 31301 and 31594: a marker of an earlier transaction had turned it into a fatal error."""
     async with coordinating() as world:
         at, producer = world.groups.partition_of("g"), StateProducer(5, 0)
         log = world.logs.logs[at] = GatedLog()

@@ -1,4 +1,4 @@
-"""What is read in pieces, the newest of each key alone, comes to what every record in its turn comes to (RULES C4)."""
+"""A load in pieces, with the newest record of each key alone, has the result of all records in order (RULES C4)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BATCHES = st.lists(
 
 
 class SlicedLog(FakeStateLog):
-    """Is read so many batches at a time."""
+    """A log that is read so many batches at a time."""
 
     def __init__(self, batches: list[StateBatch | StateMarker], per_slice: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ async def read(log: FakeStateLog) -> tuple[Table, Changes]:
 
 
 def told(table: Table) -> list[object]:
-    """Of each group, in whatever order they are there; then what is pending comes to if it is committed."""
+    """The state of each group, without regard to their order; then the same with each pending transaction committed."""
     list(table.wake(Moment(0, 0, str)))
     found: list[object] = []
     for producer in [None, *PRODUCERS]:

@@ -1,4 +1,4 @@
-"""What a group keeps of newcomers is bounded."""
+"""The memory that a group keeps of new members is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets in transactions: they count when the marker says so, and what was said later in the log is not overruled."""
+"""Offsets in transactions: they count when the marker commits them, and do not overrule later offsets of the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_MS = 86_400_000
 
 
 class Table:
-    """A table, and the log that it comes to."""
+    """A table, and its log."""
 
     def __init__(self) -> None:
         self.table = self._new()
@@ -67,7 +67,7 @@ class Table:
         return effects.records
 
     def replay(self) -> list[StateRecord]:
-        """Forgets all but the log; returns what a view of it has."""
+        """Forget all but the log; return the records that a cache of it has."""
         self.table = self._new()
         view: dict[bytes, StateRecord] = {}
         for one in self.log:
@@ -87,7 +87,7 @@ class Table:
         return list(view.values())
 
     def fetch(self, *, require_stable: bool = True, group: str = "g") -> list[int | str | None]:
-        """Of partitions 0 and 1."""
+        """The offsets of partitions 0 and 1."""
         asker = list[Any]()
         self.table.fetch_offsets(group, [("t", [0, 1])], asker, require_stable=require_stable)
         effects = self.table.fetch_offsets(group, [("t", [0, 1])], asker, require_stable=require_stable)
@@ -284,7 +284,7 @@ STEPS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_against_a_naive_model(steps: list[tuple[str, int, int]]) -> None:
-    """Which has the whole log, and asks for each partition what counts last."""
+    """The model has the whole log, and finds for each partition the offset that counts last."""
     table, offsets = Table(), itertools.count()
     model: list[tuple[int, int | None, int]] = []  # partition, offset, producer
     ended: dict[int, bool] = {}

@@ -1,4 +1,5 @@
-"""A shard that was read beyond the high watermark answers reads alone until that is counted (RULES K26)."""
+"""A shard that was read beyond the high watermark answers only reads until the high watermark has passed that (RULES
+K26)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ RETRY_S = RETRY_MS / 1000 + 0.1
 
 
 def beyond(*records: StateRecord) -> FakeStateLog:
-    """A log that was taken over with those beyond the high watermark, and too few replicas in sync."""
+    """A log that was taken over with these batches beyond the high watermark, and too few replicas in sync."""
     log = FakeStateLog()
     log.append([offset_record("g", 0, 1)], 0)
     log.is_slow = True

@@ -1,4 +1,4 @@
-"""Records of groups and offsets: what is written is read again, in Kafka's bytes, and what is not known is said."""
+"""Records of groups and offsets: they are read as they were written, in Kafka's bytes, and unknown ones are refused."""
 
 from __future__ import annotations
 

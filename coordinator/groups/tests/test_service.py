@@ -59,7 +59,7 @@ NOBODY = Claim("")
 
 @dataclass
 class FakeCluster:
-    """As much of a `ClusterService` as groups use."""
+    """The part of a `ClusterService` that groups use."""
 
     image: ClusterImage = field(
         default_factory=lambda: ClusterImage(1, "cluster", brokers={BROKER: BrokerInfo(BROKER, ())})
@@ -122,7 +122,7 @@ class FakeCluster:
 
 @dataclass
 class Logs:
-    """One log per partition."""
+    """State logs, one for each partition."""
 
     logs: dict[int, FakeStateLog] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ class Logs:
 
 
 class CountingView:
-    """A view that tells how often it was written."""
+    """A cache that counts its writes."""
 
     def __init__(self, view: StateView) -> None:
         self._view = view
@@ -258,7 +258,8 @@ async def test_groups_are_served_while_their_partition_is_led() -> None:
 
 
 async def test_of_what_others_lead_there_is_no_view() -> None:
-    """When it is led here again the cleaner may have taken what was deleted meanwhile, and that it was."""
+    """When it is led here again, the cleaner may have removed records that were deleted meanwhile, and their
+    tombstones."""
     async with coordinating() as world:
         led, at = topic(OFFSETS_TOPIC), partition_of("g", 4)
         world.cluster.publish(led)
@@ -278,7 +279,7 @@ async def test_of_what_others_lead_there_is_no_view() -> None:
 
 
 async def test_coordinators_start_and_stop_while_the_disk_of_their_cache_hangs() -> None:
-    """The cache lies in one log dir, and what is coordinated in all of them."""
+    """The cache lies in one log dir, and the coordinators' partitions in all of them."""
     async with coordinating() as world:
         led = topic(OFFSETS_TOPIC)
         elsewhere = replace(led, partitions=(replace(led.partitions[0], leader=2),) * 4)
@@ -472,7 +473,7 @@ async def test_offsets_of_a_transaction_that_ended_meanwhile(protocol: int, erro
 
 
 async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None:
-    """A producer that was told its next epoch goes on while the markers are on their way (KIP-890)."""
+    """A producer that knows its next epoch goes on while the markers are on their way (KIP-890)."""
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
@@ -486,7 +487,7 @@ async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None
 
 @pytest.mark.parametrize("epoch", [PRODUCER.epoch, PRODUCER.epoch + 1])
 async def test_what_is_allowed_and_refused_before_anybody_looks_leaves_nothing_behind(epoch: int) -> None:
-    """By a shard that is being read, or by what the log says of the producer."""
+    """The refusal comes from a shard that is being read, or from the log's state of the producer."""
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
@@ -503,7 +504,7 @@ async def test_what_is_allowed_and_refused_before_anybody_looks_leaves_nothing_b
 
 @pytest.mark.parametrize("is_led_at_first", [False, True])
 async def test_offsets_are_tried_again_when_the_partition_was_read_meanwhile(*, is_led_at_first: bool) -> None:
-    """Which markers came before nobody knows."""
+    """The markers that came before are not known."""
     async with coordinating() as world:
         if is_led_at_first:
             world.cluster.publish(topic(OFFSETS_TOPIC))

@@ -1,4 +1,4 @@
-"""A shard tells nothing before it is durable, and after a failure what was durable is all that it knows."""
+"""A shard shows no state before it is durable, and after a failure it has exactly the durable state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOBODY = Claim("")
 
 @dataclass
 class Bench:
-    """A shard on a log and a view of the test's own."""
+    """A shard on a log and a cache of the test's own."""
 
     log: FakeStateLog = field(default_factory=FakeStateLog)
     views: FakeViews = field(default_factory=FakeViews)
@@ -40,12 +40,12 @@ class Bench:
         return await self.views.open(Path("view"))
 
     async def saved_to(self) -> int:
-        """How far the view is, or -1."""
+        """The offset up to which the cache goes, or -1."""
         loaded = await (await self.view()).load(7)
         return -1 if loaded is None else loaded[0].next_offset
 
     async def save(self, shard: Shard[Table]) -> None:
-        """As the service does now and then."""
+        """Save the changes, as the service does now and then."""
         change = shard.take_unsaved()
         assert change is not None
         await (await self.view()).save([change])

@@ -1,4 +1,4 @@
-"""What a table does with offsets and with groups as a whole; membership has its scenarios (`test_classic`)."""
+"""A table with offsets and with groups as a whole; membership has its scenarios (`test_classic`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def subscription(*topics: str) -> bytes:
 
 @dataclass
 class Script:
-    """A table whose answers are looked up by the name they were asked under, and whose records are kept."""
+    """A table whose answers are found by the names of their askers, and whose records are kept."""
 
     settings: OffsetSettings = field(default_factory=lambda: OffsetSettings(retention_ms=RETENTION_MS))
     now_ms: int = 0
@@ -70,7 +70,7 @@ class Script:
         return Moment(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
 
     def take(self, effects: Effects[str]) -> object:
-        """The records are kept; the answer to the asker `x`, if there is one now."""
+        """Keep the records; return the answer to the asker `x`, if there is one now."""
         self.kept += effects.records
         self.answers = dict(effects.answers)
         return self.answers.get("x")

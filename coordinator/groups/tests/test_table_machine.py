@@ -1,4 +1,4 @@
-"""Any commands in any order: a table answers each once, never falls over, and comes back from its records as it was."""
+"""Any commands in any order: a table answers each once, never fails, and comes back from its records as it was."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OFFSET_SETTINGS = OffsetSettings(retention_ms=RETENTION_MS)
 
 
 class Asked:
-    """A command, and what it was answered."""
+    """A command, and its answers."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -168,7 +168,7 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.records)
     @rule()
     def come_back(self) -> None:
-        """What is settled is as it was; who was waiting asks again."""
+        """Load the log into a new table: settled state is as before, and waiting requests come again."""
         before = self.seen(self.table)
         again = GroupTable[Asked](SETTINGS, OFFSET_SETTINGS)
         for record in self.records:
@@ -199,7 +199,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @invariant()
     def waits_end(self) -> None:
-        """Whoever waits for others does so no longer than some deadline."""
+        """A request waits for others no longer than some deadline."""
         waiting = Counter(asked.group_id for asked in self.table.waiting())
         open_ = Counter(asked.group_id for asked in self.asked if not asked.answers)
         assert waiting == open_

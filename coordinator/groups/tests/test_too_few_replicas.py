@@ -1,4 +1,4 @@
-"""While too few replicas are in sync a shard answers who reads; no state changes, none is dropped (RULES K26)."""
+"""A shard answers reads while too few replicas are in sync; no state changes, none is dropped (RULES K26)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def beat(shard: Shard[Table], joined: Joined) -> Asker:
 
 
 class CountingLog(FakeStateLog):
-    """It tells how often it was asked."""
+    """A log that counts how often it is asked whether it takes writes."""
 
     times_asked = 0
     _takes_writes = True

@@ -1,4 +1,4 @@
-"""Offsets in transactions, on a shard: what is durable when, and what a view and a restart leave of it."""
+"""Offsets in transactions, on a shard: when they are durable, and when a cache and a restart have them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ P = StateProducer(1, 3)
 
 
 class StallingLog(FakeStateLog):
-    """A read from `stalls_at` does not end."""
+    """A log in which a read from `stalls_at` does not end."""
 
     stalls_at = -1
 
@@ -76,7 +76,7 @@ def error_of(asker: Asker) -> type[CoordinatorError]:
 @pytest.mark.parametrize("mode", ViewMode)
 @pytest.mark.parametrize("is_commit", [False, True])
 async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: bool) -> None:
-    """Named case 2: pended, view saved, killed, restarted, aborted: the old offset is back."""
+    """Named case 2: pended, cache saved, killed, restarted, aborted: the old offset is back."""
     bench = Bench(mode=mode)
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -100,7 +100,7 @@ async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: 
 
 
 async def test_a_view_saved_while_the_log_is_read_leaves_out_no_transaction_that_was_open_there() -> None:
-    """By then the log has the marker, so that its last stable offset is behind what the marker is about."""
+    """The log has the marker by then, so that its last stable offset is behind the transaction."""
     bench = Bench(log=(log := StallingLog()))
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -171,7 +171,7 @@ async def test_batches_are_in_the_log_as_they_were_asked_for() -> None:
 
 @pytest.mark.parametrize("is_durable", [False, True])
 async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durable: bool) -> None:
-    """Were the log to refuse it, the whole partition would be read anew."""
+    """The log must not refuse it itself: then the whole partition would be read anew."""
     bench = Bench()
     async with bench.running() as shard:
         bench.log.is_slow = not is_durable
@@ -191,7 +191,7 @@ async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durabl
 
 @pytest.mark.parametrize("is_durable", [False, True])
 async def test_a_late_marker_does_not_end_what_was_begun_in_its_epoch(*, is_durable: bool) -> None:
-    """Its transaction was the one before (KIP-890). With nothing open it may be a second try of the same."""
+    """The marker's transaction was the one before (KIP-890). With nothing open it may be a second try of the same."""
     bench = Bench()
     async with bench.running() as shard:
         bench.log.is_slow = not is_durable
@@ -216,7 +216,7 @@ async def test_a_late_marker_does_not_end_what_was_begun_in_its_epoch(*, is_dura
 
 @pytest.mark.parametrize("is_appended", [False, True])
 async def test_an_older_coordinator_is_refused_before_anything_is_written(*, is_appended: bool) -> None:
-    """The log tells only of what is in it; were it to refuse the marker, the whole partition would be read anew."""
+    """The log judges only by its content; if it refused the marker, the whole partition would be read anew."""
     bench = Bench()
     bench.log.is_slow = True
     async with bench.running() as shard:
@@ -237,7 +237,7 @@ async def test_an_older_coordinator_is_refused_before_anything_is_written(*, is_
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 @pytest.mark.parametrize("early_count", range(4))
 def test_a_round_is_settled_with_all_that_is_written_in_it(order: tuple[int, ...], early_count: int) -> None:
-    """What the log refuses is settled at once, though what was appended before it is still on its way."""
+    """A batch that the log refuses is settled at once, though earlier appends are still on their way."""
     written, called = Round(), list[bool]()
     writes = [FakeWrite(StateMarker(*P, 0, is_commit=True), number + 1) for number in range(3)]
     written.pending += writes
@@ -262,7 +262,7 @@ async def test_before_it_is_read_nothing_is_known_of_producers() -> None:
 async def test_a_log_that_cannot_say_what_it_knows_of_producers_is_read_again(
     ask: Callable[[Shard[Table]], Asker],
 ) -> None:
-    """Its log dir has failed; simulation seed 43."""
+    """The log dir has failed; simulation seed 43."""
     bench = Bench()
     async with bench.running() as shard:
         await wait_all_tasks_blocked()

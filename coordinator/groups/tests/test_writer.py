@@ -1,4 +1,4 @@
-"""One writer for all partitions: many cost no more turns of the loop than one, and what fails fails alone."""
+"""The writer for all partitions: many cost no more turns of the loop than one, and a failure concerns one alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coordinator.testing import FakeStateLog, FakeViews
 
 
 class Logs(list[FakeStateLog]):
-    """One for each partition, whose disk has room at once as the engine mostly has."""
+    """State logs, one for each partition, whose disk has room at once as the engine mostly has."""
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> FakeStateLog:
         return await self[partition].get(topic_id, topic, partition)
@@ -38,7 +38,7 @@ class RoomyLog(FakeStateLog):
 
 @dataclass(eq=False)
 class Steps(trio.abc.Instrument):
-    """How often tasks were run."""
+    """A count of the steps of tasks."""
 
     count: int = 0
 
@@ -183,7 +183,8 @@ async def test_in_direct_mode_one_save_is_of_all_that_became_durable_together() 
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_c1_nobody_sees_what_is_not_durable_and_none_is_lost(seed: int) -> None:
-    """Answers of a group come in the order of its commands; a read shows what was committed before it, durably."""
+    """Answers of a group come in the order of its commands; a read shows the commits before it, once they are
+    durable."""
     rng = random.Random(seed)
     async with running(4) as (shards, logs, _):
         asked: list[list[tuple[int, Asker]]] = [[] for _ in shards]

@@ -1,4 +1,4 @@
-"""An answer lives no longer than whoever asked."""
+"""An answer lives no longer than its requester."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFSETS = [OffsetToCommit("t", 0, 5, -1, "")]
 
 
 class Asked(Answer[object]):
-    """One that can be watched going away."""
+    """An answer whose end can be watched."""
 
     __slots__ = ("__weakref__",)
 
@@ -81,7 +81,7 @@ def test_all_are_settled_with_the_first_error_of_theirs() -> None:
     ],
 )
 def test_a_refusal_keeps_nobody(ask: Callable[[Table, Asked], Effects[Asked]]) -> None:
-    """What was raised once leads to the frames it came through, and they to it, if any of them keeps it."""
+    """A raised error leads to the frames it came through, and they to it, if any of them keeps it."""
     table = Table(GroupSettings(), OffsetSettings())
     table.commit(NOW, "g", Claim(""), OFFSETS, -1, Asked())
     asker = Asked()

@@ -1,4 +1,4 @@
-"""Records of the transaction log are Kafka's, byte for byte, and strange ones are said to be unknown."""
+"""Records of the transaction log are Kafka's, byte for byte, and unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coordinator.transactions.records import (
     encode_value,
 )
 
-# Apache Kafka 4.3.1: what MessageUtil.toVersionPrefixedBytes makes of TransactionLogKey and TransactionLogValue.
+# Apache Kafka 4.3.1: TransactionLogKey and TransactionLogValue, encoded by MessageUtil.toVersionPrefixedBytes.
 KEY = "000000086f72646572732d31"
 VERSION_0 = (
     "0000000000000000126700070000ea60010000000200016100000002000000000000000200026262000000010000000500000174876e8001"

@@ -72,7 +72,7 @@ def outcome(before: Transaction, asking: ProducerIdentity, *, commits: bool) -> 
     ],
 )
 def test_kafkas_table(state: TransactionState, asking: ProducerIdentity, abort: Outcome, commit: Outcome) -> None:
-    """As in the comment above TransactionCoordinator.endTransaction."""
+    """The table in the comment above TransactionCoordinator.endTransaction."""
     before = replace(known(state), protocol=SECOND_PROTOCOL)
     assert outcome(before, asking, commits=False) == abort
     assert outcome(before, asking, commits=True) == commit
@@ -80,7 +80,7 @@ def test_kafkas_table(state: TransactionState, asking: ProducerIdentity, abort: 
 
 @pytest.mark.parametrize("state", [COMMITTED, ABORTED])
 def test_an_end_in_the_first_protocol_is_nobodys_retry_in_the_second(state: TransactionState) -> None:
-    """Another producer, an older client, has ended its own: who had the epoch before would be told of its identity, and
+    """An older client has ended its own transaction: the producer with the epoch before would get its identity, and
     write into its next transaction."""
     before = known(state)
     for commits in (True, False):
@@ -91,7 +91,7 @@ def test_an_end_in_the_first_protocol_is_nobodys_retry_in_the_second(state: Tran
 
 
 def test_nobody_is_told_of_the_very_last_epoch() -> None:
-    """It is that of a fence in the first protocol: transaction.version was changed meanwhile."""
+    """The epoch is that of a fence in the first protocol: transaction.version was changed meanwhile."""
     exhausted = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED, protocol=SECOND_PROTOCOL)
     over = completed(fenced(exhausted, NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
     for commits in (True, False):
@@ -139,7 +139,7 @@ def test_an_end_has_the_next_epoch_in_its_markers_and_for_its_producer(*, commit
 
 
 def test_an_abort_of_nothing_is_of_now() -> None:
-    """DescribeTransactions and time-outs want to know since when (prepareAbortOrCommit)."""
+    """DescribeTransactions and timeouts need its time of beginning (prepareAbortOrCommit)."""
     assert ended_for_good(known(EMPTY), CURRENT, commits=False, now_ms=NOW_MS).started_ms == NOW_MS
 
 
@@ -207,7 +207,7 @@ requests = st.lists(
 
 
 class Asked:
-    """A transactional id, and who was told what."""
+    """A transactional id, and the identities that its producers were told."""
 
     def __init__(self, first_epoch: int) -> None:
         first = initialised(None, None, TIMEOUT_MS, NOW_MS, giving(1))
@@ -216,7 +216,7 @@ class Asked:
         self.new_id = 1
 
     def ask(self, what: str, back: int, now_ms: int) -> None:
-        """Raises TransactionError."""
+        """Send a request of a random earlier identity. Raises TransactionError."""
         asking, before = self.told[-1 - back % len(self.told)], self.current
         self.new_id += 1
         if what.startswith("init"):
@@ -240,8 +240,8 @@ class Asked:
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))
 def test_whatever_is_asked(asked: list[tuple[str, int]], first_epoch: int) -> None:
-    """Nobody is ever told of an identity that was somebody else's, but who asks again; of all who were told, only the
-    last may write; and no two transactions of the second protocol end in one epoch."""
+    """No producer is ever told the identity of another, unless it asks again; only the last producer that was told may
+    write; and no two transactions of the second protocol end in one epoch."""
     world = Asked(first_epoch)
     marked: set[ProducerIdentity] = set()
     for number, (what, back) in enumerate(asked):

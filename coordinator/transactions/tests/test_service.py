@@ -1,4 +1,4 @@
-"""The coordinators of a broker: ids that nobody had, markers until all are written, shards that come and go."""
+"""The coordinators of a broker: unused producer ids, markers until all are written, shards that come and go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIMEOUT_MS = 60_000
 
 
 class Cluster(FakeCluster):
-    """One that gives out producer ids when the test lets it."""
+    """A cluster that gives out producer ids when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Cluster(FakeCluster):
 
 @dataclass
 class Markers:
-    """A `MarkerWriter`: at once, unless `is_slow`; `errors` are what becomes of the next ones for a partition."""
+    """A `MarkerWriter`: at once, unless `is_slow`; `errors` are the outcomes of the next markers for a partition."""
 
     errors: dict[Partition, list[CoordinatorError]] = field(default_factory=dict)
     written: list[tuple[StateMarker, Partition]] = field(default_factory=list)
@@ -183,7 +183,8 @@ async def test_whoever_comes_while_ids_are_fetched_waits_for_them() -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> None:
-    """transaction.version; who ends its own is asked in the protocol that it speaks."""
+    """The level of transaction.version decides; a client that ends its own transaction does so in the protocol that it
+    speaks."""
     async with coordinating() as world:
         world.cluster.image = with_features(world.cluster.image, {TRANSACTION_VERSION: level}, 1)
         identity = await world.begin()
@@ -194,7 +195,7 @@ async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> 
 
 
 async def test_an_id_is_given_as_soon_as_it_is_there() -> None:
-    """The ones behind it are slow: another block has to be had."""
+    """The ids behind it are slow: another block has to be taken."""
     async with coordinating() as world:
         world.cluster.may_give = trio.Event()
         asked = world.service.initialise("t", TIMEOUT_MS, None)
@@ -493,7 +494,8 @@ async def test_a_decision_whose_asker_was_sent_away_is_carried_out_once_it_is_du
 
 
 async def test_above_the_high_watermark_transactions_are_described_and_nothing_of_them_goes_on() -> None:
-    """The decision was never acknowledged: no marker leaves, and no answer says whether a partition is in it (K26)."""
+    """The decision was never acknowledged: no marker leaves, and no answer says whether the transaction has a partition
+    (K26)."""
     logs = Logs()
     async with coordinating(logs) as world:
         identity, log = await world.begin(), world.log

@@ -1,4 +1,4 @@
-"""The transactional ids of one partition: what a command leaves, who waits, what time brings, what a replay gives."""
+"""The transactional ids of one partition: effects of commands, waiting requests, timeouts, and replays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST = ProducerIdentity(100, 0)
 
 
 class Bench:
-    """A table, the log that it comes to, and what it has sent out."""
+    """A table, its log, and the markers that it has sent out."""
 
     def __init__(self, protocol: int = FIRST_PROTOCOL, **limits: int) -> None:
         """`protocol`: of the cluster, and of the producers here."""
@@ -101,7 +101,7 @@ class Bench:
         self.perform(self.table.complete(self.moment, one.transactional_id, one.identity, Asker()))
 
     def pass_time(self, duration_ms: int) -> None:
-        """As a shard lets it pass."""
+        """Let time pass as a shard does."""
         until_ms = self.now_ms + duration_ms
         while self.table.next_due_ms() <= until_ms:
             self.now_ms = max(self.now_ms, self.table.next_due_ms())
@@ -121,7 +121,7 @@ class Bench:
 
 
 def committed(bench: Bench) -> None:
-    """One transaction, up to its end."""
+    """Commit a transaction, from InitProducerId to its markers."""
     bench.initialise()
     bench.add(ORDERS)
     bench.end()
@@ -401,7 +401,7 @@ STEPS = st.lists(
 
 
 class Machine(Bench):
-    """Whatever is asked, by the producer of now."""
+    """Commands of any kind, by the present producer."""
 
     def __init__(self, protocol: int) -> None:
         super().__init__(protocol)
@@ -432,7 +432,7 @@ class Machine(Bench):
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.sampled_from([FIRST_PROTOCOL, SECOND_PROTOCOL]))
 def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, int]], protocol: int) -> None:
-    """And everybody is answered once, and no identity is given out twice."""
+    """Each request is answered once, too, and no identity is given out twice."""
     machine = Machine(protocol)
     for step in steps:
         machine.step(*step)
@@ -463,7 +463,7 @@ def test_the_answer_to_an_end_is_who_the_producer_is_from_then_on() -> None:
 
 
 def test_an_empty_abort_after_a_commit_waits_for_its_markers() -> None:
-    """Named case 9: it is of the producer of now, although the table does not say so yet."""
+    """Named case 9: the request is of the present producer, although the table does not say so yet."""
     bench = Bench(SECOND_PROTOCOL)
     bench.initialise()
     bench.add(ORDERS)
@@ -493,13 +493,13 @@ def test_the_protocol_of_a_decision_is_known_after_a_restart(protocol: int) -> N
     bench.add(ORDERS)
     bench.end()
     before = bench.sent
-    bench.protocol = FIRST_PROTOCOL + SECOND_PROTOCOL - protocol  # what is decided is decided
+    bench.protocol = FIRST_PROTOCOL + SECOND_PROTOCOL - protocol  # a decided transaction keeps its protocol
     bench.restart()
     assert bench.sent == before
 
 
 def exhausted(bench: Bench, *, is_open: bool) -> ProducerIdentity:
-    """A producer in the last epoch that one can have."""
+    """A producer in the last epoch that a producer can have."""
     identity = ProducerIdentity(100, EPOCH_EXHAUSTED)
     bench.initialise()
     entry = bench.table._entries["t"]
@@ -527,7 +527,7 @@ def test_whoever_needs_a_producer_id_waits_for_it() -> None:
 
 
 def test_who_waits_for_an_id_keeps_his_own_from_being_forgotten() -> None:
-    """Or nobody would ever answer him."""
+    """Else the request would never be answered."""
     bench = Bench(SECOND_PROTOCOL, expiration_ms=1_000)
     identity = exhausted(bench, is_open=False)
     bench.now_ms = 2_000

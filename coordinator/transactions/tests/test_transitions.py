@@ -1,4 +1,4 @@
-"""What becomes of a transactional id: Kafka's rules one by one, then any sequence of requests."""
+"""Transitions of a transactional id: Kafka's rules one by one, then any sequence of requests."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_fence_never_goes_beyond_the_last_epoch() -> None:
 
 @pytest.mark.parametrize("state", PREPARED)
 def test_markers_are_waited_for(state: TransactionState) -> None:
-    """Whoever asks: he may have been told of the identity that comes with their end."""
+    """Any producer has to wait: it may have been told the identity that comes with their end."""
     for expected in (None, ProducerIdentity(7, 3), ProducerIdentity(8, 3)):
         with pytest.raises(ConcurrentTransactions):
             begun(known(state), expected)
@@ -238,8 +238,8 @@ def asked_for(
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))
 def test_whatever_is_asked(asked: list[tuple[str, int, Partition]], first_epoch: int) -> None:
-    """Of all who were told who they are, only the last may write; what is open has partitions, what is decided keeps
-    its outcome; and what is written is what is known."""
+    """Only the last producer that was told an identity may write; an open transaction has partitions, a decided one
+    keeps its outcome; and the records have the whole state."""
     current = replace(begun(None, None, 1), epoch=first_epoch)
     told, new_id = [current.identity], 1
     for number, (what, back, partition) in enumerate(asked):
