@@ -1,4 +1,4 @@
-"""Sealed segments in object storage: upload, read, cache, delete, restore.
+"""The remote tier: upload of sealed segments to object storage, reads, cache, deletion, restore.
 
-It sees of the engine `engine.api`, `engine.errors` and `engine.tier`; whoever starts a broker puts the two together.
+Of the engine it uses only `engine.api`, `engine.errors` and `engine.tier`; the start of a broker connects both.
 """

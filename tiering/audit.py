@@ -1,4 +1,4 @@
-"""Whether a store has what the manifests say: size and CRC of every object, by the store's word or by reading it."""
+"""Audit of a store: size and CRC of every object that the manifests name, from its metadata or by reading it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Audited:
-    """What was looked at, and what is wrong: one line each."""
+    """The result of an audit: counts, and a line for each problem."""
 
     objects: int = 0
     size_bytes: int = 0
@@ -30,8 +30,10 @@ class Audited:
 
 
 async def audit(part: Part, holding: PartitionHolding, audited: Audited, *, reads: bool) -> None:
-    """All that is copied of a partition. `reads`: every byte, and not only what the store says. Raises what a store
-    does."""
+    """Audit all copied segments of a partition. Raises StoreError.
+
+    `reads`: read every byte, and do not rely on the CRC that the store keeps.
+    """
     manifests = part.log_of(holding.place)
     try:
         entries = await manifests.entries(holding.manifest)

@@ -1,4 +1,4 @@
-"""Small objects of a tier: one line of JSON, and a line with its CRC-32C. docs/formats/tier.md. Pure."""
+"""Small objects of the tier: a line of JSON, and a line with its CRC-32C. docs/formats/tier.md. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class _Version(msgspec.Struct):
 
 
 def with_checksum(value: msgspec.Struct) -> bytes:
-    """Of a value that has its format in `v`."""
+    """Encode a value, which has its format version in `v`."""
     line = msgspec.json.encode(value) + b"\n"
     return line + _CRC_LINE % crc32c(line)
 
 
 def checked(data: bytes, key: str, kind: type[T]) -> T:
-    """What was written. Raises TierDamaged and OtherVersion, naming `key`."""
+    """Decode an object. Raises TierDamaged and OtherVersion, with `key` in their texts."""
     line, _, checksum = data.rpartition(b"crc32c=")
     if not line or b"crc32c=" + checksum != _CRC_LINE % crc32c(line):
         raise TierDamaged(f"{key} fails its CRC")

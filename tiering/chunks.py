@@ -1,10 +1,10 @@
-"""Parts of objects that are here: a cache of files without names, as large as it may be.
+"""The chunk cache: parts of objects in files without names, up to a maximal size.
 
-A part goes when others come, and stays for whoever has it: its file is gone with the last holder. What is asked for by
-several at once is asked of the store once; whoever stops waiting leaves the others what they wait for.
+A chunk is evicted when others come; its file stays while a reader references it. Concurrent requests for a chunk become
+one request to the store. If one reader is cancelled, the others still get the chunk.
 
-A store whose objects are files gives those: then nothing is copied, and the page cache is what keeps them. They are
-left when nobody has used them for a while: as long as one is open, an object that was deleted takes its space.
+A store whose objects are files gives those: then nothing is copied, and the page cache keeps the bytes. Such a file is
+closed when it was not used for a while, because a deleted object takes disk space as long as it is open.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore, Workers
 
 CHUNK_BYTES = 1024 * 1024
-SEQUENTIAL_BYTES = 4 * CHUNK_BYTES  # of what somebody reads in order: at once, and ahead
-FLIGHTS_MAX = 20  # requests of a store at a time
-FLYING_MAX_BYTES = 32 * 1024 * 1024  # what they bring is in memory for a moment
-USED_WITHIN_S = 30.0  # to have a file of the store open any longer
-KEPT_MIN = 16  # of the newest, whatever the cache may hold: what was waited for is to be read
+SEQUENTIAL_BYTES = 4 * CHUNK_BYTES  # read at once, and ahead, for a sequential reader
+FLIGHTS_MAX = 20  # concurrent requests to the store
+FLYING_MAX_BYTES = 32 * 1024 * 1024  # maximal size of parts that are being fetched, in memory
+USED_WITHIN_S = 30.0  # a file of the store that was not used so long is closed
+KEPT_MIN = 16  # of the newest chunks, whatever the size limit, so that a waiting reader can read them
 
 
 class ChunkOf(NamedTuple):
-    """Names a part of an object; all but the last have `CHUNK_BYTES`."""
+    """The name of a chunk; all chunks of an object but the last have `CHUNK_BYTES`."""
 
     key: str
     number: int
 
 
 class Extent(NamedTuple):
-    """What of an object is wanted, between two positions; of its first `size_bytes`, no more is ever asked for."""
+    """The wanted range of an object, from `position` to `end`. Nothing behind its first `size_bytes` is fetched."""
 
     key: str
     position: int
@@ -58,8 +58,11 @@ class Extent(NamedTuple):
 
 
 class Chunk:
-    """A part of an object that is here, from `position` in a file on. `is_wrong`: it was found to be, and is to be used
-    by nobody any more; `is_used`: since somebody looked last; `is_own`: its file is the cache's."""
+    """A chunk in the cache, which begins at `position` of a file.
+
+    `is_wrong`: damage was found, so it must not be used any more; `is_used`: used since the last check; `is_own`: the
+    file belongs to the cache.
+    """
 
     __slots__ = ("__weakref__", "file", "is_own", "is_used", "is_wrong", "position", "size_bytes")
 
@@ -72,20 +75,20 @@ class Chunk:
         self.is_wrong = False
 
     def read_at(self, start: int, size_bytes: int) -> bytes:
-        """May wait for a disk. Raises Unreadable."""
+        """Read bytes; may wait for a disk. Raises Unreadable."""
         return self.file.read_at(self.position + start, size_bytes)
 
     def read_cached(self, start: int, size_bytes: int) -> bytes | None:
-        """See `engine.tier.File`."""
+        """Read bytes without waiting for the disk, as `engine.tier.File`."""
         return self.file.read_cached(self.position + start, size_bytes)
 
     def is_cached(self, start: int, size_bytes: int) -> bool:
-        """See `engine.tier.File`."""
+        """Whether bytes are in the page cache, as `engine.tier.File`."""
         return self.file.is_cached(self.position + start, size_bytes)
 
 
 class ChunkFiles:
-    """Files without names in a directory that is there. Whatever a crash leaves of them, has a name and is removed."""
+    """Files without names in an existing directory. A file that a crash leaves has a name, and is removed at start."""
 
     def __init__(self, filesystem: FileSystem, directory: str) -> None:
         self._filesystem = filesystem
@@ -93,12 +96,12 @@ class ChunkFiles:
         self._numbers = itertools.count()
 
     def clear(self) -> None:
-        """For a worker, as `make`; before any is made."""
+        """Remove files that a crash has left, before any is made. Blocking: for a worker, as `make`."""
         for name in self._filesystem.list_dir(self._directory):
             self._filesystem.unlink(f"{self._directory}/{name}")
 
     def make(self, data: memoryview) -> Chunk:
-        """Raises OSError."""
+        """Write a chunk into a new file. Raises OSError."""
         path = f"{self._directory}/{next(self._numbers)}"
         file = self._filesystem.open(path, create=True)
         self._filesystem.unlink(path)
@@ -108,7 +111,7 @@ class ChunkFiles:
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """Since the start."""
+    """Counts of the cache since the start of the broker."""
 
     requests: int = 0
     fetched_bytes: int = 0
@@ -116,7 +119,7 @@ class CacheStatistics:
 
 
 class _Flight:
-    """Parts on their way."""
+    """A request for consecutive chunks that is under way."""
 
     def __init__(self) -> None:
         self.landed = trio.Event()
@@ -125,7 +128,7 @@ class _Flight:
 
 
 class _Airspace:
-    """Room for so many bytes, in the order in which they come; for more than that when there is nothing else."""
+    """A limit on the bytes that are being fetched, in order of arrival. A larger request passes alone."""
 
     def __init__(self, size_max_bytes: int) -> None:
         self._size_max_bytes = size_max_bytes
@@ -147,7 +150,10 @@ class _Airspace:
 
 
 class ChunkCache:
-    """Of one broker. `nursery`: where parts are fetched, whoever waits for them; `topics` count that."""
+    """The chunk cache of a broker.
+
+    `nursery` runs the requests, independent of the readers that wait; `topics` counts them.
+    """
 
     def __init__(
         self,
@@ -176,18 +182,18 @@ class ChunkCache:
         return len(self._chunks)
 
     def find(self, key: str, number: int) -> Chunk | None:
-        """For any thread."""
+        """The chunk, if it is in the cache. For any thread."""
         return self._chunks.get(ChunkOf(key, number))
 
     def touch(self, key: str, number: int) -> None:
-        """It was used."""
+        """Note that a chunk was used."""
         chunk = self._chunks.get(ChunkOf(key, number))
         if chunk is not None:
             chunk.is_used = True
             self._chunks.move_to_end(ChunkOf(key, number))
 
     async def leave_files(self) -> None:
-        """Of the store, those that nobody uses; until cancelled."""
+        """Close files of the store that are not used, until cancelled."""
         while True:
             await trio.sleep(USED_WITHIN_S)
             for one, chunk in list(self._chunks.items()):
@@ -196,8 +202,10 @@ class ChunkCache:
                 chunk.is_used = False
 
     async def fetch(self, extent: Extent) -> dict[ChunkOf, Chunk]:
-        """These parts, which are here then, for as long as there is room. Raises what a store does, and
-        StoreUnavailable when there is none at all."""
+        """Fetch chunks, and return them; they stay in the cache while there is room.
+
+        Raises StoreError; StoreUnavailable also if there is no disk space at all.
+        """
         self._begin(extent)
         found = {one: self._chunks[one] for one in extent.chunks if one in self._chunks}
         flights = {id(flight): flight for one in extent.chunks if (flight := self._flying.get(one)) is not None}
@@ -209,7 +217,7 @@ class ChunkCache:
         return found
 
     def read_ahead(self, extent: Extent) -> None:
-        """The same, for somebody who does not wait: when less than half of it is here, or on its way."""
+        """Fetch chunks without waiting, if less than half of them are in the cache, or on their way."""
         chunks = extent.chunks
         if self._missing(chunks[: len(chunks) // 2 + 1]):
             self._begin(extent)
@@ -221,11 +229,11 @@ class ChunkCache:
             self._nursery.start_soon(self._fly, run, extent.size_bytes, flight)
 
     def _missing(self, wanted: list[ChunkOf]) -> list[ChunkOf]:
-        """Those that are neither here nor on their way."""
+        """The chunks that are neither in the cache nor on their way."""
         return [one for one in wanted if one not in self._chunks and one not in self._flying]
 
     def forget(self, key: str) -> None:
-        """What is here of an object is wrong."""
+        """Drop the chunks of an object, in which damage was found."""
         for one in [one for one in self._chunks if one.key == key]:
             self._let_go(one).is_wrong = True
 
@@ -266,7 +274,7 @@ class ChunkCache:
             flight.landed.set()
 
     def _make(self, data: bytes | bytearray) -> list[Chunk]:
-        """On a worker."""
+        """Write chunks into files, on a worker."""
         whole = memoryview(data)
         return [self._files.make(whole[start : start + CHUNK_BYTES]) for start in range(0, len(whole), CHUNK_BYTES)]
 

@@ -1,8 +1,7 @@
-"""What a store has of a cluster besides segments, so that from there alone it can be made anew: its topics, and what
-groups have committed. docs/formats/tier.md.
+"""The objects of a cluster besides segments, for a restore from the store alone: topics and committed offsets.
 
-The newest of each counts. They are copies, which may lag behind: what is true is in the metadata store and the logs of
-a cluster, as long as there is one.
+docs/formats/tier.md. The newest object of each kind counts. They are copies, which may lag behind: the truth is in the
+metadata store and the logs, as long as the cluster exists.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _DIGEST_SIZE_BYTES = 16
 
 
 class TopicCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, and only what was set for it. `topic_id`: 32 hex digits."""
+    """A topic, with the configs that were set for it. `topic_id`: 32 hex digits."""
 
     topic_id: str
     topic: str
@@ -35,7 +34,7 @@ class TopicCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """What a group has committed of a partition."""
+    """An offset that a group has committed in a partition."""
 
     topic_id: str
     partition: int
@@ -45,7 +44,7 @@ class CommittedCopy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OffsetsCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """Of all groups of one broker at a time, by their ids."""
+    """The committed offsets of all groups of one broker, by group id, at time `at_ms`."""
 
     at_ms: int
     groups: dict[str, list[CommittedCopy]]
@@ -53,17 +52,18 @@ class OffsetsCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterObjects:
-    """Of one cluster in a store. All raise what a store does; whatever is read, TierDamaged and OtherVersion."""
+    """The topics and committed offsets of a cluster in a store. All methods raise StoreError; reads TierDamaged and
+    OtherVersion."""
 
     def __init__(self, store: ObjectStore, root: str, cluster_id: str) -> None:
         self._store = store
         self._topics = f"{root}{cluster_id}/topics/"
         self._offsets = f"{root}{cluster_id}/offsets/"
-        self._known: dict[str, tuple[int, str]] | None = None  # by topic id: version and digest of the newest
-        self._tried: dict[str, int] = {}  # by topic id: the version that was put last, whatever became of it
+        self._known: dict[str, tuple[int, str]] | None = None  # by topic id: version and digest of the newest object
+        self._tried: dict[str, int] = {}  # by topic id: the version of the last put, successful or not
 
     async def put_topic(self, topic: TopicCopy) -> bool:
-        """Unless the newest of it says the same; whether it was put."""
+        """Put a topic, unless the newest object has the same content; returns whether it was put."""
         known = self._known if self._known is not None else await self._look()
         data = with_checksum(topic)
         digest = blake2b(data, digest_size=_DIGEST_SIZE_BYTES).hexdigest()
@@ -77,17 +77,17 @@ class ClusterObjects:
             if before:
                 await self._store.delete(self._topic_key(topic.topic_id, version, before))
         except StoreError:
-            self._known = None  # it may have been done, or will be, and nothing else is to be put under that version
+            self._known = None  # the put may take effect now or later: its version is not used again
             raise
         known[topic.topic_id] = following, digest
         return True
 
     def look_again(self) -> None:
-        """List the topics before the next put: another broker may have written since the last one."""
+        """List the topics again before the next put: another broker may have written since."""
         self._known = None
 
     async def forget_topic(self, topic_id: bytes) -> None:
-        """It was deleted."""
+        """Delete the objects of a topic that was deleted."""
         for key in await keys_below(self._store, f"{self._topics}{topic_id.hex()}/"):
             await self._store.delete(key)
         self._tried.pop(topic_id.hex(), None)
@@ -95,7 +95,7 @@ class ClusterObjects:
             self._known.pop(topic_id.hex(), None)
 
     async def topics(self) -> list[TopicCopy]:
-        """The newest of each."""
+        """The newest copy of each topic."""
         found = []
         for topic_id, (version, digest) in (await self._look()).items():
             key = self._topic_key(topic_id, version, digest)
@@ -103,7 +103,7 @@ class ClusterObjects:
         return found
 
     async def put_offsets(self, broker_id: int, offsets: OffsetsCopy) -> None:
-        """As the newest of this broker; the older ones go, but for a few."""
+        """Put the committed offsets of a broker, and delete older ones, except a few."""
         prefix = f"{self._offsets}{broker_id:010d}/"
         keys = await keys_below(self._store, prefix)
         number = _number_of(keys[-1]) + 1 if keys else 0
@@ -112,7 +112,7 @@ class ClusterObjects:
             await self._store.delete(key)
 
     async def offsets(self) -> list[OffsetsCopy]:
-        """The newest of each broker."""
+        """The newest committed offsets of each broker."""
         newest: dict[str, str] = {}
         for key in await keys_below(self._store, self._offsets):
             newest[key.rpartition("/")[0]] = key
@@ -140,7 +140,7 @@ class ClusterObjects:
 
 
 def _number_of(key: str) -> int:
-    """Raises TierDamaged."""
+    """The number in the key of committed offsets. Raises TierDamaged."""
     digits = key.rpartition("/")[2]
     if not digits.isascii() or not digits.isdigit():
         raise TierDamaged(f"{key} holds no committed offsets")

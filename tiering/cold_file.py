@@ -1,7 +1,7 @@
-"""A segment in the tier as a file that is read: of what is here, at once; of what is not, `Absent` says what to fetch.
+"""A segment in the tier as a file: reads use cached chunks, and raise `Absent` with the range to fetch otherwise.
 
-What whoever reads it has seen, and found right, counts for the very parts it saw: of a part that has come anew nothing
-was seen yet, and it is not here until it is read again.
+The knowledge that bytes are sound belongs to a particular chunk. If a chunk is fetched again, it has to be read and
+checked again, before `is_cached` says yes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from tiering.chunks import Chunk
 
-Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # with the positions that were checked of it, from its start
+Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # a chunk, with its positions that were checked
 
 
 class Absent(Exception):
-    """A part of an object is not here."""
+    """A chunk is not in the cache; `extent` is to be fetched."""
 
     def __init__(self, extent: Extent) -> None:
         super().__init__(extent)
@@ -31,16 +31,19 @@ class Absent(Exception):
 
 
 class Here(Protocol):
-    """Parts of objects that are here, for any thread."""
+    """A look-up of chunks in the cache, for any thread."""
 
     def find(self, key: str, number: int) -> Chunk | None: ...
     def touch(self, key: str, number: int) -> None:
-        """It was used."""
+        """Note that a chunk was used."""
 
 
 class ColdFile:
-    """Implements `engine.tier.ColdFile`. `on_read` is told, on whatever thread, what is read, and keeps it until the
-    job is done; `on_read_ahead` what will be. `has_waited` says whether the job had to be run again."""
+    """A segment in the tier; implements `engine.tier.ColdFile`.
+
+    `on_read` gets, on the reading thread, each chunk that is read, and keeps it until the job is done; `on_read_ahead`
+    gets the range that will be read. `has_waited` says whether the job was run again.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class ColdFile:
         return self._size_bytes
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Raises Absent."""
+        """Read bytes from cached chunks. Raises Absent."""
         end = min(position + size_bytes, self._size_bytes)
         found: list[bytes] = []
         for number, start, stop in _parts(position, end):
@@ -80,7 +83,10 @@ class ColdFile:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def here_until(self, position: int) -> int:
-        """It may be gone a moment later: then whoever reads it waits for it, as for all that is not here."""
+        """The position up to which all chunks from `position` on are cached.
+
+        A chunk may be evicted right after: then the reader waits for it, as for any other.
+        """
         end = min(position + SEQUENTIAL_BYTES, self._size_bytes)
         for number, start, _ in _parts(position, end):
             if self._alive(number) is None and self._here.find(self.key, number) is None:
@@ -88,7 +94,7 @@ class ColdFile:
         return end
 
     def hold(self, position: int, end: int) -> object:
-        """Raises Absent: what was read was wrong."""
+        """Hold the chunks that were read. Raises Absent if damage was found in one."""
         held = []
         for number, start, _ in _parts(position, end):
             chunk = self._alive(number)
@@ -135,14 +141,14 @@ class ColdFile:
         return Extent(self.key, position, min(end, self._size_bytes), self._size_bytes)
 
     def distrust(self) -> None:
-        """What was read of it was wrong, whoever has it still."""
+        """Mark all chunks that were read as wrong, for every reader."""
         for known in list(self._read.values()):
             chunk = known()
             if chunk is not None:
                 chunk.is_wrong = True
 
     def _alive(self, number: int) -> Chunk | None:
-        """What was read of that part, if it is here still."""
+        """The chunk that was read, if it still exists and is not wrong."""
         known = self._read.get(number)
         chunk = None if known is None else known()
         return None if chunk is None or chunk.is_wrong else chunk
@@ -154,7 +160,7 @@ class ColdFile:
             return False
         if not any(first <= start and stop <= last for first, last in seen[1]):
             return False
-        return chunk.is_cached(start, stop - start)  # who sends it must not wait for a disk
+        return chunk.is_cached(start, stop - start)  # a send must not wait for a disk
 
     def _note(self, number: int, chunk: Chunk, start: int, stop: int) -> None:
         seen = self._seen.get(number)
@@ -165,7 +171,7 @@ class ColdFile:
         kept = tuple(one for one in ranges if one[0] > stop or one[1] < start)
         self._seen[number] = ref(chunk), (*kept, (start, stop))
 
-    # It is read only
+    # Operations of writable files, which fail
 
     def write_at(self, buffers: Sequence[memoryview | bytes | bytearray], position: int) -> NoReturn:
         raise _read_only()
@@ -191,7 +197,7 @@ def _read_only() -> OSError:
 
 
 def _parts(position: int, end: int) -> list[tuple[int, int, int]]:
-    """(Number of a chunk, and what of it lies between), of all between."""
+    """The chunks between two positions: (number, start in the chunk, end in the chunk)."""
     found = []
     while position < end:
         number, start = divmod(position, CHUNK_BYTES)

@@ -1,7 +1,7 @@
-"""How a broker reads what is in the tier only: implements `engine.tier.SegmentTier`.
+"""Reads of cold segments: implements `engine.tier.SegmentTier`.
 
-A job is run on a worker, over what is here; when it needs what is not, that is fetched, and the job run again. So no
-thread waits for a store, whoever waits may leave, and what is fetched is there for others.
+A job runs on a worker, with the chunks that are cached. If it needs others, these are fetched, and the job runs again.
+So no thread waits for a store, a waiting reader can be cancelled, and fetched chunks serve other readers.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SEEK_BYTES = CHUNK_BYTES + 128 * 1024  # fetched at least, where a job begins: a step of reading, and the way to it
-RUNS_MAX = 128  # of one job: it has read half a GiB of a segment then
+SEEK_BYTES = CHUNK_BYTES + 128 * 1024  # bytes that the first read of a job fetches at least
+RUNS_MAX = 128  # runs of one job: by then it has read half a GiB of a segment
 ABORTED_KEPT_MAX = 256
 PARTITIONS_KEPT_MAX = 256
 
 
 class Catalogue(Protocol):
-    """Says what is in the tier, by the newest manifests."""
+    """A look-up in the newest manifests."""
 
     def key_of(self, partition: TopicPartition, entry: Entry) -> str: ...
     async def entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
-        """By base offset. Raises what a store does, TierDamaged and OtherVersion."""
+        """The copied segments of a partition, by base offset. Raises StoreError, TierDamaged and OtherVersion."""
 
 
 class _Unknown(Exception):
-    """What the tier has of a partition is not known here (any more)."""
+    """The manifest of a partition is not in memory."""
 
     def __init__(self, partition: TopicPartition) -> None:
         super().__init__(partition)
@@ -53,7 +53,7 @@ class _Unknown(Exception):
 
 
 class _TrailerWanted(Exception):
-    """What lies behind the records of an object."""
+    """The trailer of an object is not in memory."""
 
     def __init__(self, key: str, entry: Entry) -> None:
         super().__init__(key, entry)
@@ -65,7 +65,7 @@ _Wanted = Absent | _Unknown | _TrailerWanted
 
 
 class _Records(NamedTuple):
-    """What is read, whichever object it is in."""
+    """The records of a segment, in whichever object they are."""
 
     partition: TopicPartition
     base_offset: int
@@ -73,7 +73,7 @@ class _Records(NamedTuple):
 
 
 class _Run:
-    """A job under way: what it has read or was fetched for it, which stays till the end, and what will be read next."""
+    """A job under way: its chunks, which stay until it ends, and the range to read ahead."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
@@ -81,7 +81,7 @@ class _Run:
         self.ahead: Extent | None = None
         self.fetched: dict[ChunkOf, Chunk] = {}
         self.trailers: dict[str, Trailer] = {}
-        self.looked_up: dict[TopicPartition, Mapping[int, Entry]] = {}  # others may forget it meanwhile
+        self.looked_up: dict[TopicPartition, Mapping[int, Entry]] = {}  # others may drop it meanwhile
         self.has_looked_again = False
         self.has_fetched_again = False
         self.count = 0
@@ -91,8 +91,11 @@ _current: ContextVar[_Run] = ContextVar("a run of a job")
 
 
 class _Here:
-    """For the job that looks: what was fetched for it, too. A small cache may have lost that before the job runs again:
-    it would be fetched once more then, and what it is needed with be lost."""
+    """A look-up for the running job, with the chunks that were fetched for it.
+
+    A small cache may have evicted them before the job runs again. The job would fetch them again, and so evict others
+    that it needs.
+    """
 
     def __init__(self, cache: ChunkCache) -> None:
         self._cache = cache
@@ -104,7 +107,7 @@ class _Here:
 
 
 class ColdTier:
-    """Of one broker."""
+    """The reads of cold segments of one broker."""
 
     def __init__(self, store: ObjectStore, catalogue: Catalogue, cache: ChunkCache, workers: Workers) -> None:
         self._store = store
@@ -159,7 +162,7 @@ class ColdTier:
                 return found
 
     async def _provide(self, run: _Run, wanted: _Wanted) -> None:
-        """Raises StorageError, in the engine's words."""
+        """Provide what a job lacks. Raises StorageError and its subclasses."""
         run.count += 1
         if run.count > RUNS_MAX:
             raise StorageError("too much of a segment is needed at once")
@@ -171,7 +174,7 @@ class ColdTier:
                     raise StorageError(f"the remote tier lacks {error}") from error
                 run.has_looked_again = True
                 await self._look_again(run, error)
-        except (StoreUnavailable, StoreRefused) as error:  # somebody may have to do something, but nothing is lost
+        except (StoreUnavailable, StoreRefused) as error:  # an operator may have to act, but nothing is lost
             raise TierUnreachable(f"the remote tier: {error}") from error
         except (StoreError, TierError) as error:
             raise StorageError(f"the remote tier: {error}") from error
@@ -189,7 +192,8 @@ class ColdTier:
             run.fetched |= await self._cache.fetch(extent._replace(end=wanted_end))
 
     def _forget(self, run: _Run, error: CorruptMessage | OSError) -> None:
-        """What was read is to come anew, once: it may have come wrong, or become so here."""
+        """Drop all that the job has read, once, to fetch it again: it may be damaged by the transfer, or in the
+        cache."""
         if run.has_fetched_again:
             if isinstance(error, OSError):
                 raise StorageError(f"the cache of the remote tier: {error}") from error
@@ -206,7 +210,8 @@ class ColdTier:
                 file.distrust()
 
     def _entry(self, partition: TopicPartition, base_offset: int) -> Entry:
-        """Raises _Unknown, and FileNotFoundError: there is none, by what was looked up for this very run."""
+        """The manifest entry of a segment. Raises _Unknown, or FileNotFoundError if the manifest of this run does not
+        have it."""
         looked_up = _current.get().looked_up.get(partition)
         entry = (self._known.get(partition, {}) if looked_up is None else looked_up).get(base_offset)
         if entry is not None:
@@ -216,7 +221,7 @@ class ColdTier:
         raise _Unknown(partition)
 
     async def _look_again(self, run: _Run, missing: ObjectMissing) -> None:
-        """The same records may be in another object now: the newest manifests will say so."""
+        """Read the newest manifests again: the same records may be in another object now."""
         run.looked_up.clear()
         self._known.clear()
         for records, file in list(self._files.items()):
@@ -235,7 +240,7 @@ class ColdTier:
 
 
 def _perform(job: Callable[[], T], run: _Run) -> T:
-    """On a worker, which knows for whom while it does."""
+    """Run a job on a worker, with `run` as the current one."""
     before = _current.set(run)
     try:
         return job()
@@ -244,7 +249,7 @@ def _perform(job: Callable[[], T], run: _Run) -> T:
 
 
 def _trailer(key: str, entry: Entry) -> Trailer:
-    """Of the object that is read. Raises _TrailerWanted."""
+    """The trailer of an object. Raises _TrailerWanted."""
     _note_read(key)
     found = _current.get().trailers.get(key)
     if found is None:

@@ -1,17 +1,17 @@
-"""What goes wrong with a tier beyond its store: `tiering.object_store` has the errors of that."""
+"""Errors of the tier, beyond those of its store in `tiering.object_store`."""
 
 
 class TierError(Exception):
-    """Base of what the tier raises on purpose."""
+    """Base of the errors that the tier raises on purpose."""
 
 
 class Fenced(TierError):
-    """Somebody with a higher fence has written: nothing may be written, or deleted, any more."""
+    """A writer with a higher fence has written: no write and no deletion is allowed any more."""
 
 
 class TierDamaged(TierError):
-    """What the store has is not what was written there."""
+    """The content of the store differs from what was written."""
 
 
 class OtherVersion(TierError):
-    """What the store has was written by a version of Kafkawire that this one does not understand."""
+    """The content of the store has a format version that this version of Kafkawire does not know."""

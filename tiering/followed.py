@@ -1,7 +1,7 @@
-"""Tells logs that follow what the tier has of them, so that they, too, keep no more files than is wanted.
+"""Notices to followers about the tier, so that they too keep only the files that local retention wants.
 
-A follower only reads there. What its leader has copied counts as far as this log has the same batches, segment by
-segment: what a follower never had, or has otherwise, keeps its files (decision 0037).
+A follower only reads the manifests. A copied segment counts if this log has the same batches, segment by segment. A
+segment that the follower lacks, or has with other batches, keeps its file (decision 0037).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from engine.tier import TierableLog
     from tiering.manifest_log import ManifestLog
 
-LEADERS_LOOKS: Final = 10  # that lie between two here: nothing waits for this, and each asks the store
-TURN: Final = 64  # partitions looked at before somebody else has a turn
+LEADERS_LOOKS: Final = 10  # the interval in those of the leader: nothing waits for it, and each look costs requests
+TURN: Final = 64  # partitions between two checkpoints of the event loop
 
 
 class FollowedLogs:
-    """Of one broker. `catalogue`: what the tier has of a partition, to be read."""
+    """The notices for all follower logs of a broker. `catalogue` gives read access to the manifests of a partition."""
 
     def __init__(
         self,
@@ -37,16 +37,16 @@ class FollowedLogs:
         self._logs = logs
         self._catalogue = catalogue
         self._interval_ms = interval_ms
-        self._read: dict[TopicPartition, ManifestLog] = {}  # so far; what comes behind is read the next time
+        self._read: dict[TopicPartition, ManifestLog] = {}  # the next look reads only newer versions
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Look at all partitions at intervals, until cancelled."""
         while True:
             await trio.sleep(LEADERS_LOOKS * self._interval_ms / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """At all partitions, once. What fails is looked at again the next time: a leader tells of what is wrong."""
+        """Look at all partitions once. An error is ignored until the next look; the leader reports it."""
         seen = set()
         for number, log in enumerate(self._logs()):
             if number % TURN == 0:
@@ -63,7 +63,7 @@ class FollowedLogs:
             del self._read[gone]
 
     async def _learn(self, log: TierableLog) -> None:
-        """How far the tier has it, all from the log start on. Raises StoreError, TierError, EngineError."""
+        """Note how far the tier has this log, from the log start on. Raises StoreError, TierError, EngineError."""
         epoch, covered = log.leader_epoch, log.log_start_offset if log.tiered_to is None else log.tiered_to
         manifests = self._read.setdefault(log.partition, self._catalogue(log.partition))
         manifest = await manifests.load()
@@ -81,7 +81,7 @@ class FollowedLogs:
 
 
 async def _leave(log: TierableLog) -> None:
-    """The tier is to have nothing of it any more, and its leader begins where its own files do."""
+    """Note that the topic has no tier any more: the log begins where its files begin, as the leader's does."""
     if log.tiered_to is not None:
         await log.give_up_cold()
         log.note_untiered()

@@ -1,8 +1,8 @@
-"""Brings the partitions of a broker into the tier, and keeps the tier as their logs are: now and then, behind
-everybody's back. Several partitions at a time, a step of one after a step of another; one that fails waits while others
-go on.
+"""The uploader of a broker: copies sealed segments of led partitions to the tier, and deletes there what the logs have
+lost.
 
-A broker that is told to stop need not wait for it: whatever is half done, the next leader finds.
+It runs in the background, on several partitions at a time, one step of each after another. A partition that fails
+waits, while the others go on. A stop need not wait for it: the next leader finds unfinished work.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
 BACK_OFF_MIN_S, BACK_OFF_MAX_S, JITTER = 0.5, 30.0, 0.2
-COLLECT_INTERVAL_S = 3600.0  # of old manifests of one partition
-TURN = 64  # partitions looked at before somebody else has a turn
+COLLECT_INTERVAL_S = 3600.0  # between two collections of old manifests of a partition
+TURN = 64  # partitions between two checkpoints of the event loop
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperOptions:
-    """`copy_max_bytes_per_s`: of all copiers together; it may change at any time."""
+    """Options of the uploader. `copy_max_bytes_per_s`: the rate of all copiers together, which may change at any
+    time."""
 
     copiers: int = 2
     interval_ms: int = 30_000
@@ -52,7 +53,7 @@ class KeeperOptions:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where a broker writes to, and as whom."""
+    """The place of a cluster in the store, and the identity of the writing broker."""
 
     root: str
     cluster_id: str
@@ -62,7 +63,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class KeeperWorld:
-    """What the keeper needs of the world outside."""
+    """The dependencies of the uploader."""
 
     logs: Callable[[], Iterable[TierableLog]]
     now_ms: Callable[[], int]
@@ -72,7 +73,7 @@ class KeeperWorld:
 
 @dataclass(slots=True)
 class _Work:
-    """A partition in its present leadership; it is left alone until `not_before_s`."""
+    """A partition in one leader epoch; it is skipped until trio's time `not_before_s`."""
 
     tier: PartitionTier
     leader_epoch: int
@@ -82,17 +83,17 @@ class _Work:
     failures: int = 0
     is_fenced: bool = False
     collect_at_s: float = -1.0
-    problem: str | None = None  # the last that was told
-    waiting: deque[tuple[int, float]] = field(default_factory=deque)  # up to which offset, and since when
+    problem: str | None = None  # the last reported problem
+    waiting: deque[tuple[int, float]] = field(default_factory=deque)  # (end offset, trio's time) of segments that wait
 
     @property
     def lag(self) -> CopyLag:
-        """Who is told not to copy leaves nothing behind."""
+        """The segments that wait for upload; none if uploads are disabled for the topic."""
         log = self.tier.log
         return CopyLag() if log.config.remote_copy_disabled else log.copy_lag()
 
     def look(self) -> None:
-        """At what waits. What is noted of it are as many as there are segments, at most."""
+        """Note new segments that wait. There is at most one note for each segment."""
         lag = self.lag
         while self.waiting and (not lag.segments or self.waiting[0][0] <= lag.first):
             self.waiting.popleft()
@@ -101,7 +102,7 @@ class _Work:
 
     @property
     def waiting_s(self) -> float:
-        """For how long the first segment that waits has been seen to."""
+        """The seconds that the first waiting segment has waited."""
         lag, now_s = self.lag if self.waiting else CopyLag(), trio.current_time()
         return now_s - next((since_s for end, since_s in self.waiting if lag.segments and lag.first < end), now_s)
 
@@ -114,7 +115,7 @@ class _Work:
 
 
 class TierKeeper:
-    """Of one broker."""
+    """The uploader of a broker."""
 
     def __init__(self, store: ObjectStore, identity: Identity, options: KeeperOptions, world: KeeperWorld) -> None:
         self.topics = TopicCounters()
@@ -126,11 +127,11 @@ class TierKeeper:
         self._work: dict[TopicPartition, _Work] = {}
         self._due: dict[TopicPartition, None] = {}
         self._failed: dict[TopicPartition, None] = {}
-        self._idle = trio.lowlevel.ParkingLot()  # copiers without work
+        self._idle = trio.lowlevel.ParkingLot()  # copiers without work wait here
         self._underway: set[TopicPartition] = set()
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Look for work, and copy, until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._options.copiers):
                 nursery.start_soon(self._copy)
@@ -140,7 +141,7 @@ class TierKeeper:
                 await trio.sleep(self._options.interval_ms / 1000)
 
     async def _try_again(self) -> None:
-        """What has failed, when its time has come."""
+        """Queue failed partitions again after their back-off."""
         while True:
             await trio.sleep(BACK_OFF_MIN_S)
             for partition in list(self._failed):
@@ -156,7 +157,7 @@ class TierKeeper:
     def place_of(self, partition: TopicPartition) -> Place:
         return Place(self._identity.root, self._identity.cluster_id, partition.topic_id, partition.partition)
 
-    # The catalogue of what is there, for who reads
+    # Read access to the manifests
 
     def key_of(self, partition: TopicPartition, entry: Entry) -> str:
         return self.place_of(partition).segment(entry)
@@ -166,26 +167,26 @@ class TierKeeper:
         return {one.base: one for one in await manifests.entries(await manifests.load())}
 
     def catalogue(self, partition: TopicPartition) -> ManifestLog:
-        """To be read only."""
+        """The manifests of a partition, for reads only."""
         return self._manifests(partition, Fence(self._identity.owner_generation, NO_LEADERS_EPOCH))
 
-    # What there is to say of it, for who watches
+    # Figures for metrics and status pages
 
     def partitions(self) -> Iterator[TieredPartition]:
-        """Of each that it looks after, as it is when it is asked for."""
+        """The figures of each partition with work, computed during iteration."""
         for work in list(self._work.values()):
             yield work.figures()
 
     def ailing(self, late_s: float) -> Iterator[TieredPartition]:
-        """Of them those that somebody has to look at, or where something has waited for longer than that."""
+        """The figures of the partitions with a problem, or with a segment that waits longer than `late_s`."""
         for work in list(self._work.values()):
             if work.problem is not None or work.waiting_s > late_s:
                 yield work.figures()
 
-    # Looking for work, and doing it
+    # Work
 
     async def _look(self) -> None:
-        """At all partitions: which of them there is something to do for."""
+        """Find the partitions that have work."""
         seen = set()
         for number, log in enumerate(self._world.logs()):
             if number % TURN == 0:
@@ -228,7 +229,7 @@ class TierKeeper:
                 self._underway.discard(partition)
 
     def _next(self) -> TopicPartition | None:
-        """Whose turn it is, of those that nobody is at."""
+        """The next partition in the queue that no copier works on."""
         found = next((one for one in self._due if one not in self._underway), None)
         if found is not None:
             del self._due[found]
@@ -255,7 +256,7 @@ class TierKeeper:
                 self._due[partition] = None
 
     async def _advance(self, work: _Work) -> bool:
-        """One segment, and what there is to delete; whether there is more to copy."""
+        """Copy one segment, and delete what is due; returns whether there is more to copy."""
         tier = work.tier
         if not tier.log.config.remote_storage:
             await tier.leave()
@@ -273,7 +274,7 @@ class TierKeeper:
         return bool(tier.log.to_copy())
 
     async def _delete(self, work: _Work) -> None:
-        """As long as it fails nothing is copied, either."""
+        """Delete doomed objects. While this fails, nothing is copied either."""
         try:
             work.counted.deleted += await work.tier.delete()
         except (StoreError, TierError):
@@ -281,7 +282,7 @@ class TierKeeper:
             raise
 
     async def _collect(self, work: _Work) -> None:
-        """Manifests that nobody needs any more, now and then; not of all partitions when a broker starts."""
+        """Delete old manifests at intervals. After a start, the first time is random for each partition."""
         now_s = trio.current_time()
         if work.collect_at_s < 0:
             work.collect_at_s = now_s + COLLECT_INTERVAL_S * self._world.random.random()
@@ -296,7 +297,7 @@ class TierKeeper:
         work.not_before_s = trio.current_time() + back_off_s * jitter
         work.failures = min(work.failures + 1, 10)
         if not isinstance(error, StoreUnavailable | StorageError | OffsetOutOfRange | CorruptMessage):
-            self._tell(work, str(error))  # those pass, or were told by who found them
+            self._tell(work, str(error))  # the other errors pass, or were reported where they were found
 
     def _tell(self, work: _Work, problem: str) -> None:
         work.problem = problem

@@ -1,7 +1,7 @@
-"""Objects that nobody knows of any more: of writers that were fenced, of requests that came late, of deleted topics.
+"""Garbage collection: objects without a use, from fenced writers, late requests and deleted topics.
 
-By the newest manifest of each partition, and only what is older than any request that may be under way. Nothing is
-deleted here but what was looked at before.
+The newest manifest of each partition decides. Only objects that are older than any possible request count, and only
+objects that were found before are deleted.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ _ID_DIGITS = 32
 
 
 class Leftover(NamedTuple):
-    """An object, and why nobody needs it."""
+    """An object without a use, and the reason."""
 
     found: ObjectInfo
     reason: str
 
 
 async def leftovers(part: Part, now_ms: int) -> list[Leftover]:
-    """Of a cluster. Raises what a store does, TierDamaged and OtherVersion: of what cannot be read nothing is left."""
+    """Find the objects of a cluster without a use.
+
+    Raises StoreError, TierDamaged and OtherVersion: if a manifest cannot be read, nothing is reported.
+    """
     found: list[Leftover] = []
     manifests = _Manifests(part)
     for prefix in (manifests.prefix, manifests.probes):
@@ -44,7 +47,7 @@ async def leftovers(part: Part, now_ms: int) -> list[Leftover]:
 
 
 async def delete_leftovers(part: Part, left: list[Leftover]) -> int:
-    """Unless a manifest names them by now; returns how many were deleted."""
+    """Delete objects that `leftovers` found, unless a manifest names them now; returns how many were deleted."""
     manifests, count = _Manifests(part), 0
     for one in left:
         if await manifests.reason(one.found.key) is not None:
@@ -54,7 +57,7 @@ async def delete_leftovers(part: Part, left: list[Leftover]) -> int:
 
 
 class _Manifests:
-    """The newest ones, of one partition at a time: keys come in their order."""
+    """The newest manifest of the partition of a key; one at a time is kept, because keys come in order."""
 
     def __init__(self, part: Part) -> None:
         self.prefix = f"{part.root}{part.cluster_id}/"
@@ -63,7 +66,7 @@ class _Manifests:
         self._known: tuple[Place, _Known] | None = None
 
     async def reason(self, key: str) -> str | None:
-        """Why nobody needs an object; None: somebody may, or it is of no partition."""
+        """Why an object has no use; None if it may have one, or belongs to no partition."""
         if key.startswith(self.probes):
             return "of a start that was killed"
         place = _place_of(self._part, key.removeprefix(self.prefix))
@@ -75,7 +78,7 @@ class _Manifests:
 
 
 class _Known:
-    """What the newest manifest of a partition knows."""
+    """The keys that the newest manifest of a partition names."""
 
     def __init__(self, place: Place, manifest: Manifest, paged: list[str]) -> None:
         self._place = place
@@ -86,7 +89,7 @@ class _Known:
             self._keys.add(place.segment(manifest.copying))
 
     def reason(self, key: str) -> str | None:
-        """Why nobody needs it; None: somebody may."""
+        """Why the object has no use; None if it may have one."""
         if key.startswith(self._place.collections) or key in self._keys:
             return None
         if key.startswith(self._place.manifests):
@@ -103,7 +106,7 @@ async def _known(part: Part, place: Place) -> _Known:
 
 
 def _place_of(part: Part, name: str) -> Place | None:
-    """Of an object below the cluster's prefix; None: it is of no partition. Raises TierDamaged."""
+    """The partition of an object below the cluster's prefix, or None. Raises TierDamaged."""
     topic_id, _, rest = name.partition("/")
     number, slash, _ = rest.partition("/")
     if len(topic_id) != _ID_DIGITS or not slash:

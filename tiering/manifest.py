@@ -1,8 +1,9 @@
-"""What of a partition is in the tier, and what may become of that: a pure machine. docs/formats/tier.md has the fields.
+"""Manifests: the state of a partition in the tier, and its changes, as a pure machine. docs/formats/tier.md has the
+fields.
 
-A change is a function from a manifest to the next one; who may write it, and that nobody wrote meanwhile, is the matter
-of `tiering.manifest_log`. A segment is *copied* when an entry says so and never before; an object is deleted only when
-it is *doomed*, and whatever was doomed once gives its generation away for good.
+A change is a function from a manifest to the next one. `tiering.manifest_log` ensures that only the right writer writes
+it, on the newest version. A segment is *copied* only when an entry says so. An object is deleted only when it is
+*doomed*; then its generation is never used again.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from tiering.errors import TierDamaged
 DOOMED_TOGETHER_MAX = 256
 PAGE_ENTRIES = 256
 NO_LEADERS_EPOCH = 2**31 - 1
-EVERYTHING = 2**63 - 1  # no offset is greater
+EVERYTHING = 2**63 - 1  # above every offset
 
 
 class Fence(NamedTuple):
-    """Of who writes: a restored cluster has a higher owner generation, a new leader a higher epoch."""
+    """The fence of a writer: a restored cluster has a higher owner generation, a new leader a higher leader epoch."""
 
     owner_generation: int
     leader_epoch: int
 
 
 class Intent(Struct, frozen=True):
-    """A segment on its way: what its key is made of. `digest` is of all that the object holds."""
+    """A segment whose upload has begun: the parts of its key. `digest` is that of the whole object."""
 
     base: int
     end: int
@@ -39,8 +40,11 @@ class Intent(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A segment that was copied. `records_digest` is that of its footer; until `late_put_until_ms` another request to
-    put it may be under way. `min_timestamp_ms` is that of its footer, too: -1, which is not written, tells nothing."""
+    """A copied segment.
+
+    `records_digest` is that of its footer. Until `late_put_until_ms` another request to put it may be under way.
+    `min_timestamp_ms` is that of its footer, too; -1, which is not written, means unknown.
+    """
 
     base: int
     end: int
@@ -63,12 +67,12 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Intent(self.base, self.end, self.generation, self.digest)
 
     def is_of(self, base: int, end: int, digest: bytes) -> bool:
-        """Whether it is of a segment between these offsets whose batches have that digest."""
+        """Whether this is the segment between these offsets whose batches have that digest."""
         return (self.base, self.end, self.records_digest) == (base, end, digest.hex())
 
 
 class Page(Struct, frozen=True):
-    """Entries that lie in an object of their own."""
+    """A page: an object with the oldest entries of a manifest."""
 
     first: int
     end: int
@@ -79,8 +83,11 @@ class Page(Struct, frozen=True):
 
 
 class Doomed(Struct, frozen=True):
-    """A segment, or a page, that is to be deleted. `late_put`: its put may still be under way somewhere. `size_bytes`:
-    of the records, 0 of a page, and of a segment that was never copied."""
+    """A segment, or a page, that is to be deleted.
+
+    `late_put`: a request to put it may still be under way. `size_bytes`: of its records; 0 for a page, and for a
+    segment that was never copied.
+    """
 
     since_ms: int
     late_put: bool = False
@@ -90,7 +97,7 @@ class Doomed(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """One version; 0: there is none yet."""
+    """A version of a manifest; version 0 means that there is none yet."""
 
     version: int = 0
     fence: Fence = Fence(0, -1)
@@ -108,36 +115,36 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is copied."""
+        """Whether no segment is copied."""
         return not self.pages and not self.entries
 
     @property
     def first_offset(self) -> int | None:
-        """Of what is copied."""
+        """The first copied offset; None without any."""
         if self.pages:
             return self.pages[0].first
         return self.entries[0].base if self.entries else None
 
     @property
     def end(self) -> int | None:
-        """Of what is copied: where the next segment has to begin; None: anywhere."""
+        """The end of the copied segments, where the next one has to begin; None: anywhere."""
         if self.entries:
             return self.entries[-1].end
         return self.pages[-1].end if self.pages else None
 
     @property
     def size_bytes(self) -> int:
-        """Of the records that are copied, those below the log start included until they are doomed."""
+        """Size of the records that are copied; those below the log start count until they are doomed."""
         return sum(one.size_bytes for one in self.pages) + sum(one.size_bytes for one in self.entries)
 
     @property
     def segment_count(self) -> int:
-        """Of the same."""
+        """The number of copied segments, counted as in `size_bytes`."""
         return sum(one.count for one in self.pages) + len(self.entries)
 
 
 def check(manifest: Manifest) -> None:
-    """Raises TierDamaged unless one thing follows the other."""
+    """Raise TierDamaged unless segments and epochs are in order, without gaps."""
     bounds = [*((one.first, one.end) for one in manifest.pages), *((one.base, one.end) for one in manifest.entries)]
     if any(end <= first for first, end in bounds):
         raise TierDamaged("a segment ends where it begins, or before")
@@ -150,7 +157,7 @@ def check(manifest: Manifest) -> None:
 
 
 def begin_copy(manifest: Manifest, base: int, end: int, digest: str, now_ms: int) -> Manifest:
-    """The segment is about to be put. What was on its way before it is given up, unless it is the same."""
+    """Begin the upload of a segment. Another upload that has begun is given up."""
     assert manifest.end in (None, base), "segments are copied one after the other"
     underway = manifest.copying
     if underway is not None and (underway.base, underway.end, underway.digest) == (base, end, digest):
@@ -161,36 +168,36 @@ def begin_copy(manifest: Manifest, base: int, end: int, digest: str, now_ms: int
 
 
 def end_copy(manifest: Manifest, entry: Entry, epochs: Sequence[tuple[int, int]]) -> Manifest:
-    """The object is there and right. `epochs`: of the log up to its end."""
+    """Finish an upload: the object is complete and sound. `epochs` are those of the log up to its end."""
     assert manifest.copying == entry.intent, "what was put is what was to be"
     return replace(manifest, copying=None, entries=(*manifest.entries, entry), epochs=tuple(epochs))
 
 
 def give_up(manifest: Manifest, now_ms: int) -> Manifest:
-    """What is on its way will never count."""
+    """Give up the upload that has begun."""
     if manifest.copying is None:
         return manifest
     return replace(_doom(manifest, [Doomed(now_ms, late_put=True, segment=manifest.copying)]), copying=None)
 
 
 def is_below_start(manifest: Manifest) -> bool:
-    """Whether something is copied that is no part of the log any more."""
+    """Whether copied segments may lie wholly below the log start."""
     if manifest.pages:
         return manifest.pages[0].first < manifest.log_start  # its first segment may yet reach above it
     return bool(manifest.entries) and manifest.entries[0].end <= manifest.log_start
 
 
 class Shed(NamedTuple):
-    """A manifest without what was below its log start, and what is left of its first page, which is to become one."""
+    """A manifest without entries below its log start, and the rest of its first page, which is to become a new page."""
 
     manifest: Manifest
     rest: tuple[Entry, ...] = ()
 
 
 def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
-    """Begin at `log_start`; of what lies wholly below it the first is doomed, as much as one version may.
+    """Move the log start, and doom the first entries wholly below it, as many as one version may doom.
 
-    `first_page`: its entries, if there are pages. What is left of them is the first page then.
+    `first_page`: the entries of the first page, if there are pages. Its rest becomes the first page.
     """
     manifest = replace(manifest, log_start=max(log_start, manifest.log_start))
     if manifest.copying is not None and manifest.copying.end <= manifest.log_start:
@@ -199,7 +206,7 @@ def shed(manifest: Manifest, log_start: int, now_ms: int, first_page: Sequence[E
 
 
 def withdraw(manifest: Manifest, now_ms: int, first_page: Sequence[Entry] = ()) -> Shed:
-    """The log is to be in no tier any more; of what is copied the first is doomed, as `shed` does it."""
+    """Take the log out of the tier: doom the first entries, as `shed` does."""
     return _without(give_up(manifest, now_ms), EVERYTHING, now_ms, first_page)
 
 
@@ -228,14 +235,14 @@ def _split(entries: Sequence[Entry], offset: int) -> tuple[tuple[Entry, ...], tu
 
 
 def forget(manifest: Manifest, deleted: Sequence[Doomed]) -> Manifest:
-    """These are deleted, and nobody can put them any more."""
+    """Drop doomed objects that are deleted, and that no request can put any more."""
     return replace(manifest, doomed=tuple(one for one in manifest.doomed if one not in deleted))
 
 
 def diverge(manifest: Manifest, offset: int, now_ms: int, paged: Sequence[Entry] = ()) -> Manifest:
-    """The log of a new leader parts from what is copied at `offset`: what lies behind, or holds it, is doomed.
+    """Doom the entries from `offset` on, where the log of a new leader diverges, and the entry that holds it.
 
-    `paged`: the entries of all pages. If it lies within them, they come out of their pages.
+    `paged`: the entries of all pages. If `offset` lies within them, they come out of their pages.
     """
     if manifest.end is None or manifest.end <= offset:
         return manifest

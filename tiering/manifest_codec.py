@@ -1,4 +1,4 @@
-"""Manifests and pages as bytes: docs/formats/tier.md. Pure."""
+"""Encoding of manifests and pages: docs/formats/tier.md. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, key: str) -> Manifest:
-    """Raises TierDamaged and OtherVersion, naming `key`."""
+    """Decode a manifest. Raises TierDamaged and OtherVersion, with `key` in their texts."""
     found = checked(data, key, _Manifest)
     manifest = Manifest(**{name: getattr(found, name) for name in Manifest.__struct_fields__})
     try:
@@ -42,7 +42,7 @@ def decode_manifest(data: bytes, key: str) -> Manifest:
 
 
 def encode_page(entries: Sequence[Entry], generation: int) -> tuple[Page, bytes]:
-    """What a manifest says of it, and its content."""
+    """Encode a page; returns its description for the manifest, and its content."""
     data = with_checksum(_Page(entries=tuple(entries)))
     digest, size_bytes = (
         blake2b(data, digest_size=_DIGEST_SIZE_BYTES).hexdigest(),
@@ -52,7 +52,7 @@ def encode_page(entries: Sequence[Entry], generation: int) -> tuple[Page, bytes]
 
 
 def decode_page(data: bytes, page: Page, key: str) -> tuple[Entry, ...]:
-    """Raises as `decode_manifest` does."""
+    """Decode a page. Raises as `decode_manifest`."""
     entries = checked(data, key, _Page).entries
     if encode_page(entries, page.generation)[0] != page:
         raise TierDamaged(f"{key} is not the page that was written")

@@ -1,8 +1,8 @@
-"""The manifests of one partition in a store: the newest one, and how one more comes behind it. docs/formats/tier.md.
+"""The manifests of one partition in a store: reading the newest one, and adding the next. docs/formats/tier.md.
 
-Needs no more of a store than that an object is put only if there is none, so that of all who write a version one has.
-Who is not the one to write any more finds out, at the latest when it writes: `Fenced`. A try that ended without a reply
-need not be settled: the next change finds whatever became of it.
+The store only has to put an object if there is none, so that one of all writers of a version succeeds. A writer that
+may not write any more finds out at its next write, at the latest: `Fenced`. A put without a reply needs no clean-up:
+the next change finds its result.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,14 +18,14 @@ from tiering.object_store import Content, ObjectExists, ObjectInfo, ObjectMissin
 
 KEPT_VERSIONS_MIN = 16
 KEPT_MS = 86_400_000
-MANIFEST_MAX_BYTES = 64 * 1024  # beyond it the oldest entries move to a page
-TRIES_MAX = 100  # of one change: somebody else writes as often
+MANIFEST_MAX_BYTES = 64 * 1024  # the oldest entries of a larger manifest move to a page
+TRIES_MAX = 100  # of one change, if another writer is always first
 LISTINGS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who writes: a leader in its epoch, and which process of it. `new_nonce`: 32 hex digits that are never again."""
+    """A writer: a leader in its epoch, and its process. `new_nonce`: 32 hex digits that are never used again."""
 
     fence: Fence
     incarnation: str
@@ -35,7 +35,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to become of a manifest, and entries of it that are to be in a page from now on."""
+    """The next manifest, and entries that are to go into a new first page."""
 
     manifest: Manifest
     first_page: Sequence[Entry] = ()
@@ -45,7 +45,7 @@ Decide = Callable[[Manifest], Awaitable[Change | None]]
 
 
 class ManifestLog:
-    """One partition's. One change at a time; `newest` is the newest version it has met, if any."""
+    """The manifests of one partition. One change at a time; `newest` is the newest version that was met, if any."""
 
     def __init__(self, store: ObjectStore, place: Place, author: Author) -> None:
         self.newest: Manifest | None = None
@@ -54,9 +54,9 @@ class ManifestLog:
         self._author = author
 
     async def load(self) -> Manifest:
-        """The newest there is, and Fenced if that is not of ours or of somebody before us.
+        """The newest version. Raises Fenced if another process with the same fence, or a higher fence, has written it.
 
-        Raises TierDamaged, OtherVersion, and what a store does.
+        Also raises TierDamaged, OtherVersion and StoreError.
         """
         manifest = self.newest or await self._listed()
         for _ in range(LISTINGS_MAX):
@@ -64,16 +64,19 @@ class ManifestLog:
             if manifest.is_deleted or not await self._is_collected(manifest.version + 1):
                 self._note(manifest)
                 return manifest
-            manifest = await self._listed()  # it lags behind by more than is kept
+            manifest = await self._listed()  # the listing lags behind by more than the versions kept
         raise StoreUnavailable(f"{self._place.manifests}: what is listed lags behind")
 
     def is_ours(self, manifest: Manifest) -> bool:
-        """Whether this author has written it."""
+        """Whether this author has written the manifest."""
         return manifest.fence == self._author.fence and manifest.incarnation == self._author.incarnation
 
     async def change(self, decide: Decide) -> Manifest:
-        """Write what `decide` makes of the newest version, which it may be asked more than once; None: nothing is to
-        change. Returns the newest version then. Raises as `load`; StoreUnavailable: it may have been written."""
+        """Write the result of `decide` on the newest version; returns the newest version.
+
+        `decide` may be called more than once; None means that nothing is to change. Raises as `load`; after
+        StoreUnavailable, the version may have been written.
+        """
         manifest = self.newest or await self.load()
         for _ in range(TRIES_MAX):
             change = await decide(manifest)
@@ -82,22 +85,23 @@ class ManifestLog:
             fresh = await self._with_pages(change)
             if await self._write(fresh):
                 return fresh
-            manifest = await self.load()  # somebody, we before perhaps, has written
+            manifest = await self.load()  # another writer, or an earlier try, has written
         raise StoreUnavailable(f"{self._place.manifests}: others write all the time")
 
     async def page(self, page: Page) -> tuple[Entry, ...]:
-        """Its entries. Raises TierDamaged, OtherVersion and what a store does: ObjectMissing, when it is doomed."""
+        """The entries of a page. Raises TierDamaged, OtherVersion and StoreError: ObjectMissing if the page is
+        doomed."""
         key = self._place.page(page)
         return decode_page(await self._store.get(key), page, key)
 
     async def entries(self, manifest: Manifest, behind: int = 0) -> list[Entry]:
-        """Those that end behind that offset, in order; pages without any are not read. Raises as `page` does."""
+        """The entries that end above offset `behind`, in order; pages without any are not read. Raises as `page`."""
         pages = [page for page in manifest.pages if page.end > behind]
         found = [*[one for page in pages for one in await self.page(page)], *manifest.entries]
         return [one for one in found if one.end > behind]
 
     async def collect(self) -> int:
-        """Delete what is old; returns how many versions. Raises what a store does."""
+        """Delete old versions; returns how many. Raises StoreError."""
         newest = (self.newest or await self.load()).version
         if newest < VERSIONS_PER_BLOCK + KEPT_VERSIONS_MIN - 1:
             return 0
@@ -109,21 +113,23 @@ class ManifestLog:
             if not await self._may_go(block, newest, members[-1]):
                 break
             await self._put_once(self._place.collected(block))
-            for one in members:  # the oldest first: where there is one, there are all behind it
+            for one in members:  # oldest first: if one exists, all behind it exist
                 await self._store.delete(one.key)
                 count += 1
         return count
 
     async def close(self) -> None:
-        """For good: whoever stood still while versions were deleted, and finds its slot empty, is told that it was not.
-        Of a manifest that says so."""
+        """Mark all blocks of a deleted partition as collected, for good.
+
+        A writer that was stopped while versions were deleted may find its version number free; the mark fences it.
+        """
         newest = await self.load()
         assert newest.is_deleted
         for block in range(block_of(newest.version + 1) + 1):
             await self._put_once(self._place.collected(block))
 
     async def _may_go(self, block: int, newest: int, last: ObjectInfo) -> bool:
-        """`last` is the last of the block that is there, as a listing says."""
+        """Whether a block of versions may be deleted. `last` is its last version in a listing."""
         last_version = (block + 1) * VERSIONS_PER_BLOCK - 1
         if newest - last_version < KEPT_VERSIONS_MIN:
             return False
@@ -141,7 +147,7 @@ class ManifestLog:
         return await self._store.head(self._place.collected(block_of(version))) is not None
 
     async def _listed(self) -> Manifest:
-        """One that is there: the last of a listing. The first version is looked for by its name."""
+        """A version that exists: the last of a listing, or version 0 if the listing is empty."""
         after = ""
         while found := await self._store.list_after(self._place.manifests, after):
             after = found[-1].key
@@ -153,7 +159,7 @@ class ManifestLog:
             raise StoreUnavailable(f"{after} is listed, and not there (any more)") from None
 
     async def _following(self, manifest: Manifest) -> Manifest:
-        """The last of those that are there without a gap."""
+        """The last version that follows without a gap."""
         while True:
             try:
                 manifest = await self._read(manifest.version + 1)
@@ -165,7 +171,7 @@ class ManifestLog:
         return decode_manifest(await self._store.get(key), key)
 
     def _note(self, manifest: Manifest) -> None:
-        """Raises Fenced."""
+        """Keep the newest version. Raises Fenced."""
         ours, author = self._author.fence, self._author
         is_other = manifest.fence == ours and manifest.incarnation != author.incarnation
         if manifest.version and (manifest.fence > ours or is_other):
@@ -173,7 +179,7 @@ class ManifestLog:
         self.newest = manifest
 
     async def _with_pages(self, change: Change) -> Manifest:
-        """Put what is to be in pages, and stamp what is to be written."""
+        """Put new pages, and set version, fence and time of the manifest."""
         manifest, author = change.manifest, self._author
         if change.first_page:
             page = await self._put_page(change.first_page, manifest.generation)
@@ -197,7 +203,7 @@ class ManifestLog:
         return page
 
     async def _write(self, manifest: Manifest) -> bool:
-        """Whether that is the next version now. Raises Fenced."""
+        """Put the next version; returns whether this writer did. Raises Fenced."""
         key = self._place.manifest(manifest.version)
         try:
             await self._store.put(key, Content.of(encode_manifest(manifest)), if_absent=True)

@@ -1,4 +1,4 @@
-"""The keys of a tier: docs/formats/tier.md. Numbers are padded so that keys sort as they do. Pure."""
+"""The keys of the tier: docs/formats/tier.md. Numbers are padded, so that keys sort as numbers. Pure."""
 
 from typing import NamedTuple, cast
 
@@ -10,12 +10,12 @@ _OFFSET_DIGITS = 20
 
 
 def block_of(version: int) -> int:
-    """Old versions go by blocks."""
+    """The block of a version; old versions are deleted in blocks."""
     return version // VERSIONS_PER_BLOCK
 
 
 class Place(NamedTuple):
-    """Where a partition lies in the store; `root` ends with a slash, or is empty."""
+    """The place of a partition in the store; `root` ends with a slash, or is empty."""
 
     root: str
     cluster_id: str
@@ -24,12 +24,12 @@ class Place(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Of all keys of the partition."""
+        """The prefix of all keys of the partition."""
         return f"{self.root}{self.cluster_id}/{self.topic_id.hex()}/{self.partition}/"
 
     @property
     def manifests(self) -> str:
-        """The prefix of their keys."""
+        """The prefix of the keys of manifests."""
         return f"{self.prefix}manifest/"
 
     def manifest(self, version: int) -> str:
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     @property
     def collections(self) -> str:
-        """The prefix of what says that versions were collected."""
+        """The prefix of the keys of collected blocks."""
         return f"{self.prefix}collected/"
 
     def collected(self, block: int) -> str:
@@ -55,12 +55,12 @@ class Place(NamedTuple):
 
 
 def topic_id_of(key: str) -> bytes:
-    """Of a segment."""
+    """The topic id in the key of a segment."""
     return bytes.fromhex(key.split("/")[-3])
 
 
 def version_of(key: str) -> int:
-    """Of a manifest. Raises TierDamaged: somebody else has put something there."""
+    """The version in the key of a manifest. Raises TierDamaged for a foreign object."""
     digits = key.rpartition("/")[2]
     if len(digits) != _OFFSET_DIGITS or not digits.isascii() or not digits.isdigit():
         raise TierDamaged(f"{key} is no manifest")

@@ -1,6 +1,6 @@
-"""What is asked of an object store: little enough that a directory can be one. No behaviour but that of values.
+"""The interface of object stores, small enough for a directory. Only values have behaviour here.
 
-`tiering.stores` has the back ends. Every method may be cancelled, and what it was to do may happen nevertheless.
+`tiering.stores` has the implementations. Every method may be cancelled; its effect may happen nevertheless.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,31 +19,31 @@ LIST_MAX = 1000
 
 
 class StoreError(Exception):
-    """What an object store did not do."""
+    """An object store has not done what it was asked for."""
 
 
 class ObjectMissing(StoreError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ObjectExists(StoreError):
-    """There is one already, and there was to be none."""
+    """The object exists already, but was to be absent."""
 
 
 class StoreUnavailable(StoreError):
-    """It may or may not have been done: try again, later."""
+    """The request may or may not have taken effect: try again later."""
 
 
 class StoreRefused(StoreError):
-    """Somebody has to do something: no such bucket, wrong credentials, a clock that is wrong."""
+    """An operator has to act: no such bucket, wrong credentials, a wrong clock."""
 
 
 class ContentUnreadable(StoreError):
-    """What was to be put cannot be read, or is not (any more) what it should be."""
+    """The content to put cannot be read, or has changed."""
 
 
 class ObjectInfo(NamedTuple):
-    """What there is to say of an object; `crc32c` only when one was asked for and the store can tell."""
+    """The description of an object; `crc32c` only from `head`, if the store has it."""
 
     key: str
     size_bytes: int
@@ -53,8 +53,11 @@ class ObjectInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an object is to hold: bytes, and parts of files that stay there until they are sent; with its CRC-32C. A
-    store with threads of its own takes it in evenly over `spread_s`, if it can."""
+    """The content of an object to put: bytes and ranges of files, with its CRC-32C.
+
+    The files must stay until they are sent. A store with its own threads takes the content in evenly over `spread_s`
+    seconds, if it can.
+    """
 
     parts: tuple[bytes | FileRange, ...]
     crc32c: int
@@ -69,7 +72,7 @@ class Content:
         return sum(map(len, self.parts))
 
     def slices(self) -> Iterator[bytes]:
-        """All of it, once more with each call; for a thread that may wait for a disk. ContentUnreadable."""
+        """All bytes, again at each call; may wait for a disk. Raises ContentUnreadable."""
         checksum = 0
         for part in self.parts:
             for data in (part,) if isinstance(part, bytes) else _slices(part):
@@ -94,7 +97,7 @@ def _slices(part: FileRange) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes of an object in a file, which stay what they are as long as somebody has this."""
+    """Bytes of an object in a file, which do not change while this is referenced."""
 
     file: File
     position: int
@@ -105,32 +108,35 @@ class FilePart:
 
 
 class Workers(Protocol):
-    """Threads that may wait."""
+    """Threads for blocking work."""
 
     async def run(self, job: Callable[[], T]) -> T: ...
 
 
 class ObjectStore(Protocol):
-    """Keys are relative paths of letters, digits and `-_.`; all methods raise StoreUnavailable and StoreRefused."""
+    """An object store. Keys are relative paths of letters, digits and `-_.`; all methods raise StoreUnavailable and
+    StoreRefused."""
 
     async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
-        """Durably, and all of it or nothing. Raises ObjectExists, ContentUnreadable."""
+        """Put an object durably, as a whole or not at all. Raises ObjectExists, ContentUnreadable."""
 
     async def get(self, key: str, start: int = 0, size_bytes: int | None = None) -> bytes:
-        """Fewer bytes only at the object's end. Raises ObjectMissing."""
+        """Bytes of an object; fewer only at its end. Raises ObjectMissing."""
 
     async def get_part(self, key: str, start: int, size_bytes: int) -> bytes | bytearray | FilePart:
-        """As `get`; a store whose objects are files tells where it is instead. Raises ObjectMissing."""
+        """Bytes of an object as `get`, or their place, if the objects of the store are files. Raises ObjectMissing."""
 
     async def head(self, key: str) -> ObjectInfo | None:
-        """With its CRC, as the store keeps or makes it; None: there is no such object."""
+        """The description of an object, with its CRC if the store has it; None without an object."""
 
     async def delete(self, key: str) -> None:
-        """Whether or not it is there."""
+        """Delete an object; a missing one is no error."""
 
     async def list_after(self, prefix: str, after: str = "", count_max: int = LIST_MAX) -> Sequence[ObjectInfo]:
-        """Objects whose key begins with `prefix` and is greater than `after`, ascending by UTF-8; fewer than
-        `count_max` (1,000 at most): there are no more. It may lag behind."""
+        """Objects whose key begins with `prefix` and is greater than `after`, ascending by UTF-8.
+
+        Fewer than `count_max` (1,000 at most) mean that there are no more. The listing may lag behind.
+        """
 
     def close(self) -> None:
-        """It is asked for nothing any more; whoever waits for a reply, on some thread, waits no longer."""
+        """Stop all use, and end the waits of threads for replies."""

@@ -1,6 +1,6 @@
-"""Whose a cluster's part of a store is: one object for each time that it was restored from there. docs/formats/tier.md.
+"""Ownership of a cluster's part of a store: one object for each restore of the cluster. docs/formats/tier.md.
 
-A broker of before a restore finds a newer one, and has to stop: what it would write does not count any more.
+A broker from before a restore finds a newer owner, and has to stop: its writes would not count any more.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class _Owner(msgspec.Struct):
 
 
 def owners(root: str, cluster_id: str) -> str:
-    """The prefix of their keys."""
+    """The prefix of the keys of owners."""
     return f"{root}{cluster_id}/owner/"
 
 
 async def newest_owner(store: ObjectStore, root: str, cluster_id: str) -> int | None:
-    """Its generation; None: nobody was here yet. Raises what a store does, and TierDamaged."""
+    """The newest owner generation; None without any. Raises StoreError and TierDamaged."""
     prefix = owners(root, cluster_id)
     generations = [_generation_of(key, prefix) for key in await keys_below(store, prefix)]
     generation = generations[-1] if generations else None
@@ -43,20 +43,23 @@ async def newest_owner(store: ObjectStore, root: str, cluster_id: str) -> int | 
 
 
 async def take_over(store: ObjectStore, root: str, cluster_id: str, generation: int, now_ms: int) -> None:
-    """Be the owner of that generation, if nobody is: as the first of all, or behind the newest. Raises ObjectExists,
-    and what a store does."""
+    """Become the owner of `generation`, the first of all, or the one behind the newest.
+
+    Raises ObjectExists if there is one already, and StoreError.
+    """
     content = Content.of(msgspec.json.encode(_Owner(generation, now_ms)) + b"\n")
     await store.put(_key(root, cluster_id, generation), content, if_absent=True)
 
 
 async def confirm_owner(store: ObjectStore, root: str, cluster_id: str, generation: int, now_ms: int) -> None:
-    """That nobody is behind us. Raises Fenced, and what a store does."""
+    """Take ownership, if this generation does not have it yet. Raises Fenced if there is a newer owner, and
+    StoreError."""
     newest = await newest_owner(store, root, cluster_id)
     if newest is None or newest < generation:
         try:
             await take_over(store, root, cluster_id, generation, now_ms)
         except ObjectExists:
-            return  # a reply was lost, or another broker of ours was faster
+            return  # a reply was lost, or another broker of the cluster was faster
     elif newest > generation:
         raise Fenced(f"{owners(root, cluster_id)} has generation {newest}: the cluster was restored from there")
 

@@ -1,8 +1,7 @@
-"""One partition's way into the tier: its sealed segments are copied, the oldest first, and what the log does without is
-deleted there. docs/formats/tier.md has what each step leaves behind if it is the last one.
+"""The upload of one partition: copy its sealed segments, oldest first, and delete there what the log has lost.
 
-Each step looks at what is true in the bucket and may be done again, by this leader or the next. When one has failed it
-is the caller's to wait before the next.
+docs/formats/tier.md describes the state after each step, if it is the last one. Each step looks at the state of the
+store, and may be repeated by this leader or the next. After a failure, the caller waits before the next step.
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ FORGOTTEN_TOGETHER_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class TierOptions:
-    """`late_put_ms`: how long a request may be under way and still take effect. `rate`: of all partitions."""
+    """Options of uploads. `late_put_ms`: how long a request may be under way and still take effect. `rate`: shared by
+    all partitions."""
 
     delete_delay_ms: int = 60_000
     late_put_ms: int = 900_000
@@ -53,15 +53,17 @@ class TierOptions:
 
 
 class Copied(NamedTuple):
-    """What a step has done: bytes that were put, 0 when the object was there."""
+    """The result of a copy: the new end, and the bytes put; 0 if the object was there."""
 
     end_offset: int
     put_bytes: int
 
 
 class PartitionTier:
-    """Of a log that is led here, in one leadership. One step at a time; all raise what a store does, and Fenced,
-    TierDamaged, OtherVersion, and what `TierableLog` does."""
+    """The upload of a partition in one leader epoch. One step at a time.
+
+    All steps raise StoreError, Fenced, TierDamaged, OtherVersion, and the errors of `TierableLog`.
+    """
 
     def __init__(
         self,
@@ -81,8 +83,10 @@ class PartitionTier:
         self._is_confirmed = False
 
     async def confirm(self) -> None:
-        """Once in a leadership: what the log believes of the tier is compared with what is there. The bucket may be
-        another one, or another leader may have gone on. Before it nothing here may lose its file."""
+        """Compare the log's belief about the tier with the store, once in a leader epoch.
+
+        The bucket may be another one, or another leader may have gone on. Before this, no segment may lose its file.
+        """
         if self._is_confirmed:
             return
         manifest, log = await self._taken_over(), self.log
@@ -97,17 +101,19 @@ class PartitionTier:
         self._is_confirmed = True
 
     async def _taken_over(self) -> Manifest:
-        """The newest manifest, in our name if there is any."""
+        """The newest manifest, rewritten under this leader's fence if there is any."""
         manifest = await self.manifests.load()
         return await self.manifests.change(self._in_our_name) if manifest.version else manifest
 
     async def _in_our_name(self, manifest: Manifest) -> Change | None:
-        """Whoever led before writes no more, once there is a version of ours."""
+        """Rewrite the manifest under this fence, so that an earlier leader cannot write any more."""
         return None if self.manifests.is_ours(manifest) else Change(manifest)
 
     async def learn(self) -> None:
-        """Tell the log what there is of it, if that is not known here: an index was lost. What does not fit is no
-        answer; the next time may have another."""
+        """Tell the log its cold segments, if it does not know them, because an index was lost.
+
+        Segments that do not fit are ignored; the next step may find others.
+        """
         if self.log.knows_cold:
             return
         entries = await self.manifests.entries(await self.manifests.load())
@@ -116,7 +122,7 @@ class PartitionTier:
     # Copying
 
     async def copy_next(self) -> Copied | None:
-        """Copy the oldest segment that is not; None: there is none, or another look is needed."""
+        """Copy the oldest segment that is not copied; None if there is none, or another look is needed."""
         if self.log.tiered_to is None:
             self.log.note_tiered(self.log.log_start_offset)
         found = self.log.to_copy()
@@ -129,7 +135,7 @@ class PartitionTier:
             return None
         copied = await self.log.copy(base)
         made = await self._in_turn(make_object(copied))
-        manifest = await self._manifest()  # of whoever wrote meanwhile
+        manifest = await self._manifest()  # another writer may have changed it meanwhile
 
         async def begin(one: Manifest) -> Change | None:
             if one.end not in (None, base):
@@ -156,12 +162,12 @@ class PartitionTier:
         return Copied(end, put_bytes)
 
     async def _in_turn(self, made: SegmentObject) -> SegmentObject:
-        """When it may be put, by the rate of all partitions; with how long that may take."""
+        """Wait for the rate limit; returns the object with the seconds to spread it over."""
         spread_s = await self._options.rate.turn(made.content.size_bytes)
         return made._replace(content=with_fields(made.content, spread_s=spread_s))
 
     async def _put(self, entry: Entry, made: SegmentObject, *, may_be_there: bool) -> int:
-        """Have the object, all of it and right; returns how many bytes were put for it."""
+        """Ensure that the object is in the store, complete and sound; returns the bytes put."""
         key, put_bytes = self._place.segment(entry), 0
         if not may_be_there or not await self._is_right(key, made):
             await self._store.put(key, made.content)
@@ -178,7 +184,7 @@ class PartitionTier:
         return checksum == made.content.crc32c
 
     async def _read_back(self, found: ObjectInfo) -> int:
-        """The CRC-32C of an object, for stores that cannot tell."""
+        """Compute the CRC-32C of an object by reading it, for stores that do not have it."""
         checksum = position = 0
         while position < found.size_bytes:
             data = await self._store.get(found.key, position, READ_BACK_BYTES)
@@ -189,7 +195,10 @@ class PartitionTier:
         return checksum
 
     async def _compare(self, base: int, end: int) -> None:
-        """What is copied already was copied from this log; or the log has parted from what is there."""
+        """Compare a segment with the copied one. If they differ, the entries from there on are doomed.
+
+        Raises TierDamaged, and deletes nothing, if the log diverges at the first entry or below.
+        """
         digest = (await self.log.facts_of(base)).digest
 
         async def part(one: Manifest) -> Change | None:
@@ -209,7 +218,10 @@ class PartitionTier:
             self.log.note_tiered(end)
 
     async def _begin_anew(self, base: int) -> None:
-        """The log begins behind what is there, of which nothing counts any more."""
+        """Doom all copied segments, because the log begins behind them.
+
+        Raises TierDamaged if the log start is not behind all of them.
+        """
         await self.shed()
         end = (await self.manifests.load()).end
         if end is not None and end < base:
@@ -221,7 +233,7 @@ class PartitionTier:
     # Deleting
 
     async def shed(self) -> None:
-        """Note where the log begins, and doom what lies below."""
+        """Note the log start, and doom the segments below it."""
 
         async def begin_later(one: Manifest) -> Change | None:
             log_start = max(one.log_start, self.log.log_start_offset)
@@ -239,8 +251,10 @@ class PartitionTier:
             before, after = after, await self.manifests.change(decide)
 
     async def leave(self) -> bool:
-        """The log is to be in no tier any more: it begins where its files do, and all that is there goes. Whether that
-        is done; until then it is to be asked again."""
+        """Take the log out of the tier: it begins where its files begin, and its objects are deleted.
+
+        Returns whether this is complete; until then the caller repeats it.
+        """
         await self.log.give_up_cold()
         await self._taken_over()
 
@@ -258,7 +272,7 @@ class PartitionTier:
         return True
 
     async def delete(self) -> int:
-        """What is doomed, and may go by now; returns how many objects."""
+        """Delete doomed objects that are due; returns how many."""
         manifest = await self._manifest()
         due = [one for one in manifest.doomed if self._is_due(one)][:FORGOTTEN_TOGETHER_MAX]
         gone = [one for one in due if await self._is_deleted(one)]

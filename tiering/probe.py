@@ -1,6 +1,5 @@
-"""Whether a store is one that the tier can live with: asked before anything is put there, and by whoever looks for what
-is wrong. It leaves nothing behind.
-"""
+"""A probe of a store: whether the tier can use it, before anything is put there, and for diagnosis. It leaves no
+objects."""
 
 from __future__ import annotations
 
@@ -11,17 +10,19 @@ from tiering.object_store import Content, ObjectExists, StoreError, StoreRefused
 if TYPE_CHECKING:
     from tiering.object_store import ObjectStore
 
-SKEW_MAX_MS = 300_000  # S3 refuses requests of another quarter of an hour; old versions go by the store's clock
+SKEW_MAX_MS = 300_000  # S3 refuses requests that are 15 minutes off; old versions are deleted by the store's clock
 
 
 def probes(root: str) -> str:
-    """The prefix of what is put there to be deleted at once."""
+    """The prefix of the keys that a probe puts and deletes."""
     return f"{root}probe/"
 
 
 async def probe(store: ObjectStore, root: str, name: str, now_ms: int) -> str | None:
-    """One line of what is wrong, or None. `name` is nobody else's; `root` is where all keys begin. Raises
-    StoreUnavailable."""
+    """A line on what is wrong with the store, or None. Raises StoreUnavailable.
+
+    `name` is unique; `root` is the prefix of all keys.
+    """
     key = f"{probes(root)}{name}"
     try:
         return await _wrong(store, key, now_ms)

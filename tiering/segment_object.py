@@ -1,6 +1,6 @@
 """A segment as an object: the records at their positions, and a trailer behind them. docs/formats/tier.md.
 
-Pure, but for `fetch_trailer`.
+Pure, except for `fetch_trailer`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Tail(NamedTuple):
 
 
 class Trailer(NamedTuple):
-    """What an object has behind the records; the parts in the formats a log dir has."""
+    """The parts of an object behind the records, in the formats of a log dir."""
 
     footer: bytes
     index_rows: bytes
@@ -56,14 +56,14 @@ class Trailer(NamedTuple):
 
 
 class SegmentObject(NamedTuple):
-    """What is to be put, and the digest that names it."""
+    """An object to put, and the digest in its name."""
 
     content: Content
     digest: str
 
 
 def make_object(copied: CopiedSegment) -> SegmentObject:
-    """The same for the same segment and the same producers."""
+    """The object of a copied segment: always the same for the same segment and producers."""
     epochs = b"".join([_EPOCH.pack(*one) for one in copied.epochs])
     parts = copied.footer, copied.index_rows, copied.aborted, epochs, copied.producers
     trailer = b"".join(parts) + _TAIL.pack(_MAGIC, copied.facts.size_bytes, *map(len, parts))
@@ -74,7 +74,7 @@ def make_object(copied: CopiedSegment) -> SegmentObject:
 
 
 def read_tail(data: bytes, key: str) -> Tail:
-    """The last bytes of an object. Raises TierDamaged and OtherVersion, naming `key`."""
+    """Decode the last bytes of an object. Raises TierDamaged and OtherVersion, with `key` in their texts."""
     if len(data) != TAIL_SIZE_BYTES or not data.startswith(_MAGIC_OF_ALL):
         raise TierDamaged(f"{key} does not end as a segment does")
     magic, *sizes = _TAIL.unpack_from(data)
@@ -84,7 +84,7 @@ def read_tail(data: bytes, key: str) -> Tail:
 
 
 def read_trailer(data: bytes, key: str) -> Trailer:
-    """All behind the records, the tail included. Raises as above."""
+    """Decode all behind the records, the tail included. Raises as `read_tail`."""
     tail = read_tail(data[-TAIL_SIZE_BYTES:], key)
     if len(data) != tail.object_size_bytes - tail.records:
         raise TierDamaged(f"{key} has parts of another size")
@@ -103,5 +103,5 @@ def read_trailer(data: bytes, key: str) -> Trailer:
 
 
 async def fetch_trailer(store: ObjectStore, key: str, entry: Entry) -> Trailer:
-    """Of an object that a manifest names. Raises as above, and what a store does."""
+    """Read the trailer of an object that a manifest names. Raises as `read_tail`, and StoreError."""
     return read_trailer(await store.get(key, entry.size_bytes, entry.object_size_bytes - entry.size_bytes), key)

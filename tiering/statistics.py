@@ -1,4 +1,4 @@
-"""What is counted of the tier, by topic, and how it is with each partition: plain numbers, for who shows them."""
+"""Counters of the tier by topic, and figures of each partition, for metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TierStatistics:
-    """Since the start. Fetches are requests for parts of segments that were not here; `deleted` are objects,
-    `collected` manifests that nobody needs any more."""
+    """Counters since the start of the broker.
+
+    `fetches` counts requests for chunks that were not in the cache, `deleted` objects, `collected` old manifests.
+    """
 
     copied_segments: int = 0
     copied_bytes: int = 0
@@ -34,7 +36,7 @@ def _sum(every: Iterable[TierStatistics]) -> TierStatistics:
 
 
 class TopicCounters:
-    """Of the topics that are in the tier, by id; those that are no more count in the total for good."""
+    """Counters of the topics in the tier, by topic id. The counts of topics that are gone stay in the total."""
 
     def __init__(self) -> None:
         self._by_topic: dict[bytes, TierStatistics] = {}
@@ -44,7 +46,7 @@ class TopicCounters:
         return self._by_topic.setdefault(topic_id, TierStatistics())
 
     def keep(self, topic_ids: set[bytes]) -> None:
-        """There are no others."""
+        """Drop the counters of other topics, and add them to the total."""
         gone = [self._by_topic.pop(topic_id) for topic_id in self._by_topic.keys() - topic_ids]
         self._gone = _sum([self._gone, *gone])
 
@@ -54,11 +56,11 @@ class TopicCounters:
 
 
 class TieredPartition(NamedTuple):
-    """How it is with a partition and the tier, as far as that is known here.
+    """Figures of a partition in the tier, as far as this broker knows them.
 
-    `waiting_s`: for how long the first segment that waits has been seen to. `segment_count` and `size_bytes` are of
-    what is copied, `doomed_count` and `doomed_bytes` of segments that are to be deleted. `problem`: what somebody has
-    to look at, because it may not pass; with `is_fenced` another broker has the partition, and it will not.
+    `waiting_s`: for how long the first waiting segment has waited. `segment_count` and `size_bytes` are of copied
+    segments, `doomed_count` and `doomed_bytes` of segments that are to be deleted. `problem`: for the operator, because
+    it may not pass. With `is_fenced` another broker has the partition, and the problem will not pass.
     """
 
     partition: TopicPartition

@@ -1,6 +1,6 @@
-"""What a cluster's part of a store holds, looked at from outside: for whoever restores it, checks it, or wants to know.
+"""Inventory of a cluster's part of a store, for restore, audit and status.
 
-Nothing is changed, and nobody is fenced, but by `take_over_partition`.
+Only `take_over_partition` changes anything, and fences writers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ LAST_GENERATION = 2**31 - 1
 
 
 class PartitionHolding(NamedTuple):
-    """What there is of a partition: records from `log_start` on, up to `end`; `leader_epoch` of who wrote last, -1 if
-    nobody did. `producers`: the snapshot at the end. `footer`: of the last segment; empty if there is none."""
+    """The copied records of a partition, from `log_start` to `end`.
+
+    `leader_epoch`: of the last writer, -1 without any. `producers`: the producer snapshot at the end. `footer`: of the
+    last segment; empty without segments.
+    """
 
     place: Place
     manifest: Manifest
@@ -55,7 +58,7 @@ class PartitionHolding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicHolding:
-    """A topic, and its partitions in order; the text of what is wrong with one in its place."""
+    """A topic and its partitions in order; in place of a partition that cannot be read, the text of its error."""
 
     topic: TopicCopy
     partitions: Sequence[PartitionHolding | str]
@@ -73,13 +76,13 @@ class Part:
         return Place(self.root, self.cluster_id, topic_id, partition)
 
     def log_of(self, place: Place) -> ManifestLog:
-        """For who only looks: nobody is behind it, so that it is never fenced."""
+        """The manifests of a partition, for reads: this author has the highest fence, so it is never fenced."""
         author = Author(Fence(LAST_GENERATION, NO_LEADERS_EPOCH), "", lambda: "", lambda: 0)
         return ManifestLog(self.store, place, author)
 
 
 async def clusters(store: ObjectStore, root: str) -> list[str]:
-    """Whose parts a store has. Raises what a store does."""
+    """The ids of the clusters in a store. Raises StoreError."""
     found: list[str] = []
     after = ""
     while listed := await store.list_after(root, after, 1):
@@ -91,7 +94,7 @@ async def clusters(store: ObjectStore, root: str) -> list[str]:
 
 
 async def holding_of(part: Part, place: Place) -> PartitionHolding:
-    """Raises what a store does, TierDamaged and OtherVersion."""
+    """The copied records of a partition. Raises StoreError, TierDamaged and OtherVersion."""
     manifests = part.log_of(place)
     manifest = await manifests.load()
     last = await _last_entry(manifests, manifest)
@@ -102,7 +105,7 @@ async def holding_of(part: Part, place: Place) -> PartitionHolding:
 
 
 async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
-    """None: it was deleted. Raises what a store does, when it is away or refuses."""
+    """The copied partitions of a topic; None if it was deleted. Raises StoreUnavailable, StoreRefused."""
     found: dict[int, PartitionHolding | str] = {}
 
     async def look(number: int) -> None:
@@ -118,7 +121,7 @@ async def holdings_of(part: Part, topic: TopicCopy) -> TopicHolding | None:
 
 
 async def take_over_partition(part: Part, holding: PartitionHolding, author: Author) -> None:
-    """Fence all who wrote before, as `author`. Raises what a store does, Fenced, TierDamaged, OtherVersion."""
+    """Fence all earlier writers of a partition, as `author`. Raises StoreError, Fenced, TierDamaged, OtherVersion."""
     if holding.manifest.version:
         await ManifestLog(part.store, holding.place, author).change(_again)
 

@@ -1,4 +1,4 @@
-"""What is done to many objects of a store: all that there are, and the same work for each of many, some at a time."""
+"""Listings of all objects below a prefix, and the same work for many objects, several at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def objects_below(store: ObjectStore, prefix: str) -> list[ObjectInfo]:
-    """In the order of their keys, as far as listings tell. Raises what a store does."""
+    """All objects below a prefix in the order of their keys, as far as listings have them. Raises StoreError."""
     objects: list[ObjectInfo] = []
     while found := await store.list_after(prefix, objects[-1].key if objects else ""):
         objects += found
@@ -23,15 +23,17 @@ async def objects_below(store: ObjectStore, prefix: str) -> list[ObjectInfo]:
 
 
 async def keys_below(store: ObjectStore, prefix: str) -> list[str]:
-    """Their keys alone."""
+    """The keys of `objects_below`."""
     return [one.key for one in await objects_below(store, prefix)]
 
 
 async def for_each(
     items: Iterable[T], work: Callable[[T], Awaitable[None]], at_once: int, *, stops: bool = False
 ) -> None:
-    """So many at a time. Raises the first of what went wrong, as it is, when all have been tried; with `stops`, when no
-    more of them are under way, and none is begun behind it."""
+    """Do the work for each item, `at_once` at a time.
+
+    Raises the first error, unwrapped, after all items were tried. With `stops`, no item is begun after an error.
+    """
     limit, errors = trio.CapacityLimiter(at_once), list[Exception]()
 
     async def one_of_them(item: T) -> None:
@@ -40,7 +42,7 @@ async def for_each(
                 return
             try:
                 await work(item)
-            except Exception as error:  # told to whoever asked, not to the nursery, which would wrap it
+            except Exception as error:  # raised to the caller, because the nursery would wrap it
                 errors.append(error)
 
     async with trio.open_nursery() as nursery:

@@ -1,8 +1,8 @@
-"""A topic that was deleted: what the tier has of it goes. Asked for by whoever knows of the deletion, durably; nothing
-is deleted because somebody does not know of a topic.
+"""Deletion of a deleted topic from the tier. The caller knows of the deletion durably; an unknown topic is never
+deleted.
 
-The last manifest of a partition stays: it says that the partition is deleted, in a fence that no leader has. So whoever
-believes to lead it still is fenced, whenever it writes.
+The last manifest of a partition stays: it says that the partition is deleted, with a fence above all leaders. So a
+broker that still believes that it leads the partition is fenced at its next write.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 async def delete_partition(
     store: ObjectStore, place: Place, owner_generation: int, new_nonce: Callable[[], str], now_ms: Callable[[], int]
 ) -> int:
-    """Delete what there is of it; returns how many objects. It may be done again, and is to be, when what was under way
-    has arrived. Raises what a store does, Fenced, TierDamaged, OtherVersion."""
+    """Delete the objects of a partition; returns how many.
+
+    It may be repeated, and has to be when late requests have taken effect. Raises StoreError, Fenced, TierDamaged,
+    OtherVersion.
+    """
     author = Author(Fence(owner_generation, NO_LEADERS_EPOCH), "deleted", new_nonce, now_ms)
     manifests = ManifestLog(store, place, author)
     last = await manifests.change(_deleted)

@@ -1,1 +1,1 @@
-"""The back ends of `tiering.object_store`."""
+"""The implementations of `tiering.object_store`."""

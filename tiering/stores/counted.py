@@ -1,8 +1,7 @@
-"""A store whose requests are counted: by what was asked for and what became of it, with bytes and durations. What a
-store costs is told from these, and whether it is away.
+"""A store that counts requests by operation and outcome, with bytes and durations.
 
-It is *away* from the first request that failed on, until one is answered: nothing can be said of a store that is asked
-for nothing, so one that is away is asked now and then.
+The counts show the cost of a store, and whether it is *away*: from the first failed request on, until one is answered.
+A store that is away is asked at intervals, because without requests its state is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tiering.object_store import LIST_MAX, ContentUnreadable, ObjectExists, Obje
 if TYPE_CHECKING:
     from tiering.object_store import Content, FilePart, ObjectInfo, ObjectStore
 
-ASK_INTERVAL_S: Final = 30.0  # of a store that is away
+ASK_INTERVAL_S: Final = 30.0  # interval of requests to a store that is away
 OPERATIONS: Final = ("put", "get", "head", "delete", "list")
 DONE, MISSING, EXISTS, REFUSED, UNAVAILABLE, UNREADABLE = OUTCOMES = (
     "done", "missing", "exists", "refused", "unavailable", "unreadable",
@@ -37,7 +36,7 @@ _OUTCOME_OF: Final = (
 
 @dataclass(slots=True)
 class OperationStatistics:
-    """Of requests that came to an end, since the start; who asked for the others has gone."""
+    """Counts of finished requests since the start. Cancelled requests do not count."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     latency: Durations = field(default_factory=Durations)
@@ -49,7 +48,7 @@ class OperationStatistics:
 
 @dataclass(slots=True)
 class StoreStatistics:
-    """`sent_bytes` and `received_bytes`: of objects, in requests that were done."""
+    """Counts of a store. `sent_bytes` and `received_bytes` are of objects, in successful requests."""
 
     operations: dict[str, OperationStatistics] = field(
         default_factory=lambda: {name: OperationStatistics() for name in OPERATIONS}
@@ -59,7 +58,7 @@ class StoreStatistics:
 
 
 class CountedStore:
-    """Implements `tiering.object_store.ObjectStore` over another one. `now_s`: of a clock that never goes back."""
+    """Implements `tiering.object_store.ObjectStore` over another store. `now_s` is a clock that never goes back."""
 
     def __init__(self, store: ObjectStore, now_s: Callable[[], float] = trio.current_time) -> None:
         self.statistics = StoreStatistics()
@@ -70,7 +69,7 @@ class CountedStore:
 
     @property
     def away_s(self) -> float:
-        """For how long it has been away; 0: it is not, as far as is known."""
+        """The seconds that the store has been away; 0 if it is not, as far as is known."""
         return 0.0 if self._away_since_s is None else self._now_s() - self._away_since_s
 
     async def put(self, key: str, content: Content, *, if_absent: bool = False) -> None:
@@ -109,7 +108,8 @@ class CountedStore:
         self._store.close()
 
     async def ask_while_away(self, prefix: str) -> None:
-        """Until cancelled: somebody has to find out that it is back, even if nobody wants anything of it."""
+        """Send a listing at intervals while the store is away, until cancelled: without other requests, its return
+        would go unnoticed."""
         while True:
             await trio.sleep(ASK_INTERVAL_S)
             if self._away_since_s is not None:
@@ -120,7 +120,7 @@ class CountedStore:
 
     @contextmanager
     def _counted(self, operation: str) -> Iterator[_Count]:
-        """A request that is cancelled counts for nothing: whether it was done, nobody knows."""
+        """Count a request. A cancelled one does not count, because its outcome is unknown."""
         count, begun_s = _Count(), self._now_s()
         try:
             yield count
@@ -138,7 +138,7 @@ class CountedStore:
             self.last_error = error
             if self._away_since_s is None:
                 self._away_since_s = begun_s
-        elif outcome != UNREADABLE:  # that is not the store's doing
+        elif outcome != UNREADABLE:  # an error of the content, not of the store
             self._away_since_s = None
 
 

@@ -1,7 +1,7 @@
-"""A directory as an object store: the only door of the tier to files. An object is a file of the same name.
+"""A directory as an object store: the tier's only access to files. An object is a file of the same name.
 
-Several brokers may use one directory, also over NFS: put-if-absent is `link`, which is atomic there, too. What a crash
-leaves is a file below `.incoming`, never a part of an object.
+Several brokers may use one directory, also over NFS: put-if-absent is `link`, which is atomic there, too. A crash
+leaves a file below `.incoming`, never a part of an object.
 """
 
 import errno
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 INCOMING = ".incoming"
 LEFT_OVER_S = 86_400  # a put that takes longer has failed
-SYNC_BYTES = 4 * 1024 * 1024  # written together: whoever else waits for the disk waits for all of it
-MAKE_TRIES_MAX = 10  # of a directory that others remove as often because it is empty
+SYNC_BYTES = 4 * 1024 * 1024  # written between two syncs: other users of the disk wait for all of it
+MAKE_TRIES_MAX = 10  # if other processes keep removing the directory because it is empty
 _NEEDS_SOMEBODY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 
 
 class DirectoryStore:
-    """Implements `tiering.object_store.ObjectStore`. `new_name`: of files that nobody else makes; `open_file`, to
-    read."""
+    """Implements `tiering.object_store.ObjectStore`. `new_name` gives unique file names; `open_file` opens for
+    reads."""
 
     def __init__(
         self, root: str, workers: Workers, new_name: Callable[[], str], open_file: Callable[[str], File]
@@ -77,10 +77,10 @@ class DirectoryStore:
         return await self._run(partial(_list, self._root, prefix, after, count_max))
 
     def close(self) -> None:
-        """A disk answers, or its thread is lost."""
+        """Do nothing: a disk answers, or its thread is lost."""
 
     async def prepare(self) -> None:
-        """Make the directory, unless it is there, and remove what crashes have left."""
+        """Create the directory, unless it exists, and remove files that crashes have left."""
         await self._run(partial(_prepare, self._root))
 
     async def _run(self, job: Callable[[], T]) -> T:
@@ -97,7 +97,7 @@ def _put(root: str, key: str, content: Content, incoming: str, if_absent: bool) 
         _write(incoming, content)
         for _ in range(MAKE_TRIES_MAX):
             _make_directories(root, os.path.dirname(path))
-            with suppress(FileNotFoundError):  # it was empty, and somebody has removed it
+            with suppress(FileNotFoundError):  # it was empty, and another process has removed it
                 if if_absent:
                     os.link(incoming, path)
                 else:
@@ -131,12 +131,12 @@ def _write(incoming: str, content: Content) -> None:
 
 
 def _make_directories(root: str, directory: str) -> None:
-    """Durably."""
+    """Create directories durably."""
     if directory == root or os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
     _make_directories(root, parent)
-    with suppress(FileExistsError, FileNotFoundError):  # whoever needs it will see
+    with suppress(FileExistsError, FileNotFoundError):  # a failure shows when the directory is used
         os.mkdir(directory)
         _sync_directory(parent)
 
@@ -150,7 +150,8 @@ def _sync_directory(path: str) -> None:
 
 
 def _check_there(root: str) -> None:
-    """Before anything is said to be missing: a file system that is not mounted lacks everything."""
+    """Raise StoreUnavailable if the root is not a store, for example a file system that is not mounted, in which all is
+    missing."""
     if not os.path.isdir(f"{root}/{INCOMING}"):
         raise StoreUnavailable(f"{root} is not there, or not an object store")
 
@@ -166,7 +167,7 @@ def _get(root: str, key: str, start: int, size_bytes: int | None) -> bytes | Non
 
 
 def _get_part(root: str, key: str, start: int, size_bytes: int, open_file: Callable[[str], File]) -> FilePart | None:
-    """It is on its way to memory then."""
+    """Open a part of an object, and announce its read to the disk."""
     try:
         file = open_file(f"{root}/{key}")
     except (FileNotFoundError, IsADirectoryError):
@@ -190,7 +191,7 @@ def _head(root: str, key: str) -> ObjectInfo | None:
 
 
 def _delete(root: str, key: str) -> None:
-    """And the directories that are empty then."""
+    """Delete an object, and the directories that are empty then."""
     directory = os.path.dirname(f"{root}/{key}")
     _check_there(root)
     with suppress(FileNotFoundError):
@@ -212,7 +213,7 @@ def _list(root: str, prefix: str, after: str, count_max: int) -> list[ObjectInfo
 
 
 def _walk(root: str, above: str, prefix: str, after: str) -> Iterator[ObjectInfo]:
-    """In the order of the keys, in which a directory sorts with its slash."""
+    """Objects in the order of their keys, in which a directory sorts with its slash."""
     try:
         with os.scandir(f"{root}/{above}") as entries:
             names = {f"{above}{one.name}{'/' if one.is_dir() else ''}": one for one in entries}

@@ -1,7 +1,7 @@
-"""An object store in memory, and what may go wrong with one: for tests, and for brokers that are simulated.
+"""An object store in memory with faults: for tests, and for simulated brokers.
 
-Whatever a store may do to whom it serves is a `Fault`, decided anew for each request: a request that gets lost, or
-takes effect late, a reply that gets lost, bytes that are flipped or missing, a listing of a moment ago.
+A `Fault` is decided for each request: a request that is lost, or takes effect late; a reply that is lost; flipped or
+missing bytes; a listing that lags behind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Operation(Enum):
-    """What a store is asked for."""
+    """The operations of a store."""
 
     PUT = "put"
     GET = "get"
@@ -39,11 +39,11 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What becomes of one request; times are in seconds.
+    """The fault of one request; times are in seconds.
 
-    `late_s`: it takes effect that much later than whoever asked has been told that it failed. `is_stale`, of a listing:
-    it has what was there before the newest change. `is_torn`, of a put: there is the beginning of the object, as some
-    servers make one of a connection that broke.
+    `late_s`: it takes effect so much later than the caller got its error. `is_stale`, of a listing: it has the state
+    before the newest change. `is_torn`, of a put: the object has only its first half, as some servers publish it after
+    a broken connection.
     """
 
     wait_s: float = 0.0
@@ -61,12 +61,12 @@ HEALTHY = Fault()
 
 
 def never(_operation: Operation, _key: str) -> Fault:
-    """Nothing goes wrong."""
+    """The fault function of a store without faults."""
     return HEALTHY
 
 
 class ObjectFile:
-    """Implements `engine.tier.File`, to be read only."""
+    """Implements `engine.tier.File`, for reads only."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -87,12 +87,14 @@ class ObjectFile:
         return True
 
     def read_ahead(self, position: int, size_bytes: int) -> None:
-        """It is there."""
+        """Do nothing: all is in memory."""
 
 
 class MemoryStore:
-    """Implements `tiering.object_store.ObjectStore`. It outlives its users; what is to happen later does in `nursery`,
-    without which nothing can. `has_files`: as if its objects were files."""
+    """Implements `tiering.object_store.ObjectStore`. It outlives its users.
+
+    Late effects run in `nursery`; without it there are none. `has_files`: it behaves as if its objects were files.
+    """
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class MemoryStore:
         has_files: bool = False,
     ) -> None:
         self.has_files = has_files
-        self.objects: dict[str, tuple[bytes, int]] = {}  # with when they were put
+        self.objects: dict[str, tuple[bytes, int]] = {}  # with the times of their puts
         self.fault = fault
         self.nursery = nursery
         self.requests: dict[Operation, int] = dict.fromkeys(Operation, 0)
@@ -161,7 +163,7 @@ class MemoryStore:
         return [ObjectInfo(key, len(there[key][0]), there[key][1]) for key in keys]
 
     def close(self) -> None:
-        """Nobody waits for long."""
+        """Do nothing: no request waits for long."""
 
     async def _ask(self, operation: Operation, key: str) -> Fault:
         fault = await self._begin(operation, key)
@@ -195,4 +197,4 @@ async def _late(fault: Fault, effect: Callable[[Fault], None]) -> None:
     try:
         effect(fault)
     except ObjectExists:
-        return  # nobody waits for it
+        return  # its caller has gone

@@ -1,4 +1,4 @@
-"""Content that is given to a store over a time of its own, on a thread that may wait."""
+"""Pacing of content that is put to a store, on a thread that may wait."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tiering.object_store import Content
 
-LEAST_BYTES_PER_S: Final = 2_000_000  # slower, and a store may think that nothing comes any more
+LEAST_BYTES_PER_S: Final = 2_000_000  # if it were slower, a store might give up the connection
 
 
 def evenly(
@@ -18,8 +18,11 @@ def evenly(
     now_s: Callable[[], float] = time.monotonic,
     sleep_s: Callable[[float], None] = time.sleep,
 ) -> Iterator[bytes]:
-    """Its slices, each when its share of `spread_s` is over: who shares a disk with them has it in between. Raises
-    ContentUnreadable."""
+    """The slices of a content, each when its share of `spread_s` is over, so that other users of the disk get their
+    share.
+
+    Raises ContentUnreadable.
+    """
     byte_s = min(content.spread_s / max(1, content.size_bytes), 1 / LEAST_BYTES_PER_S)
     begun_s, given_bytes = now_s(), 0
     for data in content.slices():

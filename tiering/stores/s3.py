@@ -1,8 +1,8 @@
-"""S3 and what speaks its protocol: the only door of the tier to the network, and the only one to minio and urllib3.
+"""S3 and stores with its protocol: the tier's only access to the network, and the only use of minio and urllib3.
 
 Requests are signed by minio's signer and sent by urllib3: minio's own `put_object` knows no conditional header, and
-holds what it sends in memory. The payload is not a part of the signature: it has a CRC-32C, which is, and which the
-store checks before an object is there. No retries here: whoever asks knows what a second try may mean.
+holds the content in memory. The signature covers the CRC-32C of the payload in place of the payload; the store checks
+it before the object exists. There are no retries here: the caller knows what a second try may mean.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 2.0
 IO_TIMEOUT_S = 10.0  # nothing was sent or received for so long
 CONNECTIONS_MAX = 32
-LEAST_BYTES_PER_S = pacing.LEAST_BYTES_PER_S // 2  # a request that moves on, but slower, is given up
+LEAST_BYTES_PER_S = pacing.LEAST_BYTES_PER_S // 2  # a request that moves on, but slower, ends with an error
 REPLY_MAX_BYTES = 4 * 1024 * 1024  # of a listing, or of an error
-WHOLE_MAX_BYTES = 64 * 1024 * 1024  # of an object that is asked for without saying how much of it
+WHOLE_MAX_BYTES = 64 * 1024 * 1024  # of an object that is read without a size
 _READ_BYTES = 256 * 1024
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
@@ -61,7 +61,8 @@ _OK, _NO_CONTENT, _PARTIAL, _NOT_FOUND, _SERVER_ERROR = 200, 204, 206, 404, 500
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """`endpoint`: scheme, host and port. `credentials` are asked before each request: they may expire."""
+    """Options of an S3 store. `endpoint`: scheme, host and port. `credentials` are asked before each request: they may
+    expire."""
 
     endpoint: str
     bucket: str
@@ -76,7 +77,7 @@ class _Reply(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Of an object; what lies behind its end is nothing."""
+    """A part of an object; it ends with the object, if that is shorter."""
 
     start: int
     size_bytes: int | None
@@ -158,7 +159,7 @@ class S3Store:
         content: Content | None = None,
         part: _Part | None = None,
     ) -> _Reply:
-        """On a thread. Raises what `ObjectStore` does."""
+        """Send a request and read its reply, on a thread. Raises as `ObjectStore`."""
         path = quote(f"/{self.options.bucket}/{key}", safe="/-_.~")
         asked = urlencode(sorted((query or {}).items()), quote_via=quote, safe="-_.~")
         url = f"{self.options.endpoint}{path}{'?' if asked else ''}{asked}"
@@ -177,10 +178,10 @@ class S3Store:
                 data = _bounded(read, size_max_bytes if is_part else REPLY_MAX_BYTES, url, told_bytes)
                 told = _Reply(reply.status, reply.headers, data)
             except BaseException:
-                reply.close()  # who comes next must not read the rest of it
+                reply.close()  # the next user of the connection must not read the rest
                 raise
             reply.release_conn()
-        except ValueError as error:  # as minio's providers say that they have found none
+        except ValueError as error:  # minio's providers raise it if they find no credentials
             raise StoreRefused(f"{self.options.endpoint}: {error}") from error
         except SSLError as error:
             raise StoreRefused(f"{self.options.endpoint}: {error}") from error
@@ -218,7 +219,7 @@ class S3Store:
         if reply.status in (_OK, _NO_CONTENT, _PARTIAL):
             return reply
         if reply.status == _RANGE:
-            return reply._replace(data=b"")  # it begins behind the end
+            return reply._replace(data=b"")  # the range begins behind the end
         code, message = _error(reply.data)
         told = f"{method} {key or self.options.bucket}: {reply.status} {code} {message}".rstrip()
         if reply.status == _NOT_FOUND and code != "NoSuchBucket":
@@ -232,14 +233,14 @@ class S3Store:
 
 
 def found_credentials(access_key: str, secret_key: str) -> Provider:
-    """These; without, what the environment or ~/.aws/credentials has."""
+    """Static credentials; without a key, those of the environment or of ~/.aws/credentials."""
     if access_key:
         return StaticProvider(access_key, secret_key)
     return ChainedProvider([EnvAWSProvider(), AWSConfigProvider()])
 
 
 class _Connections:
-    """Those that are open; threads make them, and another one ends them."""
+    """The open connections; worker threads open them, and `close` ends them from another thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -266,14 +267,14 @@ def _end(connection: HTTPConnection) -> None:
 
 
 class _Deadline:
-    """Of a request that moves so many bytes."""
+    """The deadline of a request that moves `size_bytes`."""
 
     def __init__(self, name: str, size_bytes: int) -> None:
         self._name = name
         self._at_s = time.monotonic() + CONNECT_TIMEOUT_S + 2 * IO_TIMEOUT_S + size_bytes / LEAST_BYTES_PER_S
 
     def keep(self, parts: Iterator[bytes]) -> Iterator[bytes]:
-        """Raises StoreUnavailable."""
+        """Pass parts on until the deadline. Raises StoreUnavailable."""
         for part in parts:
             if time.monotonic() > self._at_s:
                 raise StoreUnavailable(f"{self._name}: it takes too long")
@@ -281,8 +282,8 @@ class _Deadline:
 
 
 def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, told_bytes: int) -> bytearray:
-    """As many as a reply says that it has: megabytes are put where they will be. Raises StoreUnavailable: there is
-    more."""
+    """Collect parts, in a buffer of the size that the reply announces. Raises StoreUnavailable if there are more
+    bytes."""
     found, end = bytearray(min(told_bytes, size_max_bytes)), 0
     for part in parts:
         end += len(part)
@@ -299,8 +300,8 @@ def _told_bytes(headers: Mapping[str, str]) -> int:
 
 
 def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPool]]:
-    """Of connections that are known, and wait for a reply as long as for anything else: urllib3 sends with the time-out
-    for connecting."""
+    """Connection pools whose connections are known, and have IO_TIMEOUT_S for all I/O: urllib3 sends with the connect
+    timeout."""
 
     class Plain(HTTPConnection):
         def connect(self) -> None:
@@ -324,7 +325,7 @@ def _pool_classes(connections: _Connections) -> dict[str, type[HTTPConnectionPoo
 
 
 def _parsed(data: bytes | bytearray) -> ET.Element:
-    """Raises StoreUnavailable."""
+    """Parse a reply as XML. Raises StoreUnavailable."""
     try:
         return ET.fromstring(data)  # noqa: S314 - of bounded size, and expat bounds what entities make of it
     except ET.ParseError as error:
@@ -332,7 +333,7 @@ def _parsed(data: bytes | bytearray) -> ET.Element:
 
 
 def _error(data: bytes | bytearray) -> tuple[str, str]:
-    """The code and the message of a reply; empty when it has none, as to a HEAD."""
+    """The code and the message of an error; empty without a body, as for HEAD."""
     if not data:
         return "", ""
     try:
@@ -343,7 +344,7 @@ def _error(data: bytes | bytearray) -> tuple[str, str]:
 
 
 def _crc32c(headers: Mapping[str, str]) -> int | None:
-    """Of a whole object: what was put in parts has one of another kind."""
+    """The CRC-32C of a whole object; None for a multipart object, which has another kind of checksum."""
     try:
         checksum = base64.b64decode(headers.get("x-amz-checksum-crc32c", ""), validate=True)
     except ValueError:
@@ -352,7 +353,7 @@ def _crc32c(headers: Mapping[str, str]) -> int | None:
 
 
 def _listed(data: bytes | bytearray) -> list[ObjectInfo]:
-    """Raises StoreUnavailable."""
+    """The objects of a listing. Raises StoreUnavailable."""
     try:
         return _contents(data)
     except (KeyError, ValueError) as error:

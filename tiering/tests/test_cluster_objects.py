@@ -1,4 +1,4 @@
-"""What a store has of a cluster besides segments."""
+"""Topics and committed offsets in the store."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_crash_in_between_leaves_the_newer_one(bucket: Bucket) -> None:
 async def test_after_a_request_that_failed_the_newest_counts(
     bucket: Bucket, operation: Operation, partition_count: int
 ) -> None:
-    """It may have been done."""
+    """The failed request may have taken effect."""
     for count in (3, 4):
         await bucket.opened().put_topic(topic(count))
     objects = bucket.opened()
@@ -84,7 +84,7 @@ async def test_after_a_request_that_failed_the_newest_counts(
 
 @pytest.mark.parametrize("partition_count", range(5, 10))
 async def test_what_is_put_late_is_older_than_what_was_put_behind_it(bucket: Bucket, partition_count: int) -> None:
-    """A request that had no answer may reach the store whenever it wants; which digest is greater is chance."""
+    """A request without a reply may take effect at any later time; the order of the digests is random."""
     objects = bucket.opened()
     async with trio.open_nursery() as bucket.store.nursery:
         bucket.store.fault = lambda asked, _key: Fault(late_s=60 if asked is Operation.PUT else None)

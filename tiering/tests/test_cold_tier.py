@@ -1,4 +1,4 @@
-"""Reads of what is in the tier only."""
+"""Reads of cold segments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Manifests:
 
 
 class Reading:
-    """A broker whose older segments are in the tier only, and what it reads them with."""
+    """A broker whose older segments are in the tier only, and its tier, cache and counters."""
 
     def __init__(self, nursery: trio.Nursery, size_max_bytes: int = SIZE_MAX_BYTES) -> None:
         self.tiered = Tiered()
@@ -96,7 +96,7 @@ class Reading:
         return self.tiered.store.requests[Operation.GET]
 
     def forget(self) -> None:
-        """All that is here."""
+        """Empty the cache."""
         for key in self.tiered.segments():
             self.cache.forget(key)
         gc.collect()
@@ -104,7 +104,7 @@ class Reading:
 
 @asynccontextmanager
 async def cold(size_max_bytes: int = SIZE_MAX_BYTES) -> AsyncIterator[tuple[Reading, Partition]]:
-    """All that is finished is in the tier only."""
+    """A broker whose finished segments are in the tier only."""
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery, size_max_bytes)
         async with reading.tiered.life():
@@ -157,7 +157,7 @@ async def test_a_store_of_files_gives_those_and_they_are_left_when_nobody_uses_t
 
 
 async def test_a_cache_that_keeps_less_than_a_job_needs_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was fetched for it is there when it runs again, also where the cache has lost it by then."""
+    """Chunks that were fetched for a job are there when it runs again, even if the cache has evicted them."""
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
     async with cold(0) as (reading, log):
         largest = max((await reading.tiered.manifest()).entries, key=lambda entry: entry.size_bytes)
@@ -213,7 +213,7 @@ async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.Monke
 
 
 async def test_what_comes_anew_is_looked_at_anew() -> None:
-    """What was right of the part that was here says nothing of the one that comes now."""
+    """The knowledge that an evicted chunk was sound does not count for the chunk that is fetched now."""
     async with cold() as (reading, log):
         await log.load(0, 1000, EVERYTHING)
         reading.forget()
@@ -227,7 +227,7 @@ async def test_what_comes_anew_is_looked_at_anew() -> None:
 
 
 async def test_what_was_only_walked_over_is_not_served() -> None:
-    """A search looks at headers: that says nothing of the bytes between them."""
+    """A search reads headers; the bytes between them are not checked."""
     async with cold() as (reading, log):
         await log.load(0, 1000, EVERYTHING)
         reading.forget()
@@ -383,7 +383,7 @@ async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
 
 
 async def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many bytes; and more, if that is all there is."""
+    """The limit is in bytes; a larger request passes alone."""
     monkeypatch.setattr(chunks, "FLYING_MAX_BYTES", 300)
     landed: dict[str, float] = {}
     async with trio.open_nursery() as nursery:
@@ -432,7 +432,7 @@ async def test_a_file_tells_up_to_where_it_is_here() -> None:
         assert [file.here_until(position) for position in (0, 250, 600, 950)] == [400, 650, 950, 950]
         file.read_at(0, 950)
         reading.cache.find(KEY, 2).is_wrong = True  # type: ignore[union-attr]
-        assert file.here_until(0) == 400  # nobody gave it up yet: whoever reads it will find out, once
+        assert file.here_until(0) == 400  # it was not dropped yet: the next reader finds out, once
         reading.cache.forget(KEY)
         assert file.here_until(0) == 0
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to copy, and for how long."""
+"""The rate limit of uploads: order and spread."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""How far logs that follow are in the tier, by what they have themselves."""
+"""Notices to followers: how far the tier has their logs, by their own segments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def entry(base: int, size: int = SIZE) -> Entry:
 
 @dataclass(eq=False)
 class Catalogue(ManifestLog):
-    """What is in the tier, and what it costs to know."""
+    """Fake manifests of a partition, with the pages that were read."""
 
     manifest: Manifest = field(default_factory=Manifest)
     pages: Mapping[int, tuple[Entry, ...]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Catalogue(ManifestLog):
 
 @dataclass
 class FakeLog:
-    """Of sealed segments of one size, from its local start on."""
+    """A fake log with sealed segments of one size, from its local start on."""
 
     end: int
     log_start_offset: int = 0

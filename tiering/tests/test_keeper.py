@@ -1,4 +1,4 @@
-"""Partitions of a broker and the tier, looked after."""
+"""The uploader with the partitions of a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = KeeperOptions(interval_ms=1000)
 
 
 class Kept:
-    """A broker, its bucket, and a keeper in each life."""
+    """A broker that is stopped and started, its bucket, and an uploader in each life."""
 
     def __init__(self, options: KeeperOptions = OPTIONS) -> None:
         self.broker = Broker(TIERED)
@@ -105,7 +105,7 @@ async def test_how_it_is_with_a_partition_is_told() -> None:
 
 
 async def test_each_segment_waits_from_when_it_was_there_to_copy() -> None:
-    """A backlog is seen to be old, although what is first in it changes all the time."""
+    """A backlog shows its age, although its first segment changes all the time."""
     kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=lambda: 200))
     async with kept.life():
 
@@ -143,7 +143,7 @@ async def test_what_is_counted_of_a_topic_goes_with_it() -> None:
         copied = kept.keeper.topics.of(ORDERS.topic_id).copied_segments
         assert copied == len(kept.objects)
         kept.broker.log.config = ROLLING
-        await trio.sleep(200)  # what is there goes first
+        await trio.sleep(200)  # the copied segments are deleted first
         assert not list(kept.keeper.partitions())
         assert kept.keeper.topics.of(ORDERS.topic_id).copied_segments == 0
         assert kept.keeper.topics.total.copied_segments == copied
@@ -186,7 +186,7 @@ async def test_manifests_that_nobody_needs_go(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
-    monkeypatch.setattr(manifest_log, "KEPT_MS", 60_000)  # a day has too many turns of whoever looks each second
+    monkeypatch.setattr(manifest_log, "KEPT_MS", 60_000)  # a day would need too many looks, one each second
     monkeypatch.setattr(keeper, "COLLECT_INTERVAL_S", 60.0)
     kept = Kept()
     async with kept.life():
@@ -302,7 +302,7 @@ async def test_what_an_index_has_forgotten_is_learnt_again() -> None:
 
 
 async def test_files_stay_that_another_bucket_has_not() -> None:
-    """What a checkpoint says of the tier counts for nothing until the tier has said it, too."""
+    """A checkpoint's word on the tier does not count until the tier has confirmed it."""
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)

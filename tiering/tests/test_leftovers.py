@@ -1,4 +1,4 @@
-"""What nobody knows of any more, and what is not what it should be."""
+"""Garbage collection, and audits of damaged objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def part_of(tiered: Tiered) -> Part:
 
 
 async def left(tiered: Tiered) -> list[Leftover]:
-    """A day later."""
+    """The objects without a use, a day later."""
     return await leftovers(part_of(tiered), now_ms() + LEFT_AFTER_MS)
 
 

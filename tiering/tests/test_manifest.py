@@ -1,4 +1,4 @@
-"""What may become of a manifest, and how it is written down."""
+"""Changes of manifests, and their encoding."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entry(base: int, end: int, generation: int = 0, digest: str = "d", late_put_
 
 
 def copied(*bounds: int, manifest: Manifest | None = None) -> Manifest:
-    """One with segments between these offsets."""
+    """A manifest with segments between these offsets."""
     manifest = manifest or Manifest()
     for base, end in itertools.pairwise(bounds):
         manifest = begin_copy(manifest, base, end, "d", NOW_MS)

@@ -1,4 +1,4 @@
-"""Who may write a version, who finds out that he may not, and what may be deleted of old ones."""
+"""Writers of manifests: fencing, and the deletion of old versions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_of(store: MemoryStore, epoch: int = 0, incarnation: str = "", generation
 
 
 async def copy_next(manifest: Manifest) -> Change:
-    """Ten more offsets."""
+    """Copy ten more offsets."""
     base = manifest.end or 0
     if manifest.copying is None:
         return Change(begin_copy(manifest, base, base + 10, "d", 0))
@@ -126,7 +126,7 @@ def fault_of(operation: Operation, name: str, fault: Fault, times: int = 1) -> C
 
 
 async def test_reply_lost_after_commit_is_recognised_as_own(store: MemoryStore) -> None:
-    """The version that was written counts; what is decided again, is decided on it."""
+    """The version that was written counts; the next decision builds on it."""
     log = log_of(store)
     store.fault = fault_of(Operation.PUT, "manifest", Fault(is_reply_lost=True))
     with pytest.raises(StoreUnavailable):
@@ -136,7 +136,7 @@ async def test_reply_lost_after_commit_is_recognised_as_own(store: MemoryStore) 
 
 
 async def test_a_put_that_was_tried_again_underneath_is_recognised_as_own(store: MemoryStore) -> None:
-    """A library, or a proxy, has sent it twice: the reply says that there is one already."""
+    """A library or a proxy has sent the put twice: the reply says that the object exists already."""
     log, put = log_of(store), store.put
 
     async def twice(key: str, content: Content, *, if_absent: bool = False) -> None:
@@ -262,7 +262,7 @@ async def test_zombie_writes_into_a_collected_version_and_is_fenced(store: Memor
 
 
 async def test_who_looks_for_the_newest_version_is_not_misled_by_a_zombie(store: MemoryStore) -> None:
-    """It has filled the slot behind what a slow reader has seen."""
+    """The zombie has filled the version behind the last one that the slow reader has seen."""
     zombie, leader, reader = log_of(store, 1), log_of(store, 2), log_of(store, 3)
     await write(zombie, 3)
     await reader.load()
@@ -292,7 +292,7 @@ async def test_a_collected_log_whose_listing_lags_is_not_taken_for_a_new_one(sto
 
 
 class World:
-    """Leaders one after the other, each of which goes on as long as nobody tells it to stop; a store at its worst."""
+    """Leaders one after the other, each of which goes on until it is fenced; a store with all faults."""
 
     def __init__(self, seed: int, nursery: trio.Nursery) -> None:
         self._random = Random(seed)
@@ -305,7 +305,7 @@ class World:
             Fault(wait_s=2 * DAY_S),
             Fault(wait_s=self._random.random() * 100),
         ]
-        self.acknowledged: dict[str, int] = {}  # where what is copied ends, by digest
+        self.acknowledged: dict[str, int] = {}  # the ends of copied segments, by digest
 
     def _fault(self, _operation: Operation, _key: str) -> Fault:
         return self._random.choice(self._worst) if self._random.random() < 0.15 else Fault(wait_s=self._random.random())
@@ -355,7 +355,7 @@ def test_what_was_acknowledged_stays_whoever_writes(seed: int) -> None:
                     nursery.start_soon(world.lead, epoch)
                     await trio.sleep(20)
             await world.check()
-            await trio.sleep(3 * DAY_S)  # what arrives late
+            await trio.sleep(3 * DAY_S)  # late requests arrive
             await world.check()
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -1,4 +1,4 @@
-"""Whose a cluster's part of a store is."""
+"""Ownership of a cluster's part of a store."""
 
 from __future__ import annotations
 

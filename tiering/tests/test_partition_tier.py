@@ -1,4 +1,4 @@
-"""A log and its tier, step by step; and from each step on, when it was the last."""
+"""Uploads of a log step by step, and from each step on, as if it were the last one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NONCES = itertools.count()
 
 
 class Tiered:
-    """A broker of several lives, the bucket beside it, and the tier of one partition in each life."""
+    """A broker that is stopped and started, its bucket, and the tier of one partition in each life."""
 
     def __init__(self) -> None:
         self.broker = Broker()
@@ -41,14 +41,14 @@ class Tiered:
         self.log: TierableLog
         self.tier: PartitionTier
         self.place = Place("", "cluster", bytes(16), 0)
-        self.options = TierOptions()  # its rate remembers the clock, which begins anew with each test
+        self.options = TierOptions()  # its rate limit keeps a time, and each test begins with a new clock
 
     @asynccontextmanager
     async def life(self, *, is_clean: bool = True) -> AsyncIterator[PartitionTier]:
         async with self.broker.life(is_clean=is_clean):
             if not self.broker.log.log_end_offset:
                 await self.broker.fill()
-            await trio.sleep(1)  # what is finished is sealed
+            await trio.sleep(1)  # finished segments are sealed
             [self.log] = self.broker.store.tierable()
             self.tier = self.tier_of(self.log.leader_epoch)
             yield self.tier
@@ -59,7 +59,7 @@ class Tiered:
         return PartitionTier(self.log, self.store, self.place, manifests, self.options, now_ms)
 
     async def manifest(self) -> Manifest:
-        """As somebody sees it who has seen nothing yet."""
+        """The manifest, as a reader without knowledge finds it."""
         fault, self.store.fault = self.store.fault, lambda _operation, _key: HEALTHY
         author = Author(Fence(9, 9), "", lambda: "", now_ms)
         found = await ManifestLog(self.store, self.place, author).load()
@@ -67,11 +67,11 @@ class Tiered:
         return found
 
     def segments(self) -> list[str]:
-        """The objects, without what is about them."""
+        """The keys of segments, without those of manifests and pages."""
         return sorted(key for key in self.store.objects if key.count("/") == self.place.prefix.count("/"))
 
     async def check(self) -> None:
-        """The bucket has what the log had, byte for byte, up to where it says so; and nothing that nobody knows of."""
+        """Assert that the bucket has the log's bytes up to its end, and no unknown segments."""
         manifest = await self.manifest()
         known = {self.place.segment(one) for one in manifest.entries} | {
             self.place.doomed(one) for one in manifest.doomed
@@ -91,7 +91,7 @@ class Tiered:
 
 
 async def copy_all(tier: PartitionTier) -> int:
-    """Until there is no more; returns how many were copied."""
+    """Copy until nothing is left; returns how many segments were copied."""
     count = 0
     while tier.log.tiered_to is None or tier.log.to_copy():
         count += await tier.copy_next() is not None
@@ -135,7 +135,7 @@ async def test_the_next_life_goes_on() -> None:
 
 
 def stopping_at(number: int, fault: Fault) -> Callable[[Operation, str], Fault]:
-    """From one request on the broker is gone: that one is lost, or its reply."""
+    """Faults of a broker that ends at a request: that request gets `fault`, and all later ones are lost."""
     requests = itertools.count()
 
     def of(_operation: Operation, _key: str) -> Fault:
@@ -146,7 +146,7 @@ def stopping_at(number: int, fault: Fault) -> Callable[[Operation, str], Fault]:
 
 
 def stopping_behind_an_object() -> Callable[[Operation, str], Fault]:
-    """The object is put, and that is all."""
+    """Faults of a broker that ends after it has put the object."""
     is_there = False
 
     def of(operation: Operation, key: str) -> Fault:
@@ -159,7 +159,7 @@ def stopping_behind_an_object() -> Callable[[Operation, str], Fault]:
 
 
 def only_at(number: int, fault: Fault) -> Callable[[Operation, str], Fault]:
-    """One request goes wrong."""
+    """A fault of one request only."""
     requests = itertools.count()
     return lambda _operation, _key: fault if next(requests) == number else HEALTHY
 
@@ -201,7 +201,7 @@ async def test_whichever_request_fails_the_same_life_goes_on(fault: Fault) -> No
                 with suppress(StoreError):
                     await copy_all(tier)
                 await copy_all(tier)
-                await trio.sleep(60)  # what comes late
+                await trio.sleep(60)  # late requests arrive
                 await tiered.check()
                 assert len(tiered.segments()) == len((await tiered.manifest()).entries)
 
@@ -219,7 +219,7 @@ async def test_an_object_that_is_there_is_not_put_again() -> None:
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-7], lambda data: data[:9] + b"rot" + data[12:]])
 async def test_truncated_object_is_not_taken_for_uploaded(damage: Callable[[bytes], bytes]) -> None:
-    """A store has published what it got of a client that died."""
+    """The store has published the part of the object that it got from a client that died."""
     tiered = Tiered()
     async with tiered.life() as tier:
         tiered.store.fault = stopping_behind_an_object()
@@ -283,7 +283,7 @@ async def test_an_old_leader_is_fenced() -> None:
 
 
 async def test_other_producers_make_another_object() -> None:
-    """What the predecessor has begun is given up: a request of his that comes late changes nothing that counts."""
+    """The upload of the earlier leader is given up: its late request changes nothing that counts."""
     tiered = Tiered()
     async with tiered.life() as tier:
         tiered.store.fault = stopping_behind_an_object()
@@ -406,7 +406,8 @@ async def test_a_hole_between_tier_and_files_is_told() -> None:
 
 
 async def test_a_log_that_parts_from_its_tier_is_copied_anew() -> None:
-    """What another leader copied was lost here: it was never acknowledged, or somebody has decided so."""
+    """The log lost segments that another leader had copied: they were never acknowledged, or an operator accepted the
+    loss."""
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -426,7 +427,7 @@ async def test_a_log_that_parts_from_its_tier_is_copied_anew() -> None:
 
 
 async def test_a_log_that_begins_anew_deletes_nothing_there() -> None:
-    """A disk was lost, and whoever leads goes on with nothing: what the tier has may be all there is."""
+    """A disk was lost, and the new leader has no records: the tier may have the only copy."""
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -444,7 +445,7 @@ async def test_a_log_that_begins_anew_deletes_nothing_there() -> None:
 
 
 async def test_what_a_predecessor_copied_is_not_copied_again() -> None:
-    """A crash kept the log from knowing: its checkpoint is written now and then."""
+    """A crash kept the log from knowing: its checkpoint is written at intervals."""
     tiered = Tiered()
     async with tiered.life(is_clean=False) as tier:
         await copy_all(tier)

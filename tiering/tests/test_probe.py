@@ -1,4 +1,4 @@
-"""Stores that the tier can live with, and others."""
+"""Probes of usable and unusable stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments as objects."""
+"""Encoding of segments as objects."""
 
 from __future__ import annotations
 

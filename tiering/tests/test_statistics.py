@@ -1,4 +1,4 @@
-"""What is counted by topic."""
+"""Counters by topic."""
 
 from __future__ import annotations
 

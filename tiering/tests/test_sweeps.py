@@ -1,4 +1,4 @@
-"""The same for many."""
+"""The same work for many items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tier has of a topic that was deleted."""
+"""Deletion of a deleted topic from the tier."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_what_was_collected_stays_so(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
-    monkeypatch.setattr(manifest_log, "KEPT_MS", 60_000)  # a day has too many turns of whoever looks each second
+    monkeypatch.setattr(manifest_log, "KEPT_MS", 60_000)  # a day would need too many looks, one each second
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)

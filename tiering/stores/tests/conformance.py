@@ -1,4 +1,4 @@
-"""What every back end has to do: a module of tests derives from `Conformance` and has a fixture `store`."""
+"""Tests that every store has to pass: a test module derives from `Conformance` and has a fixture `store`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITERS = 6
 
 
 class Bytes:
-    """A file in memory; it may end too soon, or be unreadable."""
+    """A file in memory, which may end too early, or be unreadable."""
 
     def __init__(self, content: bytes, error: OSError | None = None) -> None:
         self._content = content
@@ -130,7 +130,7 @@ class Conformance:
     @pytest.mark.parametrize(
         ("file", "checksum"),
         [
-            (Bytes(b"0123456789"), 1),  # it is not what it was
+            (Bytes(b"0123456789"), 1),  # the CRC is of other bytes
             (Bytes(b"01234"), crc32c(b"01234")),
             (Bytes(b"0123456789", OSError(5, "unreadable")), crc32c(b"0123456789")),
         ],
@@ -147,7 +147,7 @@ class Conformance:
         names = ["a-b", "a/b", "a/b-c", "a/b/c", "a/b/d", "a.b", "a0", "b", "B"]
         for name in reversed(names):
             if name == "a/b":
-                continue  # in a directory it cannot be beside what is below it
+                continue  # in a directory it cannot be beside the objects below it
             await store.put(name, Content.of(b"x"))
         names.remove("a/b")
         assert await keys(store, "") == sorted(names)

@@ -1,4 +1,4 @@
-"""What is counted of a store, and when it is away."""
+"""Counts of a store, and when it is away."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def store() -> ObjectStore:
 
 
 class TestCounted(Conformance):
-    """It is as good a store as the one below."""
+    """The conformance tests, through the counting store."""
 
 
 def outcomes(counted: CountedStore, operation: str) -> dict[str, int]:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Inline:
-    """Work as if a thread did it."""
+    """Workers that run jobs at once, on the calling thread."""
 
     async def run(self, job: Callable[[], T]) -> T:
         await trio.lowlevel.checkpoint()
@@ -92,7 +92,7 @@ async def test_a_directory_that_is_gone_comes_back_with_the_next_object(store: D
 
 
 async def test_a_root_that_is_not_there_is_no_empty_store(tmp_path: Path) -> None:
-    """It may be a file system that is not mounted."""
+    """The root may be a file system that is not mounted."""
     (tmp_path / "nowhere").mkdir()
     store = directory_store(tmp_path / "nowhere")
     with pytest.raises(StoreUnavailable):

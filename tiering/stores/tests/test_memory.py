@@ -1,4 +1,4 @@
-"""The store in memory, and what it can do to others."""
+"""The store in memory, and its faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store is given takes as long as it is to take, and no longer than a store bears."""
+"""Pacing: a put takes its share of time, but never longer than a store accepts."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SLICES = [b"a" * 100_000, b"b" * 100_000, b"c" * 300_000]
 
 
 def came_s(spread_s: float, takes_s: float = 0.0) -> list[float]:
-    """When the slices came, and when that was all, of a store that takes as long for each."""
+    """The times at which a store that takes the same time for each slice got them, and the end."""
     content, clock = Content(tuple(SLICES), Content.of(b"".join(SLICES)).crc32c, spread_s), [0.0]
 
     def sleep_s(seconds: float) -> None:
