@@ -1,7 +1,7 @@
 """PySpark connectors for Kafka clusters: `register(spark)`, then `format("kafkawire")`.
 
-They go where nothing else of this project is installed, into drivers and executors, and import nothing of it: Python's
-library, pyarrow, numpy and crc32c are all they need.
+The connectors are installed in drivers and executors, without the rest of this project, and import nothing of it. They
+need Python's library, pyarrow, numpy and crc32c only.
 """
 
 from spark_connectors.registration import WorkersLack, check, register

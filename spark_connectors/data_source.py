@@ -1,9 +1,10 @@
-"""`format("kafkawire")` for PySpark 4.2 and 4.3: hands over from Spark's interfaces to `source` and `sink`, and
-decides nothing.
+"""`format("kafkawire")` for PySpark 4.2 and 4.3: connects Spark's interfaces with `source` and `sink`, and decides
+nothing.
 
-Readers are pickled to workers, and made anew for planning, so each looks at its options by itself, and connects when it
-is asked something. What a planner cannot do when Spark asks where a query starts, it says when that matters: Spark asks
-on a restart, too, where the checkpoint knows better (a starting time may match no record any more).
+Spark pickles readers to workers, and creates new ones for planning. So each reader checks its options itself, and
+connects when it is first asked for something. An error in `initialOffset` is raised later, by `latestOffset`: Spark
+calls `initialOffset` on a restart too, where the checkpoint has the position (a starting time may match no record any
+more).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from spark_connectors.source.schema import declared
 from spark_connectors.wire import Cluster
 
 NAME = "kafkawire"
-_REFUSED_START = "@refused"  # no name of a topic
+_REFUSED_START = "@refused"  # not a valid name of a topic
 
 
 class Kafkawire(DataSource):  # type: ignore[misc] # its types are not looked at
@@ -48,11 +49,11 @@ class Kafkawire(DataSource):  # type: ignore[misc] # its types are not looked at
 
     @classmethod
     def name(cls) -> str:
-        """As in `format`."""
+        """The name in `format("kafkawire")`."""
         return NAME
 
     def schema(self) -> str:
-        """Raises OptionRefused for what neither a batch nor a stream can be asked for."""
+        """The columns as DDL. Raises OptionRefused if neither a batch nor a stream accepts the options."""
         try:
             return declared(source_options(self.options, is_stream=False).columns)
         except OptionRefused as error:
@@ -91,14 +92,14 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """What one task reads."""
+    """The range of offsets that one task reads."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         self.wanted = wanted
 
 
 def _read(options: SourceOptions, partition: InputPartition, filters: Filters = NO_FILTERS) -> Iterator[pa.RecordBatch]:
-    """Where there is nothing to read Spark makes a partition of its own."""
+    """Rows of a partition. If there is nothing to read, Spark passes a partition of its own, which has no rows."""
     if not isinstance(partition, RangePartition):
         return iter(())
     return read_rows(options, partition.wanted, schema_of(options.columns), filters)
@@ -109,7 +110,7 @@ def _tasks(ranges: Sequence[OffsetRange]) -> list[InputPartition]:
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """Of a batch query."""
+    """Reader of a batch query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._filters = NO_FILTERS
@@ -121,21 +122,21 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             return _tasks(batch_ranges(self._options, places, self._filters, division))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
+        """Rows of one partition; runs in a task."""
         return _read(self._options, partition, self._filters)
 
 
 class FilteringReader(BatchReader):
-    """Of one that may leave out rows that it does not want, with which Spark lets no frame be used in two ways."""
+    """Reader of a batch query that leaves out rows by pushed filters. Its frame is safe for one set of filters only."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        """Called before anything else. Returns all: Spark applies them, too."""
+        """Keep the filters; Spark calls this first. Returns all of them, so that Spark applies them too."""
         self._filters = filters_of(filters)
         return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Of a streaming query: on the driver for planning, and another one in each task."""
+    """Reader of a streaming query: one on the driver for planning, and another one in each task."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -144,15 +145,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._refusal: Exception | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Never raises: on a restart nobody looks at what it returns."""
+        """Return where the query starts. Never raises, because Spark ignores the result on a restart."""
         try:
             return self._plan().initial().to_json()
-        except Exception as error:  # whatever it is, it is raised when it matters
+        except Exception as error:  # raised later, by latestOffset, if the start matters
             self._refusal = error
             return {_REFUSED_START: {}}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark can carry one of the two; the other one is added where it is used."""
+        """The limit of a batch. Spark takes one of the two limits; `latestOffset` adds the other one."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -160,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Raises WireError, TopicRecreated, and what kept `initialOffset` from telling where to start."""
+        """Return the end of the next batch. Raises WireError, TopicRecreated, and the error kept by `initialOffset`."""
         known = self._offsets(start)
         max_offsets = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         min_offsets = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
@@ -168,12 +169,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return start if found is known else found.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """For progress reports."""
+        """The newest known end offsets, for progress reports."""
         reported = self._plan().reported
         return None if reported is None or not reported.positions else reported.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there when the first batch is planned is what the query reads."""
+        """Fix the end of the query: the offsets that exist when the first batch is planned."""
         self._plan().read_what_is_there()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -181,14 +182,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return _tasks(self._plan().ranges(self._offsets(start), self._offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task."""
+        """Rows of one partition; runs in a task."""
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: where the query has come to is in its checkpoint."""
+        """Do nothing: the checkpoint of the query has its position."""
 
     def stop(self) -> None:
-        """Disconnects."""
+        """Disconnect."""
         if self._cluster is not None:
             self._cluster.close()
 

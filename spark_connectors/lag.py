@@ -1,6 +1,6 @@
-"""Shows the lag of streaming queries to whatever watches consumer groups: a listener of Spark's that commits for them.
+"""Listener of Spark that commits the offsets of streaming queries for consumer groups, so that tools show their lag.
 
-It hands over from Spark's interfaces to `progress`, and decides nothing. For Spark's own `kafka` source as for ours.
+It connects Spark's interfaces with `progress`, and decides nothing. It works for Spark's own `kafka` source too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from spark_connectors.wire.clock import SystemClock
 
 
 class LagReporter(StreamingQueryListener):  # type: ignore[misc] # its types are not looked at
-    """`spark.streams.addListener(LagReporter("localhost:9092"))`: after each micro-batch the offsets up to which a
-    query has read are committed for a consumer group. No query fails, or waits, because of it.
+    """`spark.streams.addListener(LagReporter("localhost:9092"))`: after each micro-batch, commits the offsets up to
+    which a query has read for a consumer group. No query fails or waits because of it.
 
-    A cluster that is away is tried again; what is refused (the group has members of its own, a topic is gone) is logged
-    once and tried again with the next micro-batch.
+    If the cluster does not answer, the commit is tried again. If it is refused (the group has members of its own, a
+    topic is gone), that is logged once, and the next micro-batch tries again.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class LagReporter(StreamingQueryListener):  # type: ignore[misc] # its types are
         topics: Collection[str] | None = None,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        """In `group_id`, `{query}` stands for a query's name, or for its id if it has none.
+        """Configure a reporter. In `group_id`, `{query}` stands for the name of a query, or for its id if it has none.
 
-        `queries` names those that are reported, `topics` those whose offsets are; all of them if not given. `options`
-        are Kafka's settings, with the prefix `kafka.` as for the source. Raises OptionRefused.
+        `queries` limits the reporter to queries of these names, `topics` to these topics. `options` are Kafka's
+        settings, with the prefix `kafka.` as for the source. Raises OptionRefused.
         """
         super().__init__()
         settled = report_options(bootstrap_servers, group_id, queries, topics, options or {})
@@ -50,19 +50,19 @@ class LagReporter(StreamingQueryListener):  # type: ignore[misc] # its types are
         self._committer = Committer(Groups(settled), partial(commit, cluster), cluster.close, self._clock)
 
     def drain(self, *queries: Any, timeout_s: float = 10.0) -> bool:
-        """For the end of a program: waits until `queries` have ended, or all that were heard of, and their last offsets
-        are committed; whether they are. What is lacking is logged.
+        """Wait at the end of a program until `queries` (default: all known ones) have ended and their last offsets are
+        committed. Returns whether they are. Missing offsets are logged.
 
-        Spark tells of a query's last micro-batch after `awaitTermination` has returned.
+        Spark reports the last micro-batch of a query after `awaitTermination` has returned.
         """
         return self._committer.drain([Query(str(one.id), str(one.runId), one.name) for one in queries], timeout_s)
 
     def metrics(self) -> Metrics:
-        """How it is doing."""
+        """Counts and errors of the reporter."""
         return self._committer.metrics()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Hears nothing any more, tries once more to commit what is waiting, and ends its thread."""
+        """Ignore further events, try once more to commit waiting offsets, and end the thread."""
         self._committer.close(timeout_s)
 
     def __enter__(self) -> Self:
@@ -74,21 +74,21 @@ class LagReporter(StreamingQueryListener):  # type: ignore[misc] # its types are
         self.close()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 # Spark's names
-        """Before `start` returns."""
+        """Called before `start` returns."""
         query = Query(str(event.id), str(event.runId), event.name)
         self._committer.tell(lambda groups: groups.started(query))
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """After a micro-batch, or none for a while."""
+        """Called after a micro-batch, and now and then without one."""
         progress = event.progress
         query = Query(str(progress.id), str(progress.runId), progress.name)
         positions = positions_of(SourceEnd(one.description, one.endOffset) for one in progress.sources)
         self._committer.tell(lambda groups: groups.progressed(query, positions))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Now and then while there is nothing to read."""
+        """Called now and then while there is nothing to read."""
         self._committer.tell(lambda groups: groups.idled(str(event.runId), self._clock.now_s()))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Also of one that has failed: up to its last micro-batch it has read."""
+        """Called at the end of a query. A failed query has also read up to its last micro-batch."""
         self._committer.tell(lambda groups: groups.ended(str(event.runId)))

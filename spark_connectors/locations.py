@@ -1,6 +1,6 @@
-"""Where files and objects of connectors are: a path, or a URL as pyarrow's file systems take it.
+"""Locations of files and objects: a path, or a URL of pyarrow's file systems.
 
-Such a URL may have a password in it, and settings behind a question mark. Nobody is told of these: no error, no log.
+A URL may contain a password, and settings behind a question mark. No error and no log line shows them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pyarrow import fs
 
 _LOCAL: Final = re.compile(r"^file:(//)?/")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_CREDENTIALS: Final = re.compile(  # the second of the ways is for a secret whose slashes were not escaped
+_CREDENTIALS: Final = re.compile(  # the second alternative is for a secret with unescaped slashes
     r"^([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/@]*@|[^/]*:.*@)"
 )
-_FILE_SYSTEMS_KEPT: Final = 8  # of a process; one of S3 has connections
+_FILE_SYSTEMS_KEPT: Final = 8  # in a process; a file system of S3 has connections
 
 
 def resolved(location: str) -> str:
-    """The same place for processes with other working directories. Raises ValueError for one that cannot be used."""
-    location = _LOCAL.sub("/", location)  # as Hadoop reads them, to whom a blank is a character as any other
+    """The location for processes with any working directory. Raises ValueError if it cannot be used."""
+    location = _LOCAL.sub("/", location)  # as Hadoop reads such URLs: a blank is a character like any other
     if not _SCHEME.match(location):
         location = str(Path(location).absolute())
     try:
@@ -33,7 +33,7 @@ def resolved(location: str) -> str:
 
 
 def opened(location: str) -> tuple[Any, str]:
-    """The file system of one that was resolved, and the path in it. Raises OSError."""
+    """File system and path of a resolved location. Raises OSError."""
     try:
         return _kept.of(location)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -42,14 +42,14 @@ def opened(location: str) -> tuple[Any, str]:
 
 
 def shown(location: str) -> str:
-    """As a URL without credentials and settings, for everybody to read; of one that was resolved."""
+    """A resolved location as a URL without credentials and settings, for messages."""
     if not _SCHEME.match(location):
         return f"file://{location}".rstrip("/")
     return _CREDENTIALS.sub(r"\1", location, count=1).partition("?")[0].rstrip("/")
 
 
 class _Kept:
-    """File systems of this process, which are pickled as none: what executors are sent is pickled by value."""
+    """File systems of this process. They are pickled as an empty cache, because executors get this by value."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, str]] = {}

@@ -1,12 +1,12 @@
-"""Where a query has come to, as the JSON that Spark keeps in its checkpoints.
+"""Offsets of a query, as the JSON that Spark keeps in its checkpoints.
 
-It is the kafka source's: `{"topic":{"0":23,"1":5}}`, the offset of a partition being the next one to read. So a query
-of that source goes on under ours, and back. Beside each topic lies its id, under a key that no topic can have and with
-a value in which the kafka source finds no partition: `"topic@id=<hex>":{}`. A topic that was deleted and created again
-has the same name and other records, and its offsets mean nothing (KIP-516): the id tells, however many there are.
+The JSON is that of the kafka source: `{"topic":{"0":23,"1":5}}`, with the next offset to read of each partition. So a
+query can move from that source to this one, and back. Each topic also has its id, under a key that no topic can have,
+with a value in which the kafka source finds no partition: `"topic@id=<hex>":{}`. A topic that was deleted and created
+again has the same name and other records, and its old offsets mean nothing (KIP-516). The id shows this.
 
-Spark compares offsets as text to learn whether there is something to do: keys are sorted, else an idle query never
-rests.
+Spark compares offsets as text to find out whether there is something to read. So keys are sorted: otherwise an idle
+query would never rest.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ID_SIZE_BYTES: Final = 16
 
 
 class MalformedOffsets(ValueError):
-    """JSON that tells no offsets."""
+    """JSON that has no valid offsets."""
 
 
 class TopicRecreated(Exception):
-    """A topic has another id than the one whose records were read."""
+    """The topic has another id than the topic that was read before."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Offsets:
     ids: Mapping[str, bytes] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        """For json.dumps, which keeps the order of keys."""
+        """Offsets as an object for json.dumps, with sorted keys."""
         found: dict[str, dict[str, int]] = {}
         for place in sorted(self.positions):
             found.setdefault(place.topic, {})[str(place.partition)] = self.positions[place]
@@ -47,7 +47,7 @@ class Offsets:
 
     @classmethod
     def from_json(cls, data: Any) -> Offsets:
-        """What `to_json` or the kafka source wrote. Raises MalformedOffsets."""
+        """Parse the output of `to_json` or of the kafka source. Raises MalformedOffsets."""
         if not isinstance(data, Mapping):
             raise MalformedOffsets(f"not offsets of topics: {data!r}")
         positions: dict[TopicPartition, int] = {}
@@ -61,7 +61,7 @@ class Offsets:
         return cls(positions, ids)
 
     def check_ids(self, current: Mapping[str, bytes]) -> None:
-        """Raises TopicRecreated if one of ours has another id now; a topic that is not there is for others to judge."""
+        """Raises TopicRecreated if a known topic has another id in `current`. Missing topics are ignored."""
         for topic, known in self.ids.items():
             if current.get(topic, known) != known:
                 raise TopicRecreated(
@@ -72,7 +72,7 @@ class Offsets:
 
 
 def numbered(topic: str, value: Any) -> list[tuple[int, int]]:
-    """`{"0":23}` as partitions and numbers. Raises MalformedOffsets."""
+    """Parse `{"0":23}` to pairs of partition and number. Raises MalformedOffsets."""
     try:
         found = [(int(partition), number) for partition, number in value.items()]
     except (AttributeError, ValueError, TypeError):

@@ -1,8 +1,8 @@
-"""Options as Spark hands them over: texts under names without case. What cannot be obeyed is refused by name.
+"""Options as Spark passes them: texts under case-insensitive names. An option that cannot be obeyed is refused by name.
 
-Names and meanings are those of Spark's own `kafka` source and sink, so that moving a query costs one word. Kafka's own
-settings, behind the prefix `kafka.`, fall into three kinds: obeyed; without an effect here that anybody could see, and
-so accepted; and refused by name. A setting that nobody knows is refused, too: it would be missed silently.
+Names and meanings are those of Spark's own `kafka` source and sink, so only the format's name changes when a query
+moves. Kafka's own settings, with the prefix `kafka.`, are obeyed, accepted if they have no visible effect here, or
+refused by name. An unknown setting is refused too, so that it does not lack its effect silently.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ INT32_MAX: Final = 2**31 - 1
 
 _T = TypeVar("_T")
 
-# Java consumers' settings that are without effect here: of groups and their members, for nobody joins one; of buffers,
-# pools and metrics, for there are none; and what is so anyway (CRCs are checked, internal topics match no pattern).
+# Settings of Java consumers without effect here: settings of groups and members (no group is joined), of buffers, pools
+# and metrics (there are none), and of behaviour that is fixed (CRCs are checked, internal topics match no pattern).
 HARMLESS: Final = frozenset(
     {
         "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "check.crcs",
@@ -36,7 +36,7 @@ HARMLESS: Final = frozenset(
     }
 )  # fmt: skip
 
-# Why something is refused that the stock connectors, or Kafka's clients, would take or refuse themselves.
+# Reasons to refuse settings that Spark's own connector, or Kafka's clients, would accept or refuse themselves.
 _REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": "say startingOffsets instead: where a query begins is known from its checkpoint",
     "enable.auto.commit": "a query's progress is in its checkpoint",
@@ -56,24 +56,24 @@ _SECURITY: Final = re.compile(r"(ssl|sasl|security)\.")
 
 
 class OptionRefused(ValueError):
-    """An option that is missing, has a value it cannot have, or cannot be obeyed; the text names it."""
+    """An option that is missing, has a wrong value, or cannot be obeyed. The text names it."""
 
 
 class Options:
-    """The options of one reader or writer, of which each is taken once; `finish` refuses what is left."""
+    """Options of one reader or writer. Each is read by name; `finish` refuses the others."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
         self._names: dict[str, str] = {}
 
     def text(self, name: str) -> str | None:
-        """Without blanks around it; None where it is not given."""
+        """The text of an option without blanks around it; None if it is not given."""
         self._names[name.lower()] = name
         value = self._values.get(name.lower())
         return None if value is None else value.strip()
 
     def parsed(self, name: str, parse: Callable[[str], _T], default: _T) -> _T:
-        """What `parse` makes of it; a ValueError of that becomes an OptionRefused with the option's name."""
+        """The option, parsed by `parse`. A ValueError becomes an OptionRefused with the option's name."""
         value = self.text(name)
         if value is None:
             return default
@@ -89,12 +89,12 @@ class Options:
         return value
 
     def accept(self, names: Collection[str]) -> None:
-        """Without a look at their values."""
+        """Accept options without a check of their values."""
         for name in names:
             self.text(name)
 
     def finish(self) -> None:
-        """Raises OptionRefused for an option that nobody asked for."""
+        """Raises OptionRefused for an option that was not read."""
         for name in self._values:
             if name not in self._names:
                 raise OptionRefused(f"option {name} {self._reason(name)}")
@@ -110,7 +110,7 @@ class Options:
 
 
 def bootstrap_of(options: Options) -> tuple[Address, ...]:
-    """kafka.bootstrap.servers. Raises OptionRefused."""
+    """Addresses of kafka.bootstrap.servers. Raises OptionRefused."""
     name = f"{KAFKA_PREFIX}bootstrap.servers"
     parts = [part.strip() for part in options.required(name).split(",")]
     try:
@@ -120,7 +120,7 @@ def bootstrap_of(options: Options) -> tuple[Address, ...]:
 
 
 def _address(text: str) -> Address:
-    text = text.rpartition("://")[2]  # Kafka's clients take a listener's address, too
+    text = text.rpartition("://")[2]  # Kafka's clients also accept the address of a listener
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
@@ -133,8 +133,8 @@ def _address(text: str) -> Address:
 def settings_of(
     options: Options, harmless: Collection[str] = HARMLESS, patience: str = "default.api.timeout.ms"
 ) -> Settings:
-    """How to speak to brokers: the settings of Kafka's clients that are obeyed; `patience` is the name of the one that
-    says when to give up, `harmless` are those that change nothing. Raises OptionRefused.
+    """Client settings for requests to brokers. `patience` names the setting of the overall timeout; settings in
+    `harmless` are accepted and ignored. Raises OptionRefused.
     """
     protocol = options.text(f"{KAFKA_PREFIX}security.protocol")
     if protocol is not None and protocol.upper() != "PLAINTEXT":
@@ -159,12 +159,12 @@ def settings_of(
 
 
 def milliseconds_as_s(text: str) -> float:
-    """A number of milliseconds above zero."""
+    """Parse a number of milliseconds above zero to seconds. Raises ValueError."""
     return positive_int32(text) / 1000
 
 
 def whole(text: str, least: int = 0, most: int | None = None) -> int:
-    """A whole number, neither below `least` nor above `most`. Raises ValueError."""
+    """Parse a whole number from `least` to `most`. Raises ValueError."""
     try:
         value = int(text)
     except ValueError:
@@ -177,22 +177,22 @@ def whole(text: str, least: int = 0, most: int | None = None) -> int:
 
 
 def int32(text: str) -> int:
-    """As most of Kafka's settings are; requests have no room for more. Raises ValueError."""
+    """Parse a whole number from 0 to the maximum of an int32, the type of most Kafka settings. Raises ValueError."""
     return whole(text, 0, INT32_MAX)
 
 
 def positive_int32(text: str) -> int:
-    """Likewise, above zero."""
+    """Parse a whole number from 1 to the maximum of an int32. Raises ValueError."""
     return whole(text, 1, INT32_MAX)
 
 
 def positive(text: str) -> int:
-    """A whole number above zero. Raises ValueError."""
+    """Parse a whole number above zero. Raises ValueError."""
     return whole(text, 1)
 
 
 def truth(text: str) -> bool:
-    """As Scala's toBoolean. Raises ValueError."""
+    """Parse a boolean as Scala's toBoolean does. Raises ValueError."""
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
@@ -204,7 +204,7 @@ _UNITS_S: Final = {
 
 
 def duration_s(text: str) -> float:
-    """As Spark writes times: `15m`, `20s`, `500ms`; a number alone is milliseconds. Raises ValueError."""
+    """Parse a time as Spark writes it: `15m`, `20s`, `500ms`; a number alone is milliseconds. Raises ValueError."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
     if found is None or found[2] not in _UNITS_S:
         raise ValueError(f"{text!r} is no time: a whole number and one of us, ms, s, m, min, h, d")

@@ -1,7 +1,7 @@
-"""Makes `format("kafkawire")` known to a session, and finds out whether its workers have what it takes.
+"""Registration of `format("kafkawire")` in a session, and a check of the packages that its workers have.
 
-Where the package was imported from a zip (`--py-files`, `addPyFile`) its classes travel by value: the processes that
-plan a stream do not look into zips, although tasks do.
+If the package was imported from a zip (`--py-files`, `addPyFile`), its classes are pickled by value: the processes that
+plan a stream cannot import from zips, although tasks can.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ NEEDED: Final = ("pyarrow", "numpy", "crc32c")
 
 
 class WorkersLack(Exception):
-    """Python's workers cannot import what the connectors are made of."""
+    """Python workers cannot import a package that the connectors need."""
 
 
 def register(spark: Any, *, is_by_value: bool | None = None) -> None:
-    """Of a session, once. `is_by_value` says whether the package's code travels with each query, and is found out else:
-    for executors that do not have it, even if the driver has it in a directory.
+    """Register the format in a session, once. `is_by_value`: whether the package's code is sent with each query, for
+    executors without the package; None: if it was imported from a zip.
 
-    Lets filters be pushed down to data sources written in Python, as ours makes use of them.
+    Also allows Spark to push filters down to Python data sources.
     """
     from pyspark import cloudpickle
 
@@ -36,7 +36,7 @@ def register(spark: Any, *, is_by_value: bool | None = None) -> None:
 
 
 def check(spark: Any) -> None:
-    """Raises WorkersLack, by the look of one worker: in the middle of a query is late to learn of it."""
+    """Check one worker before a query fails. Raises WorkersLack."""
     from pyspark import cloudpickle
     from pyspark.sql.functions import udf
 
@@ -44,7 +44,7 @@ def check(spark: Any) -> None:
     names = NEEDED if travels else (*NEEDED, PACKAGE)
 
     def lacking(_: object) -> str:
-        """In the worker, which has nothing of this module."""
+        """Runs in the worker, which does not have this module."""
         import importlib
 
         problems = []
@@ -55,7 +55,7 @@ def check(spark: Any) -> None:
                 problems.append(f"{name}: {error}")
         return "; ".join(problems)
 
-    ask = udf(lacking, "string", useArrow=False)  # which takes a worker that has nothing
+    ask = udf(lacking, "string", useArrow=False)  # without Arrow, which would need pyarrow in the worker
     (row,) = spark.range(1).select(ask("id").alias("problems")).collect()
     if row.problems:
         raise WorkersLack(f"Python's workers lack what the connectors need: {row.problems}")

@@ -1,7 +1,7 @@
 """Entry point of `kafkawire-spark`.
 
-Exit codes: 0, all is done, and as it should be; 1, something differs, or the job was stopped and may be run again;
-2, what was asked for is not clear, or cannot be had. What was the matter is told on standard error, in one line.
+Exit codes: 0, the job is complete and found nothing wrong; 1, a check found a difference, or the job stopped early and
+may be run again; 2, the request is unclear or impossible. The reason is one line on standard error.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from spark_connectors.source.places import LimitRefused
 
 COMMANDS: Final = ("audit", "diff", "export", "import_", "verify")  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2
-_SHOWN: Final = 3  # findings, for who does not read reports
+_SHOWN: Final = 3  # findings in the line on standard error
 REFUSALS: Final = (Refused, NameRefused, OptionRefused, LimitRefused, SchemaRefused, TableRefused, ImportRefused)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs one job; returns the exit code."""
+    """Run one job; returns the exit code."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     commands = _commands(sys.argv[1:] if words is None else words)
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except REFUSALS as error:
         _say(f"{arguments.job}: {error}")
         return REFUSED
-    except Exception as error:  # of a store, a broker, or a task: what is done is in the target
+    except Exception as error:  # of a store, a broker or a task: the target keeps the work that is done
         report = Report(arguments.job, {}, Outcome.STOPPED, reason=f"{type(error).__name__}: {error}")
     finally:
         session.workers.close()
@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _commands(words: Sequence[str]) -> dict[str, ModuleType]:
-    """The one that is asked for, as others have more to import; or else all."""
+    """The module of the requested job, because other modules have more to import; without a known job, all modules."""
     asked = [name for name in COMMANDS if name.rstrip("_") in words[:1]] or COMMANDS
     modules = [import_module(f"spark_connectors.jobs.cli.{name}") for name in asked]
     return {module.NAME: module for module in modules}
@@ -108,7 +108,7 @@ def _say(line: str) -> None:
 
 
 def _leave(number: int, _: object) -> None:
-    """As an exception, so that whatever is begun is let go of."""
+    """Exit by an exception, so that open resources are released."""
     raise SystemExit(128 + number)
 
 

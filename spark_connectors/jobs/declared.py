@@ -1,14 +1,14 @@
-"""The columns that somebody says a topic's JSON has: a list, in JSON itself, as `[{"name": "id", "type": "int64"}, …]`.
+"""Declaration of the columns of a topic's JSON values: a list in JSON, `[{"name": "id", "type": "int64"}, …]`.
 
-A column is nullable unless `"nullable": false` is said. Types, and what they take in a value:
+A column is nullable unless `"nullable": false` is given. Types, and their values in JSON:
 
     bool, int32, int64, string    a boolean, a number without point and exponent, text
-    float32, float64              a number; none that becomes infinite
+    float32, float64              a finite number
     binary                        text in base64
     date                          text: 2026-11-26
-    timestamp                     text in ISO 8601, up to µs; UTC where it says no zone
+    timestamp                     text in ISO 8601, up to µs; UTC if it has no zone
     timestamp(epoch_ms)           a whole number of ms since 1970
-    decimal(p,s)                  a number or text; none is rounded
+    decimal(p,s)                  a number or text; never rounded
     list<type>                    an array
     struct{name: type, …}         an object
 
@@ -32,11 +32,11 @@ _TOKEN: Final = re.compile(r"\s*(\w+|\S)")
 
 
 class DeclarationRefused(ValueError):
-    """The text says which column is wrong, and how."""
+    """A wrong declaration. The text names the column and the problem."""
 
 
 class Kind(NamedTuple):
-    """What a table has, and what `pyarrow.json` reads it as."""
+    """Type of a column in the table, and the type as which `pyarrow.json` reads it."""
 
     table: pa.DataType
     read: pa.DataType
@@ -55,14 +55,14 @@ _SIMPLE: Final = {
 
 
 class Declared(NamedTuple):
-    """The same columns twice, as those of Kind."""
+    """The same columns twice: with types of the table, and with types for reading."""
 
     table: pa.Schema
     read: pa.Schema
 
 
 def declared(text: str, taken: Collection[str] = ()) -> Declared:
-    """Columns as a file declares them; their names, in whatever case, are not `taken`. Raises DeclarationRefused."""
+    """Parse a declaration. Column names, in any case, must not be in `taken`. Raises DeclarationRefused."""
     try:
         columns = json.loads(text)
     except ValueError as error:
@@ -98,7 +98,7 @@ def _checked(column: Any) -> tuple[str, str, bool]:
 
 
 class _Reader:
-    """Of one type, from left to right."""
+    """Parser of one type, from left to right."""
 
     def __init__(self, text: str, whose: str) -> None:
         self._tokens = _TOKEN.findall(text)

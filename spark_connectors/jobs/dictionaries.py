@@ -1,7 +1,7 @@
-"""Which columns of a Parquet file have a dictionary, by the rows that come first. Pure.
+"""Columns of a Parquet file that get a dictionary, by the first rows. Pure.
 
-Where values repeat, it makes a file smaller. Where they do not, it costs a tenth of the CPU of an export, and a larger
-file: a writer gives up a dictionary when it is full, and all that was in it stays in the file.
+If values repeat, a dictionary makes a file smaller. Otherwise it costs a tenth of the CPU of an export, and a larger
+file: a writer gives up a dictionary when it is full, and its content stays in the file.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-_LOOKED_AT: Final = 16 << 10  # rows
-_DISTINCT_MAX: Final = (
-    0.9  # of their values: of 80,000 that are equally frequent, which fill any dictionary, it is that
-)
+_LOOKED_AT: Final = 16 << 10  # first rows that are examined
+_DISTINCT_MAX: Final = 0.9  # of the values: 80,000 equally frequent values, which fill any dictionary, have this share
 
 
 def with_dictionary(rows: pa.Table) -> list[str]:
-    """Paths of columns as Parquet has them. Those in lists and structs keep theirs, and are not looked at."""
+    """Parquet paths of the columns with a dictionary. Columns within lists and structs always have one."""
     first = rows.slice(0, _LOOKED_AT)
     return [
         path

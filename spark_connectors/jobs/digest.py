@@ -1,17 +1,17 @@
-"""Which rows these are, whatever batches they come in, and in which order: how many, and the sum of their hashes.
+"""Digest of a set of rows, independent of their batches and order: the number of rows and the sum of their hashes.
 
-A log and a table that was made of it have the same digest, or else not the same rows. It finds what is lost, doubled or
-damaged; it does not withstand somebody who looks for rows with the same hash.
+A log and its table have the same digest, unless their rows differ. The digest finds lost, doubled and damaged rows. It
+does not withstand an attacker with rows of the same hash.
 
-A row's hash is of 64 bits, and follows from one word for each of its columns: each is XORed to what the columns before
-it have come to, and then all bits are mixed (the last step of splitmix64), which different words never leave the same.
-A number is its own word. Bytes b are `b[0] + b[1] p + b[2] p² + …` modulo 2^64, and their length times another
-constant. As p is odd it can be divided by: sums from the beginning of a buffer on, at the edges of all values in it,
-say what each value comes to by itself. So numpy goes over bytes once, without a Python object a row. Lists are the
-same, of the words of what they hold. Null is a word of its own, and so neither empty nor 0.
+A row's hash has 64 bits, and is made from one word for each column: each word is XORed into the result of the columns
+before, and then all bits are mixed (the last step of splitmix64), which keeps different words different. The word of a
+number is the number itself. The word of bytes b is `b[0] + b[1] p + b[2] p² + …` modulo 2^64, plus their length times
+another constant. As p is odd, division by p is possible: sums from the beginning of a buffer to the edges of its values
+give the sum of each value. So numpy goes over the bytes once, without a Python object for each row. The word of a list
+is made in the same way from the words of its elements. Null has a word of its own, so it is neither empty nor 0.
 
-Of what can be said in several types, all have the same words: integers, floats, text and bytes of any width, and times,
-which count as µs.
+A value has the same word in all types that can hold it: integers, floats, text and bytes of any width, and times, which
+count as µs.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 
 LOG_COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 _MODULUS: Final = 1 << 64
-_ROWS: Final = 16_384  # at a time: what numpy makes of them stays in a processor's cache
-_BLOCK: Final = 1 << 16  # bytes, at a time as well
-_START: Final = 0x9E3779B97F4A7C15  # the constants of splitmix64
+_ROWS: Final = 16_384  # hashed at a time: the arrays of numpy stay in the cache of a processor
+_BLOCK: Final = 1 << 16  # bytes hashed at a time
+_START: Final = 0x9E3779B97F4A7C15  # the constants here are those of splitmix64
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(30), np.uint64(27), np.uint64(31))
 _LENGTH: Final = np.uint64(0xD6E8FEB86659FD93)
-_NULL: Final = np.uint64((1 << 63) + 123)  # as a time it would not fit into a record's ms
-_BASE: Final = 0x2545F4914F6CDD1B  # p: odd, and p - 1 has one factor 2, so that neighbours that change places are seen
+_NULL: Final = np.uint64((1 << 63) + 123)  # as a time, it exceeds the ms of any record
+_BASE: Final = 0x2545F4914F6CDD1B  # p: odd; p - 1 has one factor 2, so that swapped neighbours change the sum
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Of a set of rows; that of two sets together is their sum."""
+    """Digest of a set of rows. The digest of two sets together is their sum."""
 
     rows: int = 0
     total: int = 0
@@ -56,17 +56,17 @@ class Digest:
 
 
 def digest_of(rows: pa.RecordBatch | pa.Table, columns: Sequence[str] = LOG_COLUMNS) -> Digest:
-    """The order of columns counts, and their names do not. Raises as `row_hashes` does."""
+    """Digest of rows. The order of the columns counts, and their names do not. Raises the errors of `row_hashes`."""
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     totals = (int(row_hashes(batch, columns).sum(dtype=np.uint64)) for batch in batches)
     return Digest(rows.num_rows, sum(totals) % _MODULUS)
 
 
 def row_hashes(batch: pa.RecordBatch, columns: Sequence[str] = LOG_COLUMNS) -> Words:
-    """One of each row.
+    """The hash of each row.
 
-    Raises KeyError for a column that is not there, ArrowNotImplementedError for one of a type that is not foreseen, and
-    ArrowInvalid for times that are no whole µs, or too many of them.
+    Raises KeyError for a missing column, ArrowNotImplementedError for a column of another type, and ArrowInvalid for
+    times that are no whole µs or too large.
     """
     arrays = [batch.column(name) for name in columns]
     hashes = np.empty(batch.num_rows, np.uint64)
@@ -90,7 +90,7 @@ def _mixed(columns: Iterable[Words], count: int) -> Words:
 
 
 def _words(array: pa.Array) -> Words:
-    """One of each value."""
+    """The word of each value."""
     words = _words_of_valid(array)
     if array.null_count:
         words = np.where(array.is_valid().to_numpy(zero_copy_only=False), words, _NULL)
@@ -98,7 +98,7 @@ def _words(array: pa.Array) -> Words:
 
 
 def _words_of_valid(array: pa.Array) -> Words:
-    """One of each value; of null there is any."""
+    """The word of each value; that of a null is undefined."""
     kind = array.type
     if types.is_struct(kind):
         return _mixed(map(_words, array.flatten()), len(array))
@@ -144,7 +144,7 @@ def _words_of_bytes(array: pa.Array) -> Words:
 
 
 def _sequences(elements: npt.NDArray[Any], edges: Integers) -> Words:
-    """Of the elements from each edge to the next one; the first edge is 0, the last one behind the last element."""
+    """Words of the sequences between neighbouring edges. The first edge is 0, the last one the number of elements."""
     sums = _sums_at(elements, edges)
     found: Words = (sums[1:] - sums[:-1]) * _inverse_powers(edges[:-1])
     found += (edges[1:] - edges[:-1] + 1).astype(np.uint64) * _LENGTH
@@ -152,7 +152,7 @@ def _sequences(elements: npt.NDArray[Any], edges: Integers) -> Words:
 
 
 def _sums_at(elements: npt.NDArray[Any], edges: Integers) -> Words:
-    """Of all elements before each edge, times the power of p that belongs to their position."""
+    """Sum of all elements before each edge, each times the power of p of its position."""
     found = np.zeros(len(edges), np.uint64)
     sums = np.zeros(min(_BLOCK, len(elements)) + 1, np.uint64)
     before, power = 0, 1
@@ -169,7 +169,7 @@ def _sums_at(elements: npt.NDArray[Any], edges: Integers) -> Words:
 
 
 def _inverse_powers(exponents: Integers) -> Words:
-    """Of p. They ascend."""
+    """Inverse powers of p for exponents that ascend."""
     found = _INVERSES[exponents % _BLOCK]
     if len(exponents) and exponents[-1] >= _BLOCK:
         of_blocks = _powers(pow(_BASE, -_BLOCK, _MODULUS), int(exponents[-1]) // _BLOCK + 1)
@@ -178,7 +178,7 @@ def _inverse_powers(exponents: Integers) -> Words:
 
 
 def _powers(base: int, count: int) -> Words:
-    """The first ones, from 1 on."""
+    """The first `count` powers of `base`, from 1 on."""
     factors = np.full(count, base, np.uint64)
     factors[0] = 1
     return np.cumprod(factors)

@@ -1,8 +1,7 @@
-"""Rows of a table as files of Parquet, and what a commit has to know of each.
+"""Rows of a table as Parquet files, with the facts that a commit needs.
 
-A file grows by row groups, of which one is held in memory, until whoever writes it says that it is large enough.
-Nothing is part of a table before the driver commits it, so what a task writes needs no other name at first; but who
-fails leaves nothing.
+A file grows by row groups, of which one is held in memory, until its writer closes it. A file belongs to a table only
+after the driver has committed it, so a task writes it under its final name. A task that fails deletes its files.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ _COMPRESSION: Final = "zstd"
 
 @dataclass(frozen=True)
 class RowGroupSizes:
-    """What a row group has at most. Bytes are those in memory, and a row that is larger is a row group of its own."""
+    """Limits of a row group. `size_bytes` counts memory. A larger row is a row group of its own."""
 
     size_bytes: int = 64 << 20
     rows: int = 1_000_000
 
 
 class FileWriter:
-    """Of one task. After `finish` or `discard` it is of no more use."""
+    """Writer of the files of one task. After `finish` or `discard`, it cannot be used any more."""
 
     def __init__(
         self, schema: pa.Schema, location: str, named: Callable[[int], str], sizes: RowGroupSizes | None = None
     ) -> None:
-        """`named` says the name of each file in the location, by its index. Raises OSError."""
+        """`named` returns the name of each file in the location, by its index. Raises OSError."""
         self._schema = schema
         self._system, self._root = opened(location)
         self._names = map(named, count())
@@ -48,34 +47,34 @@ class FileWriter:
 
     @property
     def file_bytes(self) -> int:
-        """Of the file that is being written, so far; 0: none is."""
+        """Bytes of the current file so far; 0 without a current file."""
         return 0 if self._current is None else self._current.size_bytes
 
     @property
     def closed_bytes(self) -> int:
-        """Of the files that are closed."""
+        """Bytes of all closed files."""
         return sum(one.size_bytes for one in self._written)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Raises OSError."""
+        """Add rows. Raises OSError."""
         for row_group in self._row_groups.of(rows):
             self._put(row_group)
 
     def close_file(self) -> None:
-        """The rows that wait for their row group go into the next file. Raises OSError."""
+        """Close the current file. Rows of an incomplete row group go into the next file. Raises OSError."""
         if self._current is not None:
             self._written.append(self._current.close())
             self._current = None
 
     def finish(self) -> tuple[NewFile, ...]:
-        """All of the rows; no file if there were none. Raises OSError."""
+        """Write the remaining rows. Returns all files, none if there were no rows. Raises OSError."""
         for row_group in self._row_groups.rest():
             self._put(row_group)
         self.close_file()
         return tuple(self._written)
 
     def discard(self) -> None:
-        """Deletes all files that were begun, as far as that is possible."""
+        """Delete all begun files, as far as possible."""
         if self._current is not None:
             self._current.give_up()
         for name in self._begun:
@@ -91,7 +90,7 @@ class FileWriter:
 
 
 class RowGroups:
-    """The same rows in the same order."""
+    """Regroups rows into row groups, in the same order."""
 
     def __init__(self, sizes: RowGroupSizes) -> None:
         self._sizes = sizes
@@ -99,7 +98,7 @@ class RowGroups:
         self._rows = self._size_bytes = 0
 
     def of(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Those that are complete now."""
+        """Row groups that are complete with this batch."""
         for part in _parts(batch, self._sizes):
             if self._is_full_with(part):
                 yield from self.rest()
@@ -108,7 +107,7 @@ class RowGroups:
             self._size_bytes += part.nbytes
 
     def rest(self) -> Iterator[pa.Table]:
-        """The one that waits for more rows, if there is one."""
+        """The incomplete row group, if there is one."""
         if self._waiting:
             found = pa.Table.from_batches(self._waiting)
             self._waiting, self._rows, self._size_bytes = [], 0, 0
@@ -122,7 +121,7 @@ class RowGroups:
 
 
 def _parts(batch: pa.RecordBatch, sizes: RowGroupSizes) -> Iterator[pa.RecordBatch]:
-    """None of which is larger than a row group by itself, nor empty."""
+    """Parts of a batch. None is larger than a row group, and none is empty."""
     if batch.num_rows > sizes.rows or (batch.num_rows > 1 and batch.nbytes > sizes.size_bytes):
         half = batch.num_rows // 2
         yield from _parts(batch.slice(0, half), sizes)
@@ -147,7 +146,7 @@ class _File:
 
     @property
     def size_bytes(self) -> int:
-        """So far."""
+        """Bytes so far."""
         return int(self._stream.tell())
 
     def add(self, row_group: pa.Table) -> None:
@@ -160,7 +159,9 @@ class _File:
         return new_file(self._name, self._metadata[0], size_bytes)
 
     def give_up(self) -> None:
-        """What a writer raises who has failed before, a RuntimeError among others, is not the reason to be told."""
+        """Close without errors: after a failed write, errors of closing (RuntimeError among others) would hide the
+        reason.
+        """
         for one in (self._writer, self._stream):
             with suppress(OSError, RuntimeError, ValueError):
                 one.close()

@@ -1,15 +1,15 @@
-"""Values in JSON as columns that were declared, and which of them cannot be.
+"""Values in JSON as declared columns, and the values that cannot be decoded.
 
-`pyarrow.json` reads thousands of values in one go, and fails for all of them if one is wrong. Then halves are tried,
-and halves of these, down to a value that is wrong by itself. So what becomes of a value is what becomes of it alone.
-For this it must not matter which values stand beside it, and they are written one behind the other, with a line feed
-between them. A value that is tried begins with a brace and ends with one, so that:
+`pyarrow.json` reads thousands of values at once, and fails for all of them if one is wrong. Then halves are tried, down
+to single wrong values. So the result of a value does not depend on its neighbours.
 
-- no object goes on into the next value: behind `}` and a line feed JSON has no `{`, and text has no line feed in it;
-- each value has an object at least, and all together have as many as there are values only if each has one.
+This must hold although values are written one after the other, with a line feed between them. Each tried value begins
+and ends with a brace, so that:
+- no object continues in the next value: in JSON no `{` follows `}` and a line feed, and text has no line feed in it;
+- each value has at least one object. If there are as many objects as values, each value has exactly one.
 
-Beyond JSON it takes, in fields that are not declared, what rapidjson does: `NaN` and the like. A field that is declared
-must not be there twice in an object. Wrong UTF-8 anywhere in a value, and a byte 0, make it wrong.
+In fields that are not declared, more than JSON is accepted, as by rapidjson: `NaN` and the like. A declared field must
+not occur twice in an object. Wrong UTF-8 anywhere in a value, and a byte 0, make the value wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _NAMED_MAX_ROWS: Final = 1024
 
 
 class Decoded(NamedTuple):
-    """`rows` of the values at the indices `kept`, in their order; why the others are not among them, by index."""
+    """Decoded values. `rows` are those of the indices `kept`, in order. `reasons` has the problem of each other value,
+    by index.
+    """
 
     rows: pa.RecordBatch
     kept: list[int]
@@ -46,7 +48,7 @@ class Decoded(NamedTuple):
 
 
 def decode(values: pa.Array, columns: Declared) -> Decoded:
-    """Binary values, as the columns of `columns.table`."""
+    """Decode binary values to the columns of `columns.table`."""
     text = pc.ascii_trim(values.view(pa.string()), characters=_BLANKS)
     is_object = pc.and_(pc.starts_with(text, "{"), pc.ends_with(text, "}"))
     reasons = dict.fromkeys(_indices(values.is_null()), NULL_VALUE)
@@ -64,7 +66,7 @@ def _indices(mask: pa.Array) -> list[int]:
 
 
 def _decode(text: pa.Array, columns: Declared) -> tuple[list[pa.RecordBatch], dict[int, str]]:
-    """What there is of them, in order, and what is wrong with the others, by index."""
+    """Decoded rows in order, and the problem of each wrong value, by index."""
     found, wrong = [], {}
     untried = [(0, len(text))] if len(text) else []
     while untried:
@@ -84,9 +86,9 @@ def _decode(text: pa.Array, columns: Declared) -> tuple[list[pa.RecordBatch], di
 
 
 def _cuts(begin: int, end: int, reason: str) -> tuple[int, ...]:
-    """Where to cut what failed: in half, or around the one of a few values that is named.
+    """Where to split values that failed: in the middle, or around the value that the error names.
 
-    That saves most of the tries, each of which takes a few hundred µs.
+    This saves most of the attempts, each of which takes a few hundred µs.
     """
     named = _NAMED_ROW.search(reason)
     if named is not None and int(named[1]) < end - begin <= _NAMED_MAX_ROWS:
@@ -99,8 +101,8 @@ def _later_first(*edges: int) -> list[tuple[int, int]]:
 
 
 def _decoded(text: pa.Array, columns: Declared) -> pa.RecordBatch:
-    """Raises ValueError, of which ArrowInvalid is one, for one value that is wrong, or more."""
-    text.validate(full=True)  # UTF-8
+    """Decode values at once. Raises ValueError (ArrowInvalid is one) if at least one value is wrong."""
+    text.validate(full=True)  # checks UTF-8
     lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text), "\n")[0].as_buffer()
     if b"\0" in memoryview(lines).tobytes():
         raise ValueError("a byte 0")
@@ -123,7 +125,7 @@ def _column(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """From what was read to what the table has. Raises ValueError."""
+    """Convert a column from the type that was read to the type of the table. Raises ValueError."""
     if types.is_list(kind):
         elements = _converted(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, elements, type=kind, mask=array.is_null())
@@ -133,7 +135,7 @@ def _converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if types.is_floating(kind) and not pc.all(pc.is_finite(array), min_count=0).as_py():
         raise ValueError("a number that is not finite")
     if types.is_decimal(kind):
-        array.validate(full=True)  # read_json looks at the digits before it shifts them to where they belong
+        array.validate(full=True)  # read_json checks the digits before it shifts them to the scale
     if types.is_binary(kind):
         return pa.array([None if one is None else b64decode(one, validate=True) for one in array.to_pylist()], kind)
     if types.is_timestamp(kind) and types.is_integer(array.type):

@@ -1,4 +1,4 @@
-"""What a job tells of itself: while it runs in lines for people, and when it ends as JSON for programs.
+"""Progress of a job as lines for people, and its report as JSON for programs.
 
 {"job": "export", "outcome": "done", "asked": {"topic": "events", …}, "seconds": 12.3,
  "counts": {"rows": 5000000, …}, "findings": [{…}, …], "findings_left_out": 0}
@@ -18,13 +18,13 @@ LINE_EVERY_S: Final = 1.0
 
 class Outcome(StrEnum):
     DONE = "done"
-    DIFFERS = "differs"  # what was compared is not the same, or what was looked at is not in order
-    STOPPED = "stopped"  # before its end; run again, it goes on
+    DIFFERS = "differs"  # the compared sides differ, or the check found a problem
+    STOPPED = "stopped"  # before its end; another run continues
 
 
 @dataclass
 class Report:
-    """`asked` has nothing secret in it. Findings are of one form for each job; only the first ones are kept."""
+    """Report of a job. `asked` has no secrets. Each job has one form of findings; only the first ones are kept."""
 
     job: str
     asked: Mapping[str, Any]
@@ -32,14 +32,14 @@ class Report:
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     findings_left_out: int = 0
-    reason: str | None = None  # why it was stopped
+    reason: str | None = None  # why the job stopped
 
     def add(self, **counts: int) -> None:
         for name, count in counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
 
     def found(self, **finding: Any) -> None:
-        """Something that makes the two sides differ, or that is not in order."""
+        """Add a difference of the two sides, or another problem."""
         self.outcome = Outcome.DIFFERS
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
@@ -61,7 +61,7 @@ class Report:
 
 
 class ProgressLine:
-    """How far a job is, in a line now and then."""
+    """Progress of a job: at most one line a second."""
 
     def __init__(self, show: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._show = show
@@ -70,7 +70,7 @@ class ProgressLine:
         self._shown_s: float | None = None
 
     def tell(self, what: str, done: int, total: int, rows: int = 0, *, is_last: bool = False) -> None:
-        """`done` of `total` offsets, or whatever they are counted in; `rows` were read so far."""
+        """Show progress: `done` of `total` offsets (or other units), and the number of rows read so far."""
         now_s = self._now_s()
         if self._shown_s is not None and now_s - self._shown_s < LINE_EVERY_S and not is_last:
             return

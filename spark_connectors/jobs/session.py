@@ -1,4 +1,4 @@
-"""What one run of a job has, whichever job it is."""
+"""The parts that each run of a job has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_connectors.jobs.workers import Workers
 
 @dataclass(frozen=True)
 class Session:
-    """Who does the tasks, who hears how far they are, and whether it is only asked what would be done."""
+    """Workers, progress line, and whether only the plan is reported."""
 
     workers: Workers
     progress: ProgressLine

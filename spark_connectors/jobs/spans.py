@@ -1,4 +1,4 @@
-"""Offsets of partitions, as stretches of them: pure."""
+"""Ranges of offsets of partitions: pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Span(NamedTuple):
 
 
 def joined(spans: Iterable[Span]) -> Sequence[Span]:
-    """The same offsets, ascending, each once, in as few spans as there can be."""
+    """The same offsets in as few spans as possible, ascending, each offset once."""
     found: list[Span] = []
     for one in sorted(one for one in spans if one.size > 0):
         if found and found[-1].partition == one.partition and one.start <= found[-1].end:

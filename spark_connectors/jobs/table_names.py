@@ -1,8 +1,8 @@
-"""What tables are called on a command line, and where dead letters go.
+"""Names of tables on a command line, and of tables for dead letters.
 
-parquet:/lake/events                  a local directory
-delta:/lake/events                    a directory, or a URL as `spark_connectors.locations` takes it
-iceberg:lake/db.events                table db.events of the catalog that pyiceberg knows as lake
+parquet:/lake/events                      a local directory
+delta:/lake/events                        a directory, or a URL as `spark_connectors.locations` takes it
+iceberg:lake/db.events                    table db.events of the catalog that pyiceberg knows as lake
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _LAKE: Final = "pip install 'kafkawire[lake]'"
 
 
 class NameRefused(ValueError):
-    """What is no table's name, or one of a format that is not installed."""
+    """A wrong name of a table, or a format that is not installed."""
 
 
 @dataclass(frozen=True)
 class TableName:
-    """`options` are deltalake's storage options, or the properties of pyiceberg's catalog."""
+    """Name of a table. `options` are deltalake's storage options, or the properties of pyiceberg's catalog."""
 
     format: str
     place: str
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """For everybody to read."""
+        """The name without secrets."""
         return f"{self.format}:{self.place if self.format == 'iceberg' else shown(self.place)}"
 
     def dead_letters(self) -> TableName:
-        """Beside it, where nothing else is said."""
+        """Default name of the table for dead letters."""
         path, mark, settings = self.place.partition("?")
         return TableName(self.format, f"{path.rstrip('/')}{DEAD_LETTERS}{mark}{settings}", self.options)
 
     def opened(self) -> Table:
-        """Raises NameRefused, ValueError, TableRefused."""
+        """Open the table. Raises NameRefused, ValueError, TableRefused."""
         try:
             return _OPENED[self.format](self)
         except ModuleNotFoundError as error:
@@ -50,7 +50,7 @@ class TableName:
 
 
 def table_name(text: str, options: Mapping[str, str]) -> TableName:
-    """Raises NameRefused."""
+    """Parse a name. Raises NameRefused."""
     kind, colon, place = text.partition(":")
     if not colon or not place or kind not in _OPENED:
         raise NameRefused(f"{text!r} is no table: one is {', or '.join(f'{each}:…' for each in _OPENED)}")

@@ -1,6 +1,4 @@
-"""A topic as a job's driver sees it: where its partitions begin and end now, and how parts of them are divided among
-tasks. With brokers or without.
-"""
+"""A topic as a job's driver sees it: offsets of its partitions, and ranges for tasks, with or without brokers."""
 
 from __future__ import annotations
 
@@ -19,12 +17,11 @@ from spark_connectors.source.options import Edge, Limit, SourceOptions
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import TopicPartition
 
-TASK_OFFSETS: Final = 2_000_000  # of a task that fetches, where the options do not say
+TASK_OFFSETS: Final = 2_000_000  # of a task that fetches, if the options do not say
 
 
 class TopicLog:
-    """Of the one topic that the options select. `with` disconnects; every method raises WireError or
-    CatalogueUnavailable."""
+    """The only topic that the options select. `with` disconnects. Methods raise WireError or CatalogueUnavailable."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -42,21 +39,23 @@ class TopicLog:
         self._stack.close()
 
     def starts(self) -> dict[int, int]:
-        """Of each partition."""
+        """First offset of each partition."""
         return self.at(Edge.EARLIEST)
 
     def ends(self) -> dict[int, int]:
-        """As far as it may be read by the options."""
+        """End offset of each partition; with read_committed, the last stable offset."""
         return self.at(Edge.LATEST)
 
     def at(self, limit: Limit) -> dict[int, int]:
-        """Raises LimitRefused, and TopicRecreated if it is another topic now."""
+        """Offset of each partition for a limit. Raises LimitRefused; TopicRecreated if the topic was created again."""
         found = self._places.at(limit, is_starting=limit is not Edge.LATEST)
         Offsets({}, {self.topic: self.topic_id}).check_ids(found.ids)
         return {place.partition: offset for place, offset in found.positions.items()}
 
     def ranges(self, spans: Iterable[Span], tasks_min: int = 1) -> list[OffsetRange]:
-        """Of tasks, together the spans; what retention takes of them before it is read, is not missed."""
+        """Ranges for tasks that together make the spans. Offsets that retention deletes before they are read are no
+        error.
+        """
         whole = [
             OffsetRange(TopicPartition(self.topic, one.partition), self.topic_id, one.start, one.end, is_earliest=True)
             for one in joined(spans)
@@ -68,5 +67,5 @@ class TopicLog:
 
 
 def rows_in(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """In a task: the rows of a range with all columns. Raises as a query's task does."""
+    """Rows of a range with all columns; runs in a task. Raises the errors of a query's task."""
     return read_rows(options, wanted, schema_of(COLUMNS))

@@ -1,7 +1,7 @@
-"""Who does the tasks of a job: processes of this machine, or executors of Spark's.
+"""Workers of a job: processes of this machine, or Spark's executors.
 
-A task is a function and what it is called with, and both are pickled. Its outcome is small: rows stay where the task
-has written them. Tasks may be done twice, as Spark may do one again whose executor is lost.
+A task is a function with its argument, and both are pickled. Its result is small, because a task writes its rows to
+files. A task may run twice: Spark repeats it if its executor is lost.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from typing import Any, Final, Protocol, TypeVar
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
-_AHEAD: Final = 2  # tasks for each worker that have been taken from the job
+_AHEAD: Final = 2  # tasks taken for each worker in advance
 
 
 class Workers(Protocol):
     @property
     def count(self) -> int:
-        """How many tasks are done at once."""
+        """Number of tasks that run at once."""
 
     def map(self, task: Callable[[Asked], Answer], wanted: Iterable[Asked]) -> Iterator[Answer]:
-        """The outcomes, as they come; of `wanted` no more is taken than will be begun soon. Raises what the first task
-        raises that fails, when those have ended that were begun."""
+        """Results of the tasks, in the order in which they finish. `wanted` is read only a little ahead. If a task
+        fails, its error is raised after the running tasks have ended.
+        """
 
     def close(self) -> None:
-        """They are of no more use."""
+        """End the workers. They cannot be used any more."""
 
 
 class OneByOne:
-    """In this process: nothing is pickled, and the order is that of `wanted`."""
+    """Workers that run tasks in this process, in order, without pickling."""
 
     count = 1
 
@@ -51,12 +52,12 @@ class OneByOne:
 
 
 class LocalWorkers:
-    """Processes of this machine. They stay for the next tasks, unless one has failed, and end when whoever has begun
-    them ends, however that comes.
+    """Processes of this machine. They stay for the next tasks, unless one has failed. They end when the process that
+    started them ends, in any way.
 
-    The first ones are copies of this process as it is here, so nothing has to be imported again; later ones, and all of
-    a process with threads, are new: a copy has the locks that they hold, and not them. Libraries that have threads once
-    they are imported, as numpy and pyarrow, know of copies; what has begun to work may not, so this comes before it.
+    The first processes are forks of this process, so nothing has to be imported again. Later ones, and all ones of a
+    process with threads, are new: a fork copies locks that are held, but not the threads that hold them. Libraries that
+    start threads at import, such as numpy and pyarrow, support forks before they have worked. So the forks come first.
     """
 
     def __init__(self, count: int) -> None:
@@ -72,13 +73,13 @@ class LocalWorkers:
         self._executor = executor
 
     def close(self) -> None:
-        """See Workers. A pool that nobody has shut down sometimes complains when the interpreter ends."""
+        """See Workers. Without a shutdown, a pool sometimes complains when the interpreter ends."""
         if self._executor is not None:
             self._executor.shutdown()
 
 
 class SparkWorkers:
-    """Executors of a session. Each task is a job of its own: so an outcome is there when its task is done."""
+    """Executors of a Spark session. Each task is a Spark job of its own, so its result is available when it is done."""
 
     def __init__(self, session: Any) -> None:
         self._context = session.sparkContext
@@ -97,13 +98,13 @@ class SparkWorkers:
         executor.shutdown()
 
     def close(self) -> None:
-        """See Workers. The session is whose it was."""
+        """See Workers. The session stays, because it belongs to the caller."""
 
 
 def outcomes(
     workers: Workers, task: Callable[[Asked], Answer], wanted: Sequence[Asked]
 ) -> Iterator[tuple[Asked, Answer]]:
-    """As `Workers.map`, each with what was wanted, which does not travel back."""
+    """Results as from `Workers.map`, each with its argument, which is not sent back."""
     for place, answer in workers.map(partial(_numbered, task), list(enumerate(wanted))):
         yield wanted[place], answer
 
@@ -116,7 +117,7 @@ def _numbered(task: Callable[[Asked], Answer], numbered: tuple[int, Asked]) -> t
 def _mapped(
     executor: Executor, at_once: int, task: Callable[[Asked], Answer], wanted: Iterable[Asked]
 ) -> Iterator[Answer]:
-    """The executor is of use afterwards if all was done."""
+    """Results of the tasks, as they finish. If the iteration is not complete, the executor is shut down."""
     waiting = iter(wanted)
     running: set[Future[Answer]] = set()
     try:
@@ -136,8 +137,9 @@ def _pool(count: int, method: str) -> Executor:
 
 
 def _copies(count: int) -> Executor:
-    """Which are there when this returns. What was imported is looked at no more for garbage, so its memory stays
-    common to all."""
+    """Pool of forked processes, which exist when this returns. Imported objects are frozen for the garbage collector,
+    so their memory stays shared.
+    """
     gc.freeze()
     executor = _pool(count, "fork")
     executor.submit(int).result()
@@ -145,8 +147,9 @@ def _copies(count: int) -> Executor:
 
 
 def _end_with_parent() -> None:
-    """A pool's processes do not notice by themselves that its owner was killed. An interrupt of the terminal is the
-    owner's, who ends them, and so is what it does when it is asked to leave."""
+    """Set up a process of the pool. It ends itself if its parent is killed, which it would not notice otherwise. It
+    ignores interrupts of the terminal, because the parent ends it, and leaves by default on SIGTERM and SIGHUP.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)

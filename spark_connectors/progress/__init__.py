@@ -1,11 +1,11 @@
-"""Commits where Spark's queries have come to, for consumer groups that nobody is a member of.
+"""Commits of the offsets of Spark's queries, for consumer groups without members.
 
-A query keeps its offsets in its checkpoint, where tools that watch lag do not look. They look at what groups have
-committed, so that is told them as well: it is for show, and no query ever starts from it.
+A query keeps its offsets in its checkpoint, but tools that show lag read the committed offsets of groups. So the
+offsets are committed too. They are for display only: no query starts from them.
 
-    options    which cluster, and which group for which query
-    positions  what a source's progress says of topics
-    groups     what is to be committed for which group, and when: pure
-    commits    committing it
-    committer  the thread that does
+    options    the cluster, and the group of each query
+    positions  offsets of topics in a source's progress
+    groups     the commits of each group, and their times: pure
+    commits    the OffsetCommit of a group
+    committer  the thread that commits
 """

@@ -1,4 +1,4 @@
-"""Commits offsets for a group as somebody who is no member of it, which Kafka lets be while nobody is."""
+"""OffsetCommit for a group without a member id, which Kafka allows while the group has no members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_connectors.wire.messages.offset_commit import (
 
 NAMED_MAX: Final = 5  # partitions in a message
 
-# A topic that is gone may come back under its name, but to wait for it would keep others waiting.
+# A topic that is gone may come back under its name, but a wait for it would delay other commits.
 _AGAIN: Final = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _HINTS: Final = {
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and nobody else may commit for it: choose another group_id",
@@ -35,9 +35,9 @@ _HINTS: Final = {
 
 
 def commit(cluster: Cluster, wanted: Commit) -> Outcome:
-    """What a partition, or the group, refuses for good leaves other partitions alone.
+    """Commit offsets. A permanent refusal of a partition or of the group does not affect other partitions.
 
-    Raises WireError where it is not known what became of it; it may be repeated.
+    Raises WireError if the outcome is unknown; the commit may be repeated.
     """
     topics = tuple(
         OffsetCommitTopic(
@@ -61,7 +61,7 @@ def commit(cluster: Cluster, wanted: Commit) -> Outcome:
             lambda reply: [code for _, code in _codes(reply) if code in _AGAIN],
             retry_on=_AGAIN,
         )
-    except BrokerError as error:  # of a name that no group can have, or of a group that is not for us
+    except BrokerError as error:  # a name that no group can have, or a group without access
         return Outcome({}, str(error))
     codes = dict(_codes(reply))
     if codes.keys() != wanted.positions.keys():
@@ -78,7 +78,7 @@ def _codes(reply: OffsetCommitResponse) -> Iterator[tuple[TopicPartition, int]]:
 
 
 def _told(group: str, refused: dict[TopicPartition, int]) -> str:
-    """In one line."""
+    """The refusal in one line."""
     parts = []
     for code in dict.fromkeys(refused.values()):
         places = [str(place) for place, its in refused.items() if its == code]

@@ -1,4 +1,4 @@
-"""What a group has committed of a topic: asked as somebody who is no member of it."""
+"""Committed offsets of a group for a topic, read without a member id."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ _NOTHING: Final = -1
 
 
 class Committed(NamedTuple):
-    """The next offset to read, and what was noted with it."""
+    """The next offset to read, and the metadata of its commit."""
 
     offset: int
     metadata: str
 
 
 def committed_of(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> dict[int, Committed]:
-    """By partition, of those that it has committed. Raises as `fetch_committed`."""
+    """Committed offsets by partition, without partitions that have none. Raises as `fetch_committed` does."""
     found = fetch_committed(cluster, group, topic, partitions)
     return {number: one for number, one in found.items() if one is not None}
 
 
 def fetch_committed(cluster: Cluster, group: str, topic: str, partitions: Iterable[int]) -> dict[int, Committed | None]:
-    """By partition, of those that the answer tells of; None: nothing. What a transaction may still change is waited
-    for.
+    """Committed offsets by partition; None: none. It waits until no open transaction can change them.
 
     Raises WireError.
     """

@@ -1,6 +1,6 @@
-"""The thread that commits, so that those who tell it something, Spark's listener bus among them, wait for nothing.
+"""The thread that commits, so that callers, Spark's listener bus among them, do not wait.
 
-It begins with what it is first told, and ends when it is closed or the program ends. What it does next `groups` says.
+It starts with the first event, and ends when it is closed or the program ends. `groups` decides its next step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Any thread may call it. `commit`, which may raise WireError, and at the end `finish` are called by its own."""
+    """Committer with a thread of its own. Its methods are thread-safe. Its thread calls `commit`, which may raise
+    WireError, and at the end `finish`.
+    """
 
     def __init__(
         self, groups: Groups, commit: Callable[[Commit], Outcome], finish: Callable[[], None], clock: Clock
@@ -34,7 +36,7 @@ class Committer:
         self._is_over = False
 
     def tell(self, what: Callable[[Groups], None]) -> None:
-        """Returns at once; nobody listens any more once it is closed."""
+        """Apply an event to the groups, and return at once. After `close`, events are ignored."""
         with self._changed:
             if self._is_closed:
                 return
@@ -45,9 +47,10 @@ class Committer:
             self._changed.notify_all()
 
     def drain(self, queries: Collection[Query], timeout_s: float) -> bool:
-        """Waits until these, or all if none is named, have ended, and what they told is committed; whether it is.
+        """Wait until these queries (without any: all) have ended and their offsets are committed; returns whether they
+        are.
 
-        What is refused is not waited for. What is lacking is logged.
+        It does not wait for refused commits. Missing offsets are logged.
         """
         asked = queries or None
         with self._changed:
@@ -60,7 +63,7 @@ class Committer:
         return not lacking
 
     def close(self, timeout_s: float) -> None:
-        """What is waiting is tried once more, by the thread, which is waited for so long."""
+        """Let the thread try waiting commits once more, and wait for its end up to the timeout."""
         with self._changed:
             if not self._is_closed:
                 self._is_closed = True
@@ -71,7 +74,7 @@ class Committer:
             self._thread.join(timeout_s)
 
     def metrics(self) -> Metrics:
-        """As of now."""
+        """Current counts and errors."""
         with self._changed:
             return self._groups.metrics()
 
@@ -84,7 +87,7 @@ class Committer:
             self._changed.notify_all()
 
     def _next(self) -> Commit | None:
-        """Waits for it; None at the end."""
+        """Wait for the next commit; None at the end."""
         with self._changed:
             while True:
                 now_s = self._clock.now_s()
@@ -99,7 +102,7 @@ class Committer:
             trouble = ""
         except WireError as error:
             outcome, trouble = None, str(error)
-        except Exception as error:  # a bug of ours: a thread that died of it would say nothing ever again
+        except Exception as error:  # a bug: if the thread died of it, nothing would be reported any more
             outcome, trouble = None, repr(error)
         with self._changed:
             if outcome is None:
@@ -107,5 +110,5 @@ class Committer:
             else:
                 line = self._groups.done(wanted, outcome)
             if line is not None:
-                _log.warning("%s", line)  # said before those go on who wait for the commit
+                _log.warning("%s", line)  # logged before the waiting callers continue
             self._changed.notify_all()

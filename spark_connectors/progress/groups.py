@@ -1,10 +1,9 @@
-"""What is to be committed for which group, and when: a pure machine, told of Spark's events and of what became of
-commits.
+"""Planning of commits for groups: a pure state machine. Its inputs are Spark's events and the results of commits.
 
-Only where a query is now counts: what was not committed yet gives way to what is newer, so nothing piles up, however
-long the cluster is away. Of queries that share a group and a partition the slowest counts. A group that refuses is
-asked again when there is something new to say, a cluster that is away after a pause, too; of either one line is said,
-not one for each attempt.
+Only the current position of a query counts: newer offsets replace waiting ones, so nothing accumulates while the
+cluster does not answer. If queries share a group and a partition, the lowest offset counts. After a refusal, a group is
+tried again when there are new offsets. If the cluster does not answer, it is also tried again after a pause. Either is
+reported in one line, not in one line for each attempt.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Final
 from spark_connectors.progress.options import QUERY, ReportOptions
 from spark_connectors.progress.positions import Positions, lowest
 
-REFRESH_S: Final = 600.0  # brokers forget offsets that nobody commits for long (offsets.retention.minutes)
+REFRESH_S: Final = 600.0  # brokers expire offsets without new commits (offsets.retention.minutes)
 PAUSE_FIRST_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
-GROUPS_MAX: Final = 1000  # that are remembered; those of running queries are in any case
+GROUPS_MAX: Final = 1000  # groups in memory; groups of running queries stay in any case
 
 
 @dataclass(frozen=True)
 class Query:
-    """A run of a query. Its id is the checkpoint's and outlives runs."""
+    """A run of a query. The id belongs to the checkpoint and outlives runs."""
 
     id: str
     run_id: str
@@ -45,7 +44,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a group has taken of a commit, and what it said of the rest."""
+    """Result of a commit: the committed offsets, and the refusal of the others."""
 
     committed: Positions
     refusal: str | None = None
@@ -53,13 +52,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Metrics:
-    """How a reporter is doing."""
+    """Counts and errors of a reporter."""
 
-    commits: int  # that were taken, if only in part
-    failures: int  # attempts that were refused, if only in part, or came to nothing
-    last_error: str | None  # of the newest failure, even if all is well since
-    refused: Mapping[str, str]  # of groups whose last commit was refused, why
-    committed: Mapping[str, Positions]  # each group's last
+    commits: int  # successful ones, even if only in part
+    failures: int  # attempts that were refused, even if only in part, or got no answer
+    last_error: str | None  # of the newest failure, even if later commits succeeded
+    refused: Mapping[str, str]  # the reason for each group whose last commit was refused
+    committed: Mapping[str, Positions]  # last committed offsets of each group
 
 
 @dataclass
@@ -71,7 +70,7 @@ class _Run:
 
 @dataclass
 class _Group:
-    """Ended runs are kept until their last positions are committed."""
+    """A group and the runs that report to it. Ended runs stay until their last positions are committed."""
 
     runs: dict[str, _Run] = field(default_factory=dict)  # by the query's id
     committed: Positions = field(default_factory=dict)
@@ -84,7 +83,7 @@ class _Group:
 
 
 class Groups:
-    """Of one reporter. Not for several threads at once."""
+    """The groups of one reporter. Not thread-safe."""
 
     def __init__(self, options: ReportOptions) -> None:
         self._options = options
@@ -99,15 +98,15 @@ class Groups:
         self._failures = 0
         self._last_error: str | None = None
 
-    # --- what Spark tells
+    # --- events of Spark
 
     def started(self, query: Query) -> None:
-        """Before its first micro-batch."""
+        """A query has started, before its first micro-batch."""
         if self._options.queries is None or query.name in self._options.queries:
             self._running[query.run_id] = query
 
     def progressed(self, query: Query, positions: Positions) -> None:
-        """A micro-batch is committed. The listener may have come later than the query."""
+        """A micro-batch is committed. The listener may have been added after the start of the query."""
         self.started(query)
         topics = self._options.topics
         wanted = {place: offset for place, offset in positions.items() if topics is None or place.topic in topics}
@@ -117,7 +116,7 @@ class Groups:
             self._await(name)
 
     def idled(self, run_id: str, now_s: float) -> None:
-        """There is nothing to read; what was committed is committed again before brokers forget it."""
+        """There is nothing to read. Committed offsets are committed again before brokers expire them."""
         query = self._running.get(run_id)
         if query is None or self._run_of(query) is None:
             return
@@ -125,7 +124,7 @@ class Groups:
             self._await(self.group_of(query))
 
     def ended(self, run_id: str) -> None:
-        """No more will be told of it."""
+        """A run has ended; no more events of it follow."""
         query = self._running.pop(run_id, None)
         run = None if query is None else self._run_of(query)
         if query is not None and run is not None:
@@ -134,14 +133,14 @@ class Groups:
             self._settle(self.group_of(query))
 
     def hurry(self) -> None:
-        """Somebody waits: a cluster that is away is tried again at once."""
+        """Retry at once, because a caller waits."""
         self._retry_at_s = 0.0
         self._pause_s = PAUSE_FIRST_S
 
-    # --- what is to be done, and what became of it
+    # --- commits and their results
 
     def take(self, now_s: float) -> Commit | None:
-        """What is to be committed now, if anything; its `done` or `failed` comes before the next is taken."""
+        """The next commit, if there is one now. Call `done` or `failed` for it before the next `take`."""
         if now_s < self._retry_at_s or not self._waiting:
             return None
         name = next(iter(self._waiting))
@@ -151,11 +150,11 @@ class Groups:
         return Commit(name, lowest(run.positions for run in self._groups[name].runs.values()))
 
     def pause_s(self, now_s: float) -> float | None:
-        """After how long there is something to take, if nothing is told until then; None for never."""
+        """Seconds until there is something to take, without further events; None: never."""
         return max(self._retry_at_s - now_s, 0.0) if self._waiting else None
 
     def done(self, commit: Commit, outcome: Outcome) -> str | None:
-        """The group has answered. Returns what is worth a line, if something is."""
+        """Take the answer of a group. Returns a line to log, or None."""
         group = self._groups[commit.group]
         is_new = outcome.refusal not in (None, group.refusal)
         was_away = self._trouble is not None
@@ -174,7 +173,9 @@ class Groups:
         return "offsets are committed again" if was_away and outcome.refusal is None else None
 
     def failed(self, commit: Commit, trouble: str, now_s: float) -> str | None:
-        """Nobody has answered: the offsets are committed later, unless newer ones take their place. Likewise."""
+        """Take a failure without an answer. The offsets are committed later, unless newer ones replace them. Returns a
+        line to log, or None.
+        """
         was_well = self._trouble is None
         self._under_way = None
         self._trouble = self._last_error = trouble
@@ -184,14 +185,14 @@ class Groups:
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         return f"offsets are not committed, and will be later: {trouble}" if was_well else None
 
-    # --- what others ask
+    # --- queries of callers
 
     def group_of(self, query: Query) -> str:
-        """Whether there is one already or not."""
+        """Name of the query's group, whether the group exists here or not."""
         return self._options.group_id.replace(QUERY, query.label)
 
     def unsettled(self, queries: Iterable[Query] | None = None) -> Iterator[str]:
-        """What has yet to come of these, or of all: their end, and commits."""
+        """Missing ends and commits of these queries, or of all, as texts."""
         asked = None if queries is None else list(queries)
         for run_id, query in self._running.items():
             if asked is None or any(one.run_id == run_id for one in asked):
@@ -201,19 +202,19 @@ class Groups:
                 yield f"group {name} is not told{'' if self._trouble is None else f' ({self._trouble})'}"
 
     def refusals(self, queries: Iterable[Query] | None = None) -> dict[str, str]:
-        """Of the groups of these, or of all, whose last commit was refused: why."""
+        """Reasons of the last refusals, by group, for these queries or for all."""
         names = self._groups if queries is None else {self.group_of(one) for one in queries}
         return {
             name: group.refusal for name, group in self._groups.items() if name in names and group.refusal is not None
         }
 
     def metrics(self) -> Metrics:
-        """As of now."""
+        """Current counts and errors."""
         committed = {name: dict(group.committed) for name, group in self._groups.items()}
         return Metrics(self._commits, self._failures, self._last_error, self.refusals(), committed)
 
     def _run_of(self, query: Query) -> _Run | None:
-        """What it has told, if it has, and no other run of the same query since."""
+        """The run's last report, unless a later run of the same query has reported."""
         group = self._groups.get(self.group_of(query))
         run = None if group is None else group.runs.get(query.id)
         return run if run is not None and run.run_id == query.run_id else None
@@ -225,7 +226,7 @@ class Groups:
         return self._groups[name]
 
     def _make_room(self) -> None:
-        """The oldest of those whose queries have ended go, committed or not."""
+        """Drop the oldest groups whose queries have ended, committed or not."""
         over = [name for name, group in self._groups.items() if group.is_over and name != self._under_way]
         for name in over[: max(len(self._groups) - GROUPS_MAX + 1, 0)]:
             del self._groups[name]

@@ -1,4 +1,4 @@
-"""What a reporter is told: a cluster, which group is for which query, and the settings of Kafka's clients it obeys."""
+"""Options of a reporter: the cluster, the group of each query, and the obeyed settings of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from spark_connectors.wire import Address, Settings
 
 QUERY: Final = "{query}"
 _PATIENCE: Final = "default.api.timeout.ms"
-_PATIENCE_MS: Final = "10000"  # of one attempt, behind which newer offsets may be waiting
-_GROUP: Final = frozenset({"group.id"})  # here it would matter, and is said as group_id
+_PATIENCE_MS: Final = "10000"  # of one attempt, while newer offsets may be waiting
+_GROUP: Final = frozenset({"group.id"})  # it would have an effect here, and is given as group_id
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Of one reporter."""
+    """Options of one reporter."""
 
     bootstrap: tuple[Address, ...]
     settings: Settings
-    group_id: str  # with QUERY in the place of a query's name
-    queries: frozenset[str] | None  # the names of those that are reported; None: all
-    topics: frozenset[str] | None  # likewise
+    group_id: str  # with QUERY in place of a query's name
+    queries: frozenset[str] | None  # names of the reported queries; None: all
+    topics: frozenset[str] | None  # names of the reported topics; None: all
 
 
 def report_options(

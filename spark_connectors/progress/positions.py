@@ -1,7 +1,7 @@
-"""What a micro-batch's progress says of topics: the next offset to read of each partition.
+"""Positions in topics from the progress of a micro-batch: the next offset to read of each partition.
 
-An end offset is text that each source writes as it likes. Those of topics are told by who wrote them: the kafka source
-by its description, ours by the topic ids, which nobody else has there.
+An end offset is text in a format of its source. End offsets of topics are recognized by their source: the kafka source
+by its description, this project's source by the topic ids, which no other source writes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _STOCK: Final = "Kafka"  # KafkaV2[Subscribe[events]], KafkaSourceV1[…]
 
 
 class SourceEnd(NamedTuple):
-    """One of a query's sources, and up to where a micro-batch has read it: both as Spark reports them."""
+    """A source of a query and its end offset in a micro-batch, both as Spark reports them."""
 
     description: str
     end_offset: str
 
 
 def positions_of(sources: Iterable[SourceEnd]) -> dict[TopicPartition, int]:
-    """Of all partitions that a query reads; what other sources say is left out."""
+    """Positions of all partitions that a query reads. Other sources are left out."""
     return lowest(_of_source(one) for one in sources)
 
 
 def lowest(several: Iterable[Positions]) -> dict[TopicPartition, int]:
-    """Of each partition where the slowest of its readers is, as it is its lag that one wants to see."""
+    """The lowest offset of each partition, which shows the lag of its slowest reader."""
     found: dict[TopicPartition, int] = {}
     for positions in several:
         for place, offset in positions.items():

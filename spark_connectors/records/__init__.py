@@ -1,21 +1,19 @@
-"""Records of Kafka's format v2 as Arrow columns, and back: bytes in, columns out, without a Python object a record.
+"""Records of Kafka's format v2 as Arrow columns, and back, without a Python object for each record.
 
-Pure: no socket, no file, no clock. Where the bytes come from (a Fetch, a file, an object) is somebody else's part. From
-the bytes to the rows:
+Pure: no socket, no file, no clock. Other parts get the bytes (from a Fetch, a file, an object). From bytes to rows:
 
-    batches   headers, checked with their CRC            one Python object a batch
-    visible   which of them a reader may see             transactions that were aborted are left out
-    codecs    their records decompressed, bounded
-    starts    where each record begins                   in lockstep over many batches, or one after the other
-    fields    where its key and value lie, its numbers   numpy over all records of a group
-    headers   the same for what hangs on a record
-    columns   Arrow arrays of them                       one `take` a column copies what is wanted
-    decode    all of this in groups, out in slices
+    batches   headers, with a check of their CRCs       one Python object for each batch
+    visible   the batches that a reader may see         aborted transactions are left out
+    codecs    decompression of records, with limits
+    starts    positions of records                      in lockstep over many batches, or one after the other
+    fields    positions of keys and values, numbers     numpy over all records of a group
+    headers   the same for headers of records
+    columns   Arrow arrays of them                      one `take` for each column copies the bytes
+    decode    all of this in groups, with rows in slices
 
-A record says of itself how long it is, so each one's beginning is known only after the one before: that part alone is
-sequential. Everything else is done for tens of thousands of records at a time. The format: Kafka's DefaultRecordBatch
-and DefaultRecord; what a broker, or whoever wrote a log, may lie about is checked before it is used for anything, and a
-lie is `MalformedBatch`.
+The length of a record is at its beginning, so a record is found only after the one before: this part alone is
+sequential. All other work is done for tens of thousands of records at once. The format is that of Kafka's
+DefaultRecordBatch and DefaultRecord. Each number is checked before it is used; a wrong one is a `MalformedBatch`.
 
-And back: `partitioner` tells which partition a row goes to, and `encode` makes batches of rows, with `varints`.
+And back: `partitioner` chooses the partition of a row, and `encode` makes batches of rows, with `varints`.
 """

@@ -1,7 +1,7 @@
-"""Headers of record batches: where each one lies, what it says of itself, and that its bytes are what it was made of.
+"""Headers of record batches: their positions and fields, with a check of the CRC.
 
-One Python object a batch, none a record. Nothing of a header is believed that would let somebody allocate without bound
-or read beyond the bytes that are there. Layout: Kafka's DefaultRecordBatch.
+There is one Python object for each batch, none for a record. Each field is checked before it can cause a large
+allocation or a read beyond the bytes. Layout: Kafka's DefaultRecordBatch.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
     Bytes: TypeAlias = bytes | bytearray | memoryview
 
-HEADER_FORMAT: Final = (
-    ">qiibIhiqqqhii"  # by which functions of struct go: an object of it cannot be pickled to executors
-)
+HEADER_FORMAT: Final = ">qiibIhiqqqhii"  # for functions of struct: a Struct object cannot be pickled to executors
 HEADER_SIZE_BYTES: Final = 61
-LENGTH_PREFIX_SIZE_BYTES: Final = 12  # base offset and length: what the length does not count
-ATTRIBUTES_POSITION: Final = 21  # from here on the CRC counts
+LENGTH_PREFIX_SIZE_BYTES: Final = 12  # base offset and length, which the length does not include
+ATTRIBUTES_POSITION: Final = 21  # the CRC covers the bytes from here on
 MAGIC: Final = 2
 MAGIC_POSITION: Final = 16
-RECORD_SIZE_MIN_BYTES: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
+RECORD_SIZE_MIN_BYTES: Final = 7  # length, attributes, two deltas, no key, no value, no headers: one byte each
 CODEC_MASK: Final = 0b111
 LOG_APPEND_TIME_BIT: Final = 1 << 3
 TRANSACTIONAL_BIT: Final = 1 << 4
@@ -38,13 +36,13 @@ DELETE_HORIZON_BIT: Final = 1 << 6
 
 _OFFSET_MAX: Final = 2**63 - 1
 _CODEC_MAX: Final = int(Codec.ZSTD)
-_CONTROL_RECORD_MAX_BYTES: Final = 4096  # a marker has some thirty
+_CONTROL_RECORD_MAX_BYTES: Final = 4096  # a marker has about thirty
 _CONTROL_KEY_BYTES: Final = 4
-_ABORT: Final = b"\x00\x00"  # the type in the key of a control record (ControlRecordType), behind the version
+_ABORT: Final = b"\x00\x00"  # the type in the key of a control record (ControlRecordType), after the version
 
 
 class Batch(NamedTuple):
-    """Where a batch begins in its buffer, its header in file order, and whether it is the marker of an abort."""
+    """Position of a batch in its buffer, its header fields in file order, and whether it is an abort marker."""
 
     position: int
     base_offset: int
@@ -68,12 +66,12 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind it."""
+        """The position behind the batch."""
         return self.position + self.length + LENGTH_PREFIX_SIZE_BYTES
 
     @property
     def next_offset(self) -> int:
-        """The first one that cannot be in it."""
+        """The first offset behind the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -94,14 +92,17 @@ class Batch(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Then the base timestamp is that horizon; what records say is relative to it all the same (KIP-534)."""
+        """Whether the base timestamp is a delete horizon. Timestamps of records are relative to it all the same
+        (KIP-534).
+        """
         return bool(self.attributes & DELETE_HORIZON_BIT)
 
 
 def batches_of(buffer: Bytes) -> list[Batch]:
-    """The complete batches of a buffer, in their order. What is cut at its end is left out, as a Fetch may cut it.
+    """The complete batches of a buffer, in order. An incomplete batch at the end is left out, as a Fetch may return
+    one.
 
-    Raises MalformedBatch: another format than v2, a wrong CRC, a header that contradicts itself, offsets that go back.
+    Raises MalformedBatch for another format than v2, a wrong CRC, an inconsistent header, and offsets that go back.
     """
     view = memoryview(buffer)
     unpack_header = struct.Struct(HEADER_FORMAT).unpack_from
@@ -132,7 +133,7 @@ def batches_of(buffer: Bytes) -> list[Batch]:
     return found
 
 
-_batch_of: Callable[[Sequence[int]], Batch] = partial(tuple.__new__, Batch)  # spares a call for each
+_batch_of: Callable[[Sequence[int]], Batch] = partial(tuple.__new__, Batch)  # saves a call for each batch
 
 
 def _what_is_wrong(batch: Batch, offset_min: int) -> str:
@@ -146,20 +147,22 @@ def _what_is_wrong(batch: Batch, offset_min: int) -> str:
 
 
 def body_of(view: memoryview, batch: Batch) -> Bytes:
-    """Its records section, decompressed; where it is not compressed, a part of the view."""
+    """Records section of a batch, decompressed; if it is not compressed, a part of the view."""
     body = view[batch.position + HEADER_SIZE_BYTES : batch.end]
     codec = batch.attributes & CODEC_MASK
     return decompress(codec, body) if codec else body
 
 
 def _with_marker(batch: Batch, view: memoryview) -> Batch:
-    """Its one record's key says what a control batch is: version and type. Compaction may have left none."""
+    """The control batch with `is_abort_marker` set from its record's key, which has version and type. Compaction may
+    have removed the record.
+    """
     if not batch.records:
         return batch
     body = body_of(view, batch)[:_CONTROL_RECORD_MAX_BYTES]
     position = _behind_varint(body, 0) + 1  # the length, and attributes
     position = _behind_varint(body, _behind_varint(body, position))  # two deltas
-    key = bytes(body[position + 1 : position + 1 + _CONTROL_KEY_BYTES])  # behind its length
+    key = bytes(body[position + 1 : position + 1 + _CONTROL_KEY_BYTES])  # after its length
     if len(key) < _CONTROL_KEY_BYTES or body[position] < _CONTROL_KEY_BYTES * 2 or body[position] & 1:
         raise MalformedBatch(f"a control batch at offset {batch.base_offset} does not say of what type")
     return batch._replace(is_abort_marker=key[2:] == _ABORT)

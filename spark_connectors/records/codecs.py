@@ -1,9 +1,10 @@
-"""Records sections compressed and decompressed, by the codecs that pyarrow brings: no other package is needed.
-Where zstandard is there, too, it decompresses small zstd frames, which takes it two thirds of the time.
+"""Compression and decompression of records sections by pyarrow's codecs, without other packages.
 
-A size that is announced is a guess at most: memory grows with what was really decompressed, up to a limit, so that a
-small batch does not become a large allocation. Formats as Kafka has them (its package compress):
-gzip, LZ4 frames of independent blocks, zstd frames, snappy in the framing of xerial's snappy-java or as one raw block.
+If the package zstandard is installed, it decompresses small zstd frames in two thirds of the time.
+
+An announced size is used as a guess at most: memory grows with the decompressed bytes, up to a limit, so that a small
+batch does not become a large allocation. Formats are those of Kafka (package compress): gzip, LZ4 frames of independent
+blocks, zstd frames, and snappy in the framing of xerial's snappy-java or as one raw block.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ UNCOMPRESSED_MAX_BYTES = 256 << 20  # of one batch
 _GUESSED_RATIO = 4
 _READ_MIN_BYTES = 64 << 10
 
-_GZIP_LEVEL = 6  # zlib's default, which Kafka's -1 stands for
+_GZIP_LEVEL = 6  # zlib's default, which Kafka's -1 means
 _ZSTD_LEVEL = 3
 
 _ZSTD_DESCRIPTOR_AT, _ZSTD_HAS_CHECKSUM, _ZSTD_CHECKSUM_BYTES = 4, 1 << 2, 4
 _ZSTD_BLOCK_HEADER_BYTES, _ZSTD_LAST_BLOCK, _ZSTD_ONE_BYTE_REPEATED = 3, 1, 1
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # its version, and the oldest that can read it
+_XERIAL_HEADER = _XERIAL_MAGIC + (1).to_bytes(4, "big") * 2  # its version, and the oldest version that can read it
 _XERIAL_BLOCK_BYTES = 32 << 10
 _XERIAL_SIZE_BYTES = 4
 _SNAPPY_RATIO_MAX = 22  # an element of three bytes copies at most 64
@@ -42,7 +43,7 @@ _LZ4_END = bytes(4)
 
 
 class Codec(IntEnum):
-    """As the attributes of a batch have it."""
+    """Compression codec, numbered as in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -54,7 +55,7 @@ class Codec(IntEnum):
 def decompress(
     codec: int, data: bytes | bytearray | memoryview, limit_bytes: int = UNCOMPRESSED_MAX_BYTES
 ) -> bytes | bytearray | memoryview:
-    """What it was made of. MalformedBatch when it is not what the codec says, is cut, or grows beyond the limit."""
+    """Decompress the data. Raises MalformedBatch if they are damaged or incomplete, or grow beyond the limit."""
     if codec == Codec.NONE:
         return data
     if not data:
@@ -72,14 +73,14 @@ def decompress(
 
 
 class _TooLarge(Exception):
-    """The output would pass the limit."""
+    """The output would exceed the limit."""
 
 
 _STREAMS = {Codec.GZIP: "gzip", Codec.LZ4: "lz4"}
 
 
 def _read_all(name: str, data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
-    """As much as was asked for at once is what is allocated at once."""
+    """Decompress a stream. A read allocates at most the bytes that it asks for."""
     parts: list[bytes] = []
     size_bytes = 0
     with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
@@ -96,7 +97,7 @@ def _read_all(name: str, data: bytes | bytearray | memoryview, limit_bytes: int)
 
 
 def _unzstd(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
-    """Whatever zstandard does not take, pyarrow reads, or says what is wrong with it."""
+    """Decompress a zstd frame by zstandard. If that is not possible, pyarrow reads it, or reports the error."""
     output = _zstandard.decompress(data)
     if output is None:
         return _read_all("zstd", data, limit_bytes)
@@ -106,10 +107,10 @@ def _unzstd(data: bytes | bytearray | memoryview, limit_bytes: int) -> bytes:
 
 
 class _Zstandard:
-    """The package of that name, if it is installed; looked for when the first frame comes.
+    """Adapter of the package zstandard, if it is installed; it is imported at the first frame.
 
-    Its decompressors cost a third of a small frame to make, so that they are kept. One that is at work is not among
-    those, as it must not be used twice at a time. Pickled there are none: where this goes, the package may not be.
+    To create a decompressor costs a third of a small frame, so they are kept. A decompressor in use is not among them,
+    because it must not be used twice at once. The adapter is pickled empty: the package may be missing elsewhere.
     """
 
     def __init__(self) -> None:
@@ -121,15 +122,15 @@ class _Zstandard:
         return _Zstandard, ()
 
     def decompress(self, data: bytes | bytearray | memoryview) -> bytes | None:
-        """A frame that makes no more than is allocated for any. None: another one, or a wrong one, or no package."""
+        """Decompress a small frame. None: the frame is large or wrong, or the package is missing."""
         if self._package is None and not self._find():
             return None
         try:
-            size_bytes = self._package.frame_content_size(data)  # negative: it does not say
+            size_bytes = self._package.frame_content_size(data)  # negative: not announced
             if not size_bytes or (size_bytes if size_bytes > 0 else _GUESSED_RATIO * len(data)) > _READ_MIN_BYTES:
-                return None  # of one that says it is empty the package reads no more than that
+                return None  # the package ignores further content of a frame that announces 0 bytes
             if _zstd_frame_end(data, self._package.frame_header_size(data)) != len(data):
-                return None  # of what follows the package tells nothing
+                return None  # the package ignores data behind the frame
             decompressor = self._take()
             output: bytes = decompressor.decompress(data, max_output_size=_READ_MIN_BYTES)
         except self._package.ZstdError:
@@ -158,7 +159,7 @@ _zstandard = _Zstandard()
 
 
 def _zstd_frame_end(data: bytes | bytearray | memoryview, position: int) -> int:
-    """Of one whose blocks begin there, if it is whole (RFC 8878)."""
+    """Position behind a complete frame whose blocks begin there (RFC 8878)."""
     block = 0
     while not block & _ZSTD_LAST_BLOCK and position < len(data):
         block = int.from_bytes(data[position : position + _ZSTD_BLOCK_HEADER_BYTES], "little")
@@ -184,7 +185,7 @@ def _unsnappy(data: memoryview, limit_bytes: int) -> bytes | bytearray:
 
 
 def _unsnappy_block(data: memoryview, limit_bytes: int) -> bytes:
-    """It begins with the size that it was made of, as a varint."""
+    """Decompress a raw block. It begins with the decompressed size as a varint."""
     size_bytes = shift = 0
     for byte in data[:5]:
         size_bytes |= (byte & 0x7F) << shift
@@ -200,7 +201,7 @@ def _unsnappy_block(data: memoryview, limit_bytes: int) -> bytes:
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
-    """In a form that every client of Kafka reads, at the level that Kafka's clients have by default."""
+    """Compress in a form that every Kafka client reads, at the default level of Kafka's clients."""
     return data if codec == Codec.NONE else _COMPRESSORS[codec](data)
 
 
@@ -218,7 +219,7 @@ def _snappy(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """Put together here: pyarrow's own frames link their blocks, which Kafka's Java clients refuse to read."""
+    """Build an LZ4 frame: pyarrow's own frames link their blocks, which Kafka's Java clients refuse."""
     codec, parts = pa.Codec("lz4_raw"), [_LZ4_HEADER]
     for position in range(0, len(data), _LZ4_BLOCK_BYTES):
         plain = data[position : position + _LZ4_BLOCK_BYTES]

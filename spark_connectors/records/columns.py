@@ -1,11 +1,12 @@
 """Rows as Arrow arrays: the columns of Spark's kafka source, by name and type.
 
-Bytes are copied once, by a `take`: a BinaryArray is laid over the raw bytes, with offsets so that every other element
-of it is wanted and the ones between are what lies between. What is null there is null here: keys, values, and `headers`
-where there are none (KafkaRecordToRowConverter). Two things that stop the stock source, or cannot be said in Arrow:
+Bytes are copied once, by a `take`: a BinaryArray covers the raw bytes, and its offsets make every other element a
+wanted value, with the bytes between as the other elements. Nulls are those of the kafka source: keys, values, and
+`headers` if there are none (KafkaRecordToRowConverter). Two cases differ, because they stop Spark's own source or
+cannot be expressed in Arrow:
 
 - a timestamp that does not fit into Spark's microseconds is null;
-- the key of a header that is not UTF-8 is what Java's String makes of it, with U+FFFD for what is wrong.
+- a header key that is not UTF-8 is decoded as by Java's String, with U+FFFD for wrong bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _TIMESTAMP_MAX_MS: Final = (2**63 - 1) // 1000
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """These columns, as PySpark wants them to the letter. KeyError for one that the kafka source has not."""
+    """Schema of these columns, exactly as PySpark requires it. Raises KeyError for a column that the kafka source
+    lacks.
+    """
     return pa.schema([(name, COLUMNS[name]) for name in columns])
 
 
@@ -103,7 +106,7 @@ def _gathered(data: pa.Buffer, spans: Spans, part: slice) -> pa.Array:
 
 
 def _repeated(text: str, count: int) -> pa.Array:
-    """Without a scalar of pyarrow's: the first one that a process makes imports pandas, if that is installed."""
+    """Array of one text. It avoids pyarrow scalars: the first one in a process imports pandas, if that is installed."""
     octets = text.encode()
     edges = np.arange(count + 1, dtype=np.int32) * np.int32(len(octets))
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(octets * count)])

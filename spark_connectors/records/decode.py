@@ -1,8 +1,8 @@
-"""Record batches to Arrow: the bytes of a partition in, RecordBatches of its rows out.
+"""Decoding of record batches: from the bytes of a partition to Arrow RecordBatches of its rows.
 
-Work is done in groups of batches, of some 8 MiB or 64 Ki records, and given away in slices of 1-2 MiB, which is what
-goes well through a pipe to the JVM. Splits are ranges of offsets: rows outside of them are decoded with their batch
-and left out, so that a border within a batch gives each row to one side alone.
+Batches are decoded in groups of about 8 MiB or 64 Ki records, and returned in slices of 1-2 MiB, which suit the pipe to
+the JVM. Splits are ranges of offsets: rows outside of the range are decoded with their batch and then dropped, so a
+split within a batch gives each row to one side only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spark_connectors.records.rows import Rows
 
 ROWS_MAX: Final = 16 << 10  # of a slice
-SLICE_BYTES: Final = 1 << 20  # of records; with the columns that are numbers, one is 1-2 MiB
+SLICE_BYTES: Final = 1 << 20  # of records; with the numeric columns, a slice has 1-2 MiB
 
 
 def decode(
@@ -38,10 +38,10 @@ def decode(
     end: int,
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows with `start <= offset < end` of these batches, in their order, with the columns of the schema.
+    """Rows with `start <= offset < end` of these batches, in order, with the columns of the schema.
 
-    `batches` are those of `batches_of(buffer)` that are visible; the buffer must stay as it is until all was taken.
-    Raises MalformedBatch, and ValueError for a schema that is not made of the kafka source's columns.
+    `batches` are the visible ones of `batches_of(buffer)`. The buffer must not change until all rows are read. Raises
+    MalformedBatch, and ValueError for a schema with other columns than those of the kafka source.
     """
     if not schema.equals(schema_of(name for name in schema.names if name in COLUMNS)):
         raise ValueError(f"not columns of the kafka source: {schema}")
@@ -58,7 +58,7 @@ def decode(
 
 
 def _slices(rows: Rows, begin: int, end: int) -> Iterator[slice]:
-    """Of whole rows, at least one, up to SLICE_BYTES and ROWS_MAX."""
+    """Slices of whole rows, at least one, up to SLICE_BYTES and ROWS_MAX."""
     while begin < end:
         reached = (rows.ends[begin - 1] if begin else 0) + SLICE_BYTES
         stop = min(end, begin + ROWS_MAX, max(begin + 1, int(np.searchsorted(rows.ends, reached, "right"))))

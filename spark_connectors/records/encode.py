@@ -1,8 +1,8 @@
-"""Columns of Arrow become record batches, without a Python object a record.
+"""Encoding of Arrow columns as record batches, without a Python object for each record.
 
-How long each record is follows from its columns, so where it begins does, too: numpy computes that for all of them, and
-writes lengths and deltas; one join of Arrow's copies keys, values and headers between them. The batches are nobody's
-yet: `stamp` makes them a producer's. Layout: Kafka's DefaultRecordBatch and DefaultRecord.
+The lengths of records, and so their positions, follow from the columns: numpy computes them for all records, and writes
+lengths and deltas. One join of Arrow copies keys, values and headers between them. The batches have no producer until
+`stamp` sets one. Layout: Kafka's DefaultRecordBatch and DefaultRecord.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
 
-BATCH_MAX_BYTES: Final = 1_000_000  # below the million and some that brokers take by default (max.message.bytes)
-RECORD_MAX_BYTES: Final = 1 << 20  # max.request.size of Kafka's producer, which counts it with its batch's header
+BATCH_MAX_BYTES: Final = 1_000_000  # below the default limit of brokers, a little over a million (max.message.bytes)
+RECORD_MAX_BYTES: Final = 1 << 20  # max.request.size of Kafka's producer, which includes the header of the batch
 NONE_ID: Final = -1
 
 _CRC_POSITION: Final = 17
@@ -46,7 +46,7 @@ _ATTRIBUTES_BYTES: Final = 1
 
 
 class Rows(NamedTuple):
-    """What records are made of, one a row: Arrow arrays of the same length, and times in ms.
+    """Columns of records: Arrow arrays of the same length, and times in ms.
 
     `keys` and `values` are binary, `headers` are lists of structs of a string and a binary value; each may be null.
     """
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """One batch, of rows of one group."""
+    """A batch, with rows of one group."""
 
     group: int
     records: int
@@ -73,8 +73,8 @@ def encode(
     record_bytes_max: int = RECORD_MAX_BYTES,
     groups: Sequence[int] = (),
 ) -> list[Encoded]:
-    """Batches of these rows in their order, each as large as goes below `bytes_max` before it is compressed; a record
-    that is larger has one for itself. `groups` are the rows at which others than the first group begin.
+    """Batches of these rows, in order, each as large as possible below `bytes_max` before compression. A larger record
+    has a batch of its own. `groups` are the rows at which the groups after the first one begin.
 
     Raises RecordTooLarge for a record above `record_bytes_max`, ValueError for a header that is null or has no key.
     """
@@ -111,7 +111,7 @@ def stamp(
     *,
     is_transactional: bool,
 ) -> bytearray:
-    """A copy that is this producer's, with the CRC that this makes."""
+    """A copy of the batch with this producer, epoch and sequence, and a new CRC."""
     stamped = bytearray(batch)
     struct.pack_into(_PRODUCER_FORMAT, stamped, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
     (attributes,) = struct.unpack_from(">h", stamped, ATTRIBUTES_POSITION)
@@ -122,7 +122,7 @@ def stamp(
 
 
 class _Fields:
-    """What records have whichever batch they get into."""
+    """Fields of records that do not depend on their batch."""
 
     def __init__(self, rows: Rows) -> None:
         self._key_lengths = _lengths(rows.keys)
@@ -135,7 +135,7 @@ class _Fields:
             self.sizes += sizes_of(zigzag(lengths)) + np.maximum(lengths, 0)
 
     def joined(self, time_deltas_ms: Integers, offset_deltas: Integers) -> tuple[memoryview, Integers]:
-        """All records, one behind the other, and where each ends."""
+        """All records, one after the other, and the position behind each."""
         sizes = self.sizes + sizes_of(zigzag(time_deltas_ms)) + sizes_of(zigzag(offset_deltas))
         attributes = np.zeros(len(sizes), np.int64)
         front = zigzag_varints(sizes, attributes, time_deltas_ms, offset_deltas, self._key_lengths)
@@ -148,13 +148,13 @@ class _Fields:
 
 
 def _lengths(column: pa.Array) -> Integers:
-    """Of each value, -1 of null: as records say it."""
+    """Length of each value; -1 for null, as in records."""
     lengths: Integers = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
     return lengths
 
 
 def _encoded_headers(headers: pa.Array) -> tuple[pa.Array, Integers]:
-    """Of each record their number and what they are, and its size."""
+    """Number and content of each record's headers, and their size."""
     counts = headers.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     every = headers.flatten()
     if not len(every):
@@ -183,7 +183,7 @@ def _check_sizes(sizes: Integers, record_bytes_max: int) -> None:
 
 
 def _starts(sizes: Integers, bytes_max: int, edges: Sequence[int]) -> list[tuple[int, int]]:
-    """Where each batch begins, with its group; `edges` are those of the groups."""
+    """Group and first row of each batch; `edges` are the first rows of the groups, and the end."""
     ends = np.concatenate([[0], np.cumsum(sizes)])
     room = bytes_max - HEADER_SIZE_BYTES
     found = []
@@ -209,6 +209,6 @@ def _sealed(records: bytes, codec: Codec, count: int, times_ms: tuple[int, int])
 
 
 def put_crc(batch: bytearray) -> None:
-    """That of what it says by now."""
+    """Set the CRC for the current content of the batch."""
     with memoryview(batch) as view:
         struct.pack_into(">I", batch, _CRC_POSITION, crc32c(view[ATTRIBUTES_POSITION:]))

@@ -1,14 +1,14 @@
-"""What can be wrong with bytes that somebody calls record batches, and with rows that are to become some."""
+"""Errors of record batches and of rows that are encoded."""
 
 from __future__ import annotations
 
 
 class MalformedBatch(ValueError):
-    """They are not what the format, their CRC or their own header says; no row was made of that batch."""
+    """Bytes that contradict the format, their CRC or their header. No row was made of that batch."""
 
 
 class RecordTooLarge(ValueError):
-    """A record that no batch is made of. In the words of Kafka's RecordTooLargeException."""
+    """A record that is too large. The text is that of Kafka's RecordTooLargeException."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(size_bytes, limit_bytes)

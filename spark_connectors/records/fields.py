@@ -1,8 +1,8 @@
-"""What lies in records: where their keys and values are, and the numbers before them, numpy over all of them at once.
+"""Fields of records: positions of keys and values, and the numbers before them, by numpy for all records at once.
 
-A record, behind its length (DefaultRecord): attributes, which mean nothing; deltas of timestamp and offset; the lengths
-of key and value, each with its bytes behind it; the number of headers. Numbers are varints in zigzag. What a length
-says is checked against the end of its record before anybody goes there.
+A record has, after its length (DefaultRecord): attributes, which are ignored; deltas of timestamp and offset; the
+lengths of key and value, each with its bytes after it; the number of headers. Numbers are zigzag varints. Each length
+is checked against the end of its record before it is used.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _INT64_MAX_BYTES: Final = 10  # of a varint
 
 
 class Spans(NamedTuple):
-    """Where bytes begin, and how many there are: fewer than none is a null."""
+    """Positions and lengths of bytes; a negative length is a null."""
 
     starts: Integers
     lengths: Integers
 
 
 class Fields(NamedTuple):
-    """Of each record; `headers_at` is where the number of its headers lies."""
+    """Fields of each record; `headers_at` is the position of the number of headers."""
 
     timestamp_deltas_ms: Integers
     offset_deltas: Integers
@@ -40,7 +40,7 @@ class Fields(NamedTuple):
 
 
 def fields_of(raw: Octets, bounds: Bounds) -> Fields:
-    """Raises MalformedBatch where a field reaches beyond its record."""
+    """Fields of the records within these bounds. Raises MalformedBatch if a field ends behind its record."""
     lengths, at = varints(raw, bounds.starts)
     if not np.array_equal(lengths, bounds.ends - at):
         raise MalformedBatch("a record of less than no length")
@@ -54,7 +54,7 @@ def fields_of(raw: Octets, bounds: Bounds) -> Fields:
 
 
 def spans(raw: Octets, at: Integers, limits: Integers) -> tuple[Spans, Integers]:
-    """Lengths that lie there with as many bytes behind each, and where the next fields begin."""
+    """Read lengths, each with its bytes after it. Returns the spans, and the positions of the next fields."""
     lengths, starts = varints(raw, at)
     if np.any(lengths > limits - starts):
         raise MalformedBatch("a field reaches beyond its record")
@@ -62,9 +62,11 @@ def spans(raw: Octets, at: Integers, limits: Integers) -> tuple[Spans, Integers]
 
 
 def varints(raw: Octets, at: Integers, size_max_bytes: int = INT32_MAX_BYTES) -> tuple[Integers, Integers]:
-    """Signed numbers that lie there, and where the next fields begin. Behind the end there are any bytes.
+    """Read signed numbers. Returns them, and the positions of the next fields. Positions behind the end read arbitrary
+    bytes.
 
-    Nearly all are of one or two bytes: those are done densely, the rest of the others for them alone.
+    Nearly all numbers have one or two bytes: these are read for all positions at once, further bytes only where
+    necessary.
     """
     low = raw.take(at, mode="clip")
     behind = at + 1
@@ -91,6 +93,6 @@ def varints(raw: Octets, at: Integers, size_max_bytes: int = INT32_MAX_BYTES) ->
 
 
 def _small(zigzag: npt.NDArray[Any]) -> Integers:
-    """Of at most 14 bits."""
+    """Decode zigzags of at most 14 bits."""
     narrow = zigzag.astype(np.int16)
     return (narrow >> 1 ^ -(narrow & 1)).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Batches taken together, so many that numpy's cost of a step is spread over tens of thousands of records.
+"""Groups of batches, so large that the cost of a numpy step is shared by tens of thousands of records.
 
-Records that are not compressed stay where they are in the buffer. Others are decompressed one behind the other.
+Records that are not compressed stay in the buffer. Others are decompressed, one batch after the other.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 GROUP_BYTES: Final = 8 << 20
 GROUP_RECORDS: Final = 64 << 10
-_BYTES_MAX: Final = 2**31 - 1  # Arrow's offsets are of 32 bits
+_BYTES_MAX: Final = 2**31 - 1  # Arrow's offsets have 32 bits
 
 
 class Group(NamedTuple):
-    """Bytes, with records of these batches in them: so many of each, which begin and end there."""
+    """Bytes with the records of these batches, the number of records of each batch, and the bounds of each record."""
 
     raw: Octets
     batches: list[Batch]
@@ -34,14 +34,16 @@ class Group(NamedTuple):
 
 
 def groups_of(buffer: Bytes, batches: Iterable[Batch]) -> Iterator[Group]:
-    """All records of the batches, in order; one that has very many is several groups. Raises MalformedBatch."""
+    """Groups with all records of the batches, in order. A batch with very many records makes several groups. Raises
+    MalformedBatch.
+    """
     view = memoryview(buffer)
     taken: list[Batch] = []
-    bodies: list[Bytes] = []  # of batches that are compressed: a group has such or others
+    bodies: list[Bytes] = []  # of compressed batches; a group has compressed batches only, or none
     size_bytes = records = 0
     for batch in batches:
         if not batch.records:
-            continue  # compaction has left none
+            continue  # emptied by compaction
         is_compressed = batch.attributes & CODEC_MASK != 0
         body = body_of(view, batch) if is_compressed else b""
         added_bytes = len(body) or batch.length
@@ -69,7 +71,7 @@ def _groups(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> Iter
 
 
 def _laid_out(view: memoryview, batches: list[Batch], bodies: list[Bytes]) -> tuple[Octets, Integers, Integers]:
-    """One array of bytes, and where in it the records of each batch begin and end."""
+    """An array of bytes, and the begin and end of each batch's records in it."""
     if bodies:
         raw = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
         ends = np.cumsum([len(body) for body in bodies])

@@ -1,7 +1,7 @@
-"""Headers of records: pairs of key and value, as many as each record says.
+"""Headers of records: pairs of key and value, as many as each record announces.
 
-First headers of all records at once, then all second ones, as far as there are many; what few records have more than
-the others is found one by one, so that a record with a million headers does not cost a million steps of numpy.
+The first headers of all records are read at once, then all second ones, as long as many records have more. The
+remaining headers are read one by one, so that a record with a million headers does not cost a million steps of numpy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEADER_MIN_BYTES: Final = 2
 
 
 class Headers(NamedTuple):
-    """Of all records, one behind the other; those of record i are the ones from `firsts[i]` to `firsts[i + 1]`."""
+    """Headers of all records, one after the other. Those of record i are at `firsts[i]` to `firsts[i + 1] - 1`."""
 
     firsts: Integers
     keys: Spans
@@ -32,13 +32,13 @@ class Headers(NamedTuple):
 
 
 def headers_of(raw: Octets, at: Integers, ends: Integers) -> Headers:
-    """`at` is where each record says how many it has, up to its end. Raises MalformedBatch."""
+    """Read the headers. `at` is the position of each record's number of headers. Raises MalformedBatch."""
     counts, at = varints(raw, at)
     if np.any((counts < 0) | (counts > (ends - at) // _HEADER_MIN_BYTES)):
         raise MalformedBatch("a record has more headers than bytes, or fewer than none")
     firsts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
-    found = np.empty((4, int(firsts[-1])), np.int32)  # where keys are, their lengths, the same of values
+    found = np.empty((4, int(firsts[-1])), np.int32)  # positions of keys, their lengths, and the same of values
     left, cursors = counts.copy(), firsts[:-1].copy()
     active = np.flatnonzero(left)
     while len(active) >= _TOGETHER_MIN:

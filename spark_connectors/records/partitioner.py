@@ -1,8 +1,8 @@
-"""Which partition each row goes to, for many rows at once: as Kafka's producers choose, so that keys stay together.
+"""Choice of the partition of each row, for many rows at once, as by Kafka's producers.
 
-The same key goes to the same partition as with any Java producer: murmur2, without the sign, modulo the number of
-partitions (Kafka's BuiltInPartitioner, Utils.murmur2). Rows without a key go to one partition for a while, and then to
-the next, as KIP-480 and KIP-794 have it: many small batches cost more than large ones.
+A key goes to the same partition as with any Java producer: murmur2, without the sign, modulo the number of partitions
+(Kafka's BuiltInPartitioner, Utils.murmur2). Rows without a key go to one partition for a while, and then to the next,
+as in KIP-480 and KIP-794: many small batches cost more than large ones.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ _SEED: Final = 0x9747B28C
 _MIX: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 _WORD_BYTES: Final = 4
-_TOGETHER_MIN: Final = 16  # keys; for fewer a step of numpy costs more than Python's
+_TOGETHER_MIN: Final = 16  # keys; with fewer, a step of numpy costs more than a loop in Python
 
 
 def partitions_of_keys(keys: pa.Array, count: int) -> Integers:
-    """Of binary keys without a null."""
+    """Partition of each binary key; there are no nulls."""
     return (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
 
 
 class Spread:
-    """Where rows without a key go. Where it begins is a number like any other, for many of these to begin apart."""
+    """Partitions for rows without a key. `begin` is any number, so that several of these can begin at different
+    partitions.
+    """
 
     def __init__(self, begin: int) -> None:
         self._passed_bytes = begin * CHUNK_BYTES
 
     def partitions_of(self, sizes: Integers, count: int) -> Integers:
-        """Of rows of these sizes in bytes; the next ones go on behind them."""
+        """Partitions for rows of these sizes in bytes. The next call continues after them."""
         ends = self._passed_bytes + np.cumsum(sizes)
         partitions: Integers = (ends - sizes) // CHUNK_BYTES % count
         self._passed_bytes = int(ends[-1]) if len(ends) else self._passed_bytes
@@ -47,7 +49,7 @@ class Spread:
 
 
 def murmur2(keys: pa.Array) -> Hashes:
-    """Of each key, as Kafka has it: 32 bits, words in little-endian order."""
+    """Hash of each key as in Kafka: 32 bits, words in little-endian order."""
     first, count = keys.offset, len(keys)
     _, offsets, data = keys.buffers()
     edges = np.frombuffer(offsets, np.int32, first + count + 1)[first:].astype(np.int64) if count else np.zeros(1, int)
@@ -61,7 +63,9 @@ def murmur2(keys: pa.Array) -> Hashes:
 
 
 def _mix_words(hashes: Hashes, octets: npt.NDArray[np.uint8], places: Integers, words: Integers) -> None:
-    """The first words of all keys, then the second ones of those that have one; what few keys have more, one by one."""
+    """Mix the first words of all keys, then the second ones, and so on. The words that few keys have are mixed one by
+    one.
+    """
     at_any_byte = np.ndarray(max(len(octets) - 3, 0), "<u4", octets.data, strides=(1,))
     active = np.flatnonzero(words)
     step = 0
@@ -84,7 +88,7 @@ def _mixed(words: Hashes) -> Hashes:
 
 
 def _mix_rest(hashes: Hashes, octets: npt.NDArray[np.uint8], places: Integers, lengths: Integers) -> None:
-    """The bytes behind the last whole word."""
+    """Mix the bytes behind the last whole word."""
     for place in range(_WORD_BYTES - 1):
         some = np.flatnonzero(lengths > place)
         hashes[some] ^= octets[places[some] + place].astype(np.uint32) << np.uint32(8 * place)

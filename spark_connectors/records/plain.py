@@ -1,7 +1,7 @@
-"""Batches of another log as nobody's: plain ones, that are no part of a transaction and have no producer.
+"""Batches of another log as plain batches, without transaction and producer.
 
-Most are copied, with a few fields of their headers and the CRC made anew, so that what is compressed stays so. Where
-that does not do, their records are taken out and put into batches without gaps.
+Most batches are copied, with new header fields and a new CRC, so compressed records stay compressed. If that is not
+possible, their records are put into new batches without gaps.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
     from spark_connectors.records.batches import Batch
 
-DELTA_MAX: Final = 2**31 - 2  # of the last offset, so that a segment of any log has room for the batch
+DELTA_MAX: Final = 2**31 - 2  # of the last offset, so that the batch fits into a segment of any log
 _NO_TIME: Final = -1
-_ANY_SIZE: Final = 2**31 - 1  # of a record: it was taken once
+_ANY_SIZE: Final = 2**31 - 1  # of a record: another broker accepted it
 _LAST_DELTA_POSITION: Final = 23
 _PRODUCER_POSITION: Final = 43
 _SCHEMA: Final = ("key", "value", "offset", "timestamp", "headers")
 
 
 class Dense(NamedTuple):
-    """A batch without gaps, and the offset that its first record had."""
+    """A batch without gaps, and the original offset of its first record."""
 
     first_offset: int
     records: int
@@ -49,20 +49,20 @@ class Dense(NamedTuple):
 
 
 def is_dense(batch: Batch) -> bool:
-    """Whether it is as a producer sends one: compaction has taken nothing, and no broker has set the time."""
+    """Whether a producer can send the batch like this: it has no gaps, and no broker has set its time."""
     others = batch.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
     return batch.records == batch.last_offset_delta + 1 and not others
 
 
 def reach(batch: Batch, end: int | None) -> int:
-    """Up to which offset it can stand for those behind it, too: for all of them, or for its own alone."""
+    """The offset up to which the batch can cover the offsets behind it: `end`, or only its own end."""
     if end is not None and batch.next_offset < end <= batch.base_offset + DELTA_MAX:
         return end
     return batch.next_offset
 
 
 def as_plain(view: memoryview, batch: Batch, end: int | None = None) -> bytearray:
-    """A copy of it with the offsets that it has, which stands for those up to its `reach` of `end`."""
+    """A copy of the batch as a plain one, with its offsets. It also covers the offsets up to its `reach` of `end`."""
     copied = bytearray(view[batch.position : batch.end])
     struct.pack_into(">h", copied, ATTRIBUTES_POSITION, batch.attributes & ~TRANSACTIONAL_BIT)
     struct.pack_into(">qhi", copied, _PRODUCER_POSITION, NONE_ID, NONE_ID, NONE_ID)
@@ -72,7 +72,7 @@ def as_plain(view: memoryview, batch: Batch, end: int | None = None) -> bytearra
 
 
 def without_records(start: int, end: int) -> bytearray:
-    """A batch that stands for offsets only, for the last ones if they are very many."""
+    """A batch without records that covers the offsets; only the last ones if they are very many."""
     start = max(start, end - DELTA_MAX)
     length = HEADER_SIZE_BYTES - LENGTH_PREFIX_SIZE_BYTES
     fields = (0, end - 1 - start, _NO_TIME, _NO_TIME, NONE_ID, NONE_ID, NONE_ID, 0)
@@ -82,8 +82,9 @@ def without_records(start: int, end: int) -> bytearray:
 
 
 def rebuilt(view: memoryview, batch: Batch, start: int, *, keeps_time_type: bool) -> Iterator[Dense]:
-    """Its records from `start` on, in batches without gaps, compressed as they were. Their times stay, and who has set
-    them if that is asked for. Raises MalformedBatch."""
+    """Records of a batch from `start` on, in batches without gaps, with the same codec. Timestamps stay; the timestamp
+    type stays if `keeps_time_type`. Raises MalformedBatch.
+    """
     for rows in decode(
         view, [batch], topic="", partition=0, start=start, end=batch.next_offset, schema=schema_of(_SCHEMA)
     ):

@@ -1,4 +1,4 @@
-"""What the records of a group are as rows: their offsets and times, which batch headers and records say together."""
+"""Records of a group as rows, with offsets and timestamps from the headers of batches and from the records."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from spark_connectors.records.headers import Headers
     from spark_connectors.records.starts import Integers, Octets
 
-CREATE_TIME: Final = 0  # as Kafka's TimestampType numbers them
+CREATE_TIME: Final = 0  # the numbers of Kafka's TimestampType
 LOG_APPEND_TIME: Final = 1
 
 
 class Rows(NamedTuple):
-    """Of each record. The offsets ascend."""
+    """Fields of each record, with ascending offsets."""
 
     raw: Octets
-    ends: Integers  # positions behind their last bytes
+    ends: Integers  # positions behind the last bytes
     offsets: Integers
     timestamps_ms: Integers
     timestamp_types: npt.NDArray[np.int32]
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 
 def rows_of(group: Group, *, with_headers: bool) -> Rows:
-    """Raises MalformedBatch where records contradict themselves, or their batch."""
+    """Rows of a group. Raises MalformedBatch if records contradict each other or their batch."""
     raw, batches, counts, bounds = group
     fields = fields_of(raw, bounds)
     headers = headers_of(raw, fields.headers_at, bounds.ends) if with_headers else None
@@ -51,9 +51,9 @@ def rows_of(group: Group, *, with_headers: bool) -> Rows:
 
 
 def _check_offsets(group: Group, deltas: Integers, offsets: Integers) -> None:
-    """They ascend, each within its batch: no two records may have one, however splits are cut.
+    """Check that offsets ascend, each within its batch, so that no two records have the same offset.
 
-    Sums that have wrapped around do not ascend to the last one, which is compared before it is added to anything.
+    Sums that overflow do not ascend to the last offset, which is compared before any addition.
     """
     last_deltas = np.array([batch.last_offset_delta for batch in group.batches])
     if deltas.min() < 0 or np.any(deltas[np.cumsum(group.counts) - 1] > last_deltas):
@@ -63,7 +63,9 @@ def _check_offsets(group: Group, deltas: Integers, offsets: Integers) -> None:
 
 
 def _timestamps_ms(group: Group, is_log_append_time: npt.NDArray[np.bool_], deltas: Integers) -> Integers:
-    """Where the broker set the time, all records have the batch's greatest. Sums wrap around, as in Java."""
+    """Timestamps of records. If the broker set the time, all records have the maximum of their batch. Sums overflow as
+    in Java.
+    """
     bases = np.array([batch.base_timestamp_ms for batch in group.batches], np.int64)
     if is_log_append_time.any():
         bases = np.where(is_log_append_time, [batch.max_timestamp_ms for batch in group.batches], bases)

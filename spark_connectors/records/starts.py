@@ -1,8 +1,8 @@
-"""Where records begin: each says how long it is, so each is found through the one before it.
+"""Positions of records: each record has its length, so it shows where the next one begins.
 
-Two ways lead there. *In lockstep*: the first records of all batches of a group at once, then all second ones, and so
-on, which numpy does at some 20 ns a record where there are many batches. *One by one*: a loop in Python, some 130 ns a
-record, for few large batches, and for whatever is out of the ordinary: it is the one that says what is wrong.
+There are two methods. *In lockstep*: the first records of all batches of a group at once, then all second ones, and so
+on. With many batches, numpy needs about 20 ns for each record. *One by one*: a loop in Python, about 130 ns for each
+record, for few large batches and for unusual records. Only the loop reports errors.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     Octets: TypeAlias = npt.NDArray[np.uint8]
     Integers: TypeAlias = npt.NDArray[np.int64]
 
-LOCKSTEP_BATCHES_MIN: Final = 24  # with fewer, a step of numpy costs more than the loop does
+LOCKSTEP_BATCHES_MIN: Final = 24  # with fewer batches, a step of numpy costs more than the loop
 
 
 class Bounds(NamedTuple):
-    """Of each record: the position of its length, and the one behind its last byte."""
+    """Position of the length of each record, and the position behind its last byte."""
 
     starts: Integers
     ends: Integers
 
 
 def bounds_of(raw: Octets, begins: Integers, ends: Integers, counts: Integers) -> Bounds:
-    """All records, in order, of sections that begin and end there, each with so many records: at least one.
+    """Bounds of all records, in order. Each section has a begin, an end, and a number of records, at least one.
 
-    Raises MalformedBatch where records do not fill their section exactly.
+    Raises MalformedBatch if the records do not fill their section exactly.
     """
     _check_room(begins, ends, counts)
     firsts = np.cumsum(counts) - counts
@@ -56,7 +56,9 @@ def bounds_of(raw: Octets, begins: Integers, ends: Integers, counts: Integers) -
 
 
 def bounds_in_parts(raw: Octets, begin: int, end: int, count: int, part: int) -> Iterator[Bounds]:
-    """The same of one section, at most so many records at a time: memory does not grow with what a header claims."""
+    """Bounds of the records of one section, at most `part` at a time, so that memory does not grow with the announced
+    number.
+    """
     _check_room(np.array([begin]), np.array([end]), np.array([count]))
     section = raw.data[:end]
     for left in range(count, 0, -part):
@@ -76,14 +78,14 @@ def _check_room(begins: Integers, ends: Integers, counts: Integers) -> None:
 def _in_lockstep(
     raw: Octets, begins: Integers, counts: Integers, firsts: Integers, starts: Integers
 ) -> tuple[Integers, Integers]:
-    """How many records of each section were found, and where the next one begins: with few sections, none.
+    """Number of records found in each section, and the position of the next one. With few sections, none are found.
 
-    A section whose records are not found so, as one of them is longer than 8 KiB or wrong, is as if not begun.
+    If a section has a record that is longer than 8 KiB or wrong, it counts as not begun.
     """
     untouched = np.zeros_like(counts), begins.copy()
     if len(counts) < LOCKSTEP_BATCHES_MIN:
         return untouched
-    order = np.argsort(-counts, kind="stable")  # those that go on are always the first ones
+    order = np.argsort(-counts, kind="stable")  # the sections that continue are always the first ones
     longest_first = counts[order]
     steps = longest_first[LOCKSTEP_BATCHES_MIN - 1]
     going_on = np.searchsorted(-longest_first, -np.arange(steps)).tolist()
@@ -94,7 +96,7 @@ def _in_lockstep(
             starts[cursors[:active]] = reached[:active]
             reached[:active] += _ADVANCES.take(lengths[reached[:active]])
             cursors[:active] += 1
-    except IndexError:  # it says to go on where there is nothing
+    except IndexError:  # a length leads behind the end
         return untouched
     done = np.empty_like(counts)
     position = np.empty_like(begins)
@@ -105,7 +107,7 @@ def _in_lockstep(
 
 
 def _advances() -> npt.NDArray[np.int16]:
-    """By the first two bytes of a record: how far it is to the next one; 0 where they do not say."""
+    """Distance to the next record, by the first two bytes of a record; 0 if they are not enough."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     length_bytes = np.where(first < 0x80, 1, 2)
@@ -118,7 +120,7 @@ _ADVANCES: Final = _advances()
 
 
 def _one_by_one(section: memoryview, position: int, count: int) -> tuple[list[int], int]:
-    """Where so many records begin, the first one at `position`, and where the last one ends."""
+    """Positions of `count` records from `position` on, and the end of the last one."""
     starts: list[int] = []
     try:
         for _ in range(count):

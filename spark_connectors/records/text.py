@@ -1,4 +1,4 @@
-"""Bytes as text, as Java's String decodes them: what Kafka's clients, and the stock source, make of a header's key."""
+"""Decoding of header keys as by Java's String, for the same text as in Kafka's clients and Spark's own source."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ _SURROGATE_SIZE_BYTES = 3
 
 
 def as_java_decodes(octets: bytes) -> str:
-    """UTF-8, with U+FFFD for what is wrong, as often as Java puts it there."""
-    codecs.register_error(_HANDLER, _replace)  # not once for all: who gets this function pickled imports no module
+    """Decode UTF-8, with U+FFFD for wrong bytes, as often as Java inserts it."""
+    codecs.register_error(_HANDLER, _replace)  # at each call: unpickled by value, this function imports no module
     return octets.decode(errors=_HANDLER)
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """Python counts each byte of a surrogate that was encoded as if it were a character; Java, what there is of it."""
+    """Replace wrong bytes. For an encoded surrogate, Python inserts one character for each byte, and Java one for all
+    of them.
+    """
     assert isinstance(error, UnicodeDecodeError)
     octets, end = error.object, error.end
     if octets[error.start] == _SURROGATE_LEAD:

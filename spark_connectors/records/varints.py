@@ -1,6 +1,6 @@
-"""Varints as records have them: zigzag, then seven bits a byte, the last one below 0x80.
+"""Varints as in records: zigzag, then seven bits in each byte, the last one below 0x80.
 
-Written for many at once, and read one by one where something is out of the ordinary (`fields` reads many at once).
+Many are written at once. One by one, they are read in unusual cases only (`fields` reads many at once).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BITS: Final = 7
 
 
 def varint_at(octets: memoryview, position: int, what: str) -> tuple[int, int]:
-    """A number of 32 bits that lies there, and the position behind it.
+    """Read a number of 32 bits. Returns it, and the position behind it.
 
-    Raises MalformedBatch, that names `what`, for one that has more; IndexError where the bytes end within it.
+    Raises MalformedBatch, with `what` in its text, for a longer number; IndexError if the bytes end within it.
     """
     plain = 0
     for index in range(INT32_MAX_BYTES):
@@ -37,12 +37,12 @@ def varint_at(octets: memoryview, position: int, what: str) -> tuple[int, int]:
 
 
 def zigzag(values: Integers) -> Zigzags:
-    """Small numbers of either sign as small ones without."""
+    """Encode signed numbers as unsigned ones, so that small numbers stay small."""
     return ((values << 1) ^ (values >> 63)).view(np.uint64)
 
 
 def sizes_of(zigzags: Zigzags) -> Integers:
-    """In bytes."""
+    """Sizes as varints, in bytes."""
     sizes = np.ones(len(zigzags), np.int64)
     rest = zigzags >> np.uint64(_BITS)
     while rest.any():
@@ -52,7 +52,7 @@ def sizes_of(zigzags: Zigzags) -> Integers:
 
 
 def zigzag_varints(*columns: Integers) -> pa.Array:
-    """The varints of each row, one behind the other, as binary."""
+    """Varints of each row, one after the other, as binary."""
     plain = [zigzag(column) for column in columns]
     sizes = [sizes_of(column) for column in plain]
     ends = np.cumsum(sum(sizes), dtype=np.int64)
@@ -67,7 +67,7 @@ def zigzag_varints(*columns: Integers) -> pa.Array:
 
 
 def _put(data: npt.NDArray[np.uint8], places: Integers, rest: Zigzags, sizes: Integers) -> None:
-    """The first byte of each, then the second one of those that have one, and so on."""
+    """Write the first byte of each number, then the second bytes, and so on, for numbers that have so many."""
     last = rest < 1 << _BITS
     data[places] = (rest & np.uint64(0x7F)) | np.where(last, 0, 0x80).astype(np.uint64)
     if not last.all():

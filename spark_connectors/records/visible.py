@@ -1,8 +1,8 @@
-"""Which batches a reader may see: transactions that were aborted are left out, and so are control batches, always.
+"""Visibility of batches for a reader: control batches are never visible, aborted transactions only to read_uncommitted.
 
-What Kafka's consumer does (CompletedFetch): a broker tells with each reply which transactions in it were aborted, by
-producer and first offset; what that producer has written from there up to its next marker of an abort is left out. Of
-sealed segments the last offset is known too, and nobody has to wait for a marker.
+As in Kafka's consumer (CompletedFetch): each reply of a broker has its aborted transactions, by producer and first
+offset. The batches of that producer from there up to its next abort marker are left out. For sealed segments, the last
+offset is known too, so no marker is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Aborted(NamedTuple):
-    """A transaction that was aborted. Without a last offset it goes up to its marker."""
+    """An aborted transaction. Without a last offset, it ends at its marker."""
 
     producer_id: int
     first_offset: int
@@ -24,17 +24,17 @@ class Aborted(NamedTuple):
 
 
 class Visibility:
-    """Follows the batches of one partition from one reply: they may come in several calls, in their order."""
+    """Visibility of the batches of one partition in one reply. They may come in several calls, in order."""
 
     def __init__(
         self, aborted: Iterable[tuple[int, int] | tuple[int, int, int | None]], *, is_committed_only: bool
     ) -> None:
         self._is_committed_only = is_committed_only
         self._to_come = sorted((Aborted(*each) for each in aborted), key=lambda each: -each.first_offset)
-        self._open: dict[int, Aborted] = {}  # by producer: it has one transaction at a time
+        self._open: dict[int, Aborted] = {}  # by producer, which has one transaction at a time
 
     def visible(self, batches: Iterable[Batch]) -> list[Batch]:
-        """Those whose records are rows."""
+        """Batches whose records are rows."""
         return [batch for batch in batches if self._is_visible(batch)]
 
     def _is_visible(self, batch: Batch) -> bool:
@@ -57,5 +57,5 @@ def visible(
     *,
     is_committed_only: bool,
 ) -> list[Batch]:
-    """The same where all batches of a reply are at hand."""
+    """Visible batches of a reply, if all of them are available."""
     return Visibility(aborted, is_committed_only=is_committed_only).visible(batches)

@@ -1,1 +1,1 @@
-"""Sealed segments, read where they lie: what there is of a partition, which task reads which bytes, and the bytes."""
+"""Direct reads of sealed segments: catalogues of segments, plans of tasks, and reads of bytes."""

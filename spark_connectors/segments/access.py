@@ -1,4 +1,4 @@
-"""Who says what is sealed, and where tasks find it, by a query's options."""
+"""Choice of the catalogue of sealed segments, and access for tasks, by a query's options."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ _log = logging.getLogger(__name__)
 
 
 def division_of(options: SourceOptions) -> Division:
-    """How a query's ranges are divided among its tasks."""
+    """The function that divides a query's ranges among tasks."""
     segments = options.segments
     return divided if segments is None else _by_segments(segments, catalogue_of(segments))
 
 
 @contextmanager
 def planned_by(options: SourceOptions) -> Iterator[tuple[Limits, Division]]:
-    """Who says what there is of a batch, and how it is divided. Without a broker to ask it is one catalogue, which
-    remembers what it has looked up. Raises ValueError for a store that cannot be used."""
+    """Limits and division for a batch. Without a broker, both use one catalogue, which remembers its lookups. Raises
+    ValueError for a store that cannot be used.
+    """
     if not options.bootstrap:
         assert options.segments is not None, "without a broker there is a store"
         catalogue = _bucket(options.segments)
@@ -58,7 +59,7 @@ def _by_segments(options: SegmentOptions, catalogue: Catalogue) -> Division:
 
 
 def catalogue_of(options: SegmentOptions) -> Catalogue:
-    """Raises ValueError for a store that cannot be used."""
+    """Catalogue of sealed segments. Raises ValueError for a store that cannot be used."""
     return BrokerCatalogue(options.brokers, has_files=options.has_files) if options.brokers else _bucket(options)
 
 
@@ -68,7 +69,7 @@ def _bucket(options: SegmentOptions) -> BucketCatalogue:
 
 
 def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece]:
-    """What a task reads of segments; what of it cannot be read, is fetched. Raises as RangeFetch does."""
+    """Batches of a task's segments. Parts that cannot be read are fetched. Raises as RangeFetch does."""
     segments = options.segments
     assert segments is not None, "ranges of segments are planned where they are asked for"
     return SealedRead(
@@ -83,13 +84,15 @@ def sealed_pieces(options: SourceOptions, wanted: SealedRange) -> Iterator[Piece
 def read_rows(
     options: SourceOptions, wanted: OffsetRange, schema: pa.Schema, filters: Filters = NO_FILTERS
 ) -> Iterator[pa.RecordBatch]:
-    """What a task gives out of its range, wherever it lies. Raises as RangeFetch does."""
+    """Rows of a task's range, from segments or by Fetch. Raises as RangeFetch does."""
     pieces = sealed_pieces(options, wanted) if isinstance(wanted, SealedRange) else fetched(options, wanted)
     return rows_of(pieces, options, wanted, schema, filters)
 
 
 class SegmentPlaces:
-    """Implements `spark_connectors.segments.reading.Stores`: a file of this machine is nearer than an object."""
+    """Access to segments: in a file of this machine if possible, otherwise in an object. Implements
+    `spark_connectors.segments.reading.Stores`.
+    """
 
     def __init__(self, options: SegmentOptions) -> None:
         self._options = options
@@ -112,13 +115,13 @@ class SegmentPlaces:
             return read_aborted(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
 
     def look_into(self, segment: Segment, store: str | None) -> Segment:
-        """The same, with what its object says of it behind its records. Raises SegmentGone."""
+        """The segment, with aborted transactions and positions from the trailer of its object. Raises SegmentGone."""
         with unread_is_gone():
             found = read_trailer(self._store(store), _key_of(segment), segment.size_bytes, segment.digest)
         return segment._replace(aborted=found.aborted, positions=found.positions)
 
     def _store(self, told: str | None) -> Store:
-        """Where brokers say that it is, unless the query says how to get there."""
+        """Store of the query's options, or else the location that brokers report."""
         location = self._options.store or told
         if location is None:
             raise SegmentGone("nobody has said where objects are")

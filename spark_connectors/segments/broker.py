@@ -1,4 +1,4 @@
-"""What is sealed, told by a broker over HTTP: docs/formats/sealed-segments.md."""
+"""Catalogue of sealed segments from a broker, over HTTP: docs/formats/sealed-segments.md."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ TIMEOUT_S: Final = 30.0
 ANSWER_MAX_BYTES: Final = 64 << 20
 REASON_MAX_BYTES: Final = 200
 
-Ask = Callable[[str, str, Mapping[str, object]], Mapping[str, Any] | None]  # whom, of which topic, and what
+Ask = Callable[[str, str, Mapping[str, object]], Mapping[str, Any] | None]  # URL, topic and query to the answer
 
 
 class BrokerCatalogue:
-    """Implements `spark_connectors.segments.sealed.Catalogue`. `urls`: of HTTP listeners, any of which may know;
-    `has_files`: where files are is asked for, too."""
+    """Implements `spark_connectors.segments.sealed.Catalogue`. `urls`: HTTP listeners of brokers, tried in order.
+    `has_files`: also ask for the paths of files.
+    """
 
     def __init__(self, urls: Sequence[str], ask: Ask | None = None, *, has_files: bool) -> None:
         self._urls = tuple(urls)
@@ -30,7 +31,7 @@ class BrokerCatalogue:
         self._has_files = has_files
 
     def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
-        """See the Protocol. Whoever does not lead the partition says so, and the next one is asked."""
+        """See the Protocol. A broker that does not lead the partition answers so, and the next one is asked."""
         reasons = []
         for url in self._urls:
             try:
@@ -63,7 +64,7 @@ class BrokerCatalogue:
 
 
 def asked(url: str, topic: str, query: Mapping[str, object]) -> Mapping[str, Any] | None:
-    """An answer; None: there is no such topic or partition. Raises CatalogueUnavailable."""
+    """Ask a broker. None: there is no such topic or partition. Raises CatalogueUnavailable."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
@@ -91,7 +92,7 @@ def _document(body: bytes) -> Mapping[str, Any] | None:
 
 
 def _segments(rows: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
-    """Raises KeyError, TypeError, ValueError."""
+    """Parse segments. Raises KeyError, TypeError, ValueError."""
     for row in rows:
         base, end, size_bytes, newest_ms = (
             int(row[name]) for name in ("base", "end", "size_bytes", "max_timestamp_ms")
@@ -106,7 +107,7 @@ def _segments(rows: Sequence[Mapping[str, Any]]) -> Iterator[Segment]:
 
 
 def _whole(place: TopicPartition, topic_id: bytes, document: Mapping[str, Any], segments: Sequence[Segment]) -> Sealed:
-    """Raises CatalogueUnavailable unless they follow each other up to where they should."""
+    """Join the answers. Raises CatalogueUnavailable if the segments have gaps."""
     if any(one.end != following.base for one, following in pairwise(segments)):
         raise CatalogueUnavailable("segments that do not follow each other")
     try:

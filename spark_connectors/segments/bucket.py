@@ -1,4 +1,4 @@
-"""What is sealed, told from the remote tier alone, without a broker: docs/formats/tier.md."""
+"""Catalogue of sealed segments from the remote tier alone, without a broker: docs/formats/tier.md."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segme
 from spark_connectors.segments.stores import Store, StoreError, StoreUnavailable
 from spark_connectors.wire import TopicPartition
 
-TRIES_MAX: Final = 3  # of what others change meanwhile
-_PROBE: Final = "probe/"  # of brokers that ask what the store can do
+TRIES_MAX: Final = 3  # if objects change meanwhile
+_PROBE: Final = "probe/"  # written by brokers that test the store
 
 
 class Topic(NamedTuple):
@@ -34,12 +34,14 @@ class Topic(NamedTuple):
 
 
 class BucketCatalogue:
-    """Implements `spark_connectors.segments.sealed.Catalogue`. It is pickled to executors, and remembers which versions
-    it has met."""
+    """Implements `spark_connectors.segments.sealed.Catalogue`. It is pickled to executors, and remembers the versions
+    that it has seen.
+    """
 
     def __init__(self, location: str, cluster_id: str | None = None) -> None:
-        """`location`: as in the broker's tier.store, and as pyarrow's file systems take it; without a cluster id there
-        has to be one cluster, which is seen when something is asked. Raises ValueError."""
+        """`location`: as in the broker's tier.store, or a URL for pyarrow's file systems. Without a cluster id, the
+        store must have exactly one cluster; this is checked at the first question. Raises ValueError.
+        """
         self._store = Store(resolved(location))
         self._cluster_id = cluster_id
         self._seen: dict[str, int] = {}
@@ -48,7 +50,7 @@ class BucketCatalogue:
         return f"BucketCatalogue({self._store.name})"
 
     def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
-        """As the newest manifest says; of a topic that was deleted nothing is known. Raises CatalogueUnavailable."""
+        """Sealed segments of the newest manifest; None for a deleted topic. Raises CatalogueUnavailable."""
         try:
             prefix = f"{self._cluster()}{topic_id.hex()}/{place.partition}/"
             for _ in range(TRIES_MAX):
@@ -63,9 +65,9 @@ class BucketCatalogue:
         raise CatalogueUnavailable(f"{prefix}: pages go as fast as they are read")
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """These as far as they are there, or all. They are copies, which lag behind what the cluster has: of one that
-        was deleted a moment ago `sealed` knows. Raises CatalogueUnavailable, also if of two with one name neither was
-        deleted."""
+        """Topics of these names as far as they exist, or all. Their copies in the tier lag behind the cluster; `sealed`
+        knows recent deletions. Raises CatalogueUnavailable, also if two topics of one name both exist.
+        """
         try:
             by_name: dict[str, list[TopicCopy]] = {}
             for copy in self._topic_copies():
@@ -77,7 +79,7 @@ class BucketCatalogue:
         return {name: Topic(one.topic_id, one.partition_count) for name, one in living.items() if one is not None}
 
     def _cluster(self) -> str:
-        """The prefix of its keys. Raises StoreUnavailable, CatalogueUnavailable."""
+        """Prefix of the cluster's keys. Raises StoreUnavailable, CatalogueUnavailable."""
         if self._cluster_id is None:
             self._cluster_id = self._only_cluster()
         return f"{self._store.root}{self._cluster_id}/"
@@ -93,17 +95,17 @@ class BucketCatalogue:
         return names[0]
 
     def _topic_copies(self) -> Iterator[TopicCopy]:
-        """The newest of each topic id."""
+        """The newest copy of each topic id."""
         newest: dict[str, str] = {}
         for key in self._store.keys_below(f"{self._cluster()}topics/"):
-            newest[key.rpartition("/")[0]] = key  # versions sort as numbers do
+            newest[key.rpartition("/")[0]] = key  # names of versions sort like numbers
         for key in newest.values():
             data = self._store.read(key)
-            if data is not None:  # else there is a newer one by now, or none: it is as if it was asked for then
+            if data is not None:  # None: it was replaced or deleted since the listing
                 yield decode_topic(data, key)
 
     def _living(self, copies: list[TopicCopy]) -> TopicCopy | None:
-        """The one of these, which have one name, that was not deleted."""
+        """The topic that was not deleted, among topics of one name; None: all were."""
         if len(copies) == 1:
             return copies[0]
         living = [one for one in copies if not self._is_deleted(one)]
@@ -118,7 +120,7 @@ class BucketCatalogue:
         return any(one is not None and one.is_deleted for one in manifests)
 
     def _newest(self, prefix: str) -> Manifest | None:
-        """None: nothing was ever written. Raises StoreUnavailable, CatalogueUnavailable."""
+        """The newest manifest; None: there never was one. Raises StoreUnavailable, CatalogueUnavailable."""
         version = self._seen.get(prefix) or self._listed(prefix)
         for _ in range(TRIES_MAX):
             version = self._last_from(prefix, version)
@@ -129,19 +131,20 @@ class BucketCatalogue:
             if not is_gone and not self._store.has(f"{prefix}{collected_name(version + 1)}"):
                 self._seen[prefix] = version
                 return manifest
-            version = self._listed(prefix)  # what was known lags behind by more than is kept
+            version = self._listed(prefix)  # the known version is older than all kept ones
         raise StoreUnavailable(f"{prefix}manifest/: what is listed lags behind")
 
     def _listed(self, prefix: str) -> int:
-        """A version that is there; 0: none is listed."""
+        """A version that exists; 0: none is listed."""
         keys = self._store.keys_below(f"{prefix}manifest/")
         if not keys and not self._store.keys_below(self._cluster(), is_deep=False):
             raise StoreUnavailable(f"{self._store.name} has nothing of a cluster {self._cluster_id}")
         return version_of(keys[-1]) if keys else 0
 
     def _last_from(self, prefix: str, version: int) -> int:
-        """The last of those that are there, from one on that is; 0 counts as if it was. Between that and the newest is
-        no gap: steps are doubled as long as they lead to one that is there, and halved then."""
+        """The last existing version, from an existing one on; 0 counts as existing. There are no gaps: steps are
+        doubled while they reach an existing version, and then halved.
+        """
         step = 1
         while self._has_version(prefix, version + step):
             version, step = version + step, 2 * step
@@ -160,8 +163,7 @@ class BucketCatalogue:
         return None if data is None else decode_manifest(data, key)
 
     def _entries(self, prefix: str, manifest: Manifest, start: int, end: int) -> list[Entry] | None:
-        """Those with offsets in [start, end) that are a part of the log; None: a page of them is gone, as there is a
-        newer version."""
+        """Entries with offsets in [start, end) of the log; None: a page is gone, because there is a newer version."""
         first = max(start, manifest.log_start)
         found: list[Entry] = []
         for page in manifest.pages:

@@ -1,4 +1,4 @@
-"""How what a query reads is divided among its tasks, where sealed segments are read past the broker."""
+"""Division of a query's ranges among tasks, if sealed segments are read past the broker."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from spark_connectors.source.ranges import ANY_TIME, OffsetRange, Times, divided
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
-LOOK_AGAIN_S = 60.0  # at a partition of which a stream has read all that was sealed
+LOOK_AGAIN_S = 60.0  # at a partition whose sealed segments a stream has read
 
-LookInto = Callable[[Segment, str | None], Segment]  # a segment, and where objects are; raises SegmentGone, OSError
+LookInto = Callable[[Segment, str | None], Segment]  # a segment, and the location of objects; SegmentGone, OSError
 
 _log = logging.getLogger(__name__)
 
 
 class BySegments:
-    """Of one query; `divided` is a `spark_connectors.source.ranges.Division`. `split_bytes`: the most that a task reads
-    of segments; `look_into` tells of one that is larger, and of which nobody has said it, where batches begin in it."""
+    """Division for one query; `divided` is a `spark_connectors.source.ranges.Division`. `split_bytes`: maximum for a
+    task. `look_into` finds positions of batches in a larger segment, if the catalogue has none.
+    """
 
     def __init__(
         self, catalogue: Catalogue, split_bytes: int, look_into: LookInto | None = None, clock: Clock | None = None
@@ -32,7 +33,7 @@ class BySegments:
         self._look_into = look_into
         self._split_bytes = split_bytes
         self._clock = clock or SystemClock()
-        self._read_to: dict[TopicPartition, tuple[int, float]] = {}  # the sealed end, and until when it is believed
+        self._read_to: dict[TopicPartition, tuple[int, float]] = {}  # the sealed end, and how long it is trusted
 
     def divided(
         self,
@@ -41,7 +42,7 @@ class BySegments:
         max_records_per_partition: int | None,
         times: Times = ANY_TIME,
     ) -> list[OffsetRange]:
-        """A range a task. What nobody can tell of is fetched."""
+        """Ranges, one for each task. If the catalogue does not answer, the range is fetched."""
         wanted = [one for one in ranges if one.size > 0]
         looked_up = zip(wanted, each(self._look_up, wanted), strict=True)
         cuts = [part for one, known in looked_up for part in _cut(one, known, times)]
@@ -55,18 +56,20 @@ class BySegments:
         return [*tasks, *divided(rest, left, max_records_per_partition)]
 
     def _most_bytes(self, sealed: Sequence[SealedRange], tasks_min: int) -> float:
-        """Of a task."""
+        """Maximum bytes of a task."""
         return min(self._split_bytes, _size_bytes(sealed) / tasks_min) if tasks_min else self._split_bytes
 
     def _look_up(self, one: OffsetRange) -> Sealed | None:
-        """A stream that has come to what is written now would ask for nothing each time."""
+        """Look up the sealed segments of a range. A stream that has reached the active segment does not ask again each
+        time.
+        """
         read_to, until_s = self._read_to.get(one.place, (0, 0.0))
         if one.start >= read_to and self._clock.now_s() < until_s:
             return None
         try:
             found = self._catalogue.sealed(one.place, one.topic_id, one.start, one.end)
         except CatalogueUnavailable as error:
-            _log.warning("%s is fetched: it cannot be told what is sealed: %s", one, error)
+            _log.warning("%s is fetched: catalogue unavailable: %s", one, error)
             found = None
         self._read_to[one.place] = found.end if found else 0, self._clock.now_s() + LOOK_AGAIN_S
         if found is None:
@@ -89,7 +92,7 @@ def _cut(one: OffsetRange, sealed: Sealed | None, times: Times) -> list[OffsetRa
 
 
 def _share(min_partitions: int | None, sealed: Sequence[OffsetRange], rest: Sequence[OffsetRange]) -> int:
-    """Of the tasks that there are to be at least, those for what is sealed."""
+    """The part of the minimal number of tasks that sealed ranges get."""
     if not min_partitions or not sealed:
         return 0
     of_sealed = sum(one.size for one in sealed)

@@ -1,4 +1,4 @@
-"""Segments in files of this machine, as a broker's log dir has them."""
+"""Segments in files of this machine, as in a broker's log dir."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class SegmentFile:
     """Implements `spark_connectors.segments.reading.SegmentBytes`."""
 
     def __init__(self, segment: Segment) -> None:
-        """Open first, and look at the footer then: whoever replaces a segment removes its footer before, and writes the
-        next one after, so a file that was opened before its footer was found right stays right. Raises SegmentGone,
-        OSError."""
+        """Open the file first, then check the footer. A broker that replaces a segment removes its footer before, and
+        writes the next one after. So a file that was opened before its footer was right stays right. Raises
+        SegmentGone, OSError.
+        """
         assert segment.path is not None
         self._path = segment.path
         try:
@@ -46,7 +47,7 @@ class SegmentFile:
 
 
 def _digest_beside(path: str) -> str | None:
-    """What the footer says; None: there is none, or it is no footer."""
+    """Digest in the footer; None: the footer is missing or damaged."""
     if not path.endswith(_LOG):
         return None
     try:

@@ -1,5 +1,6 @@
-"""The footer of a sealed segment, which lies beside its file, or behind its records in an object, as far as a reader
-needs it: docs/formats/footer.md. Pure.
+"""Footer of a sealed segment, as far as a reader needs it: docs/formats/footer.md. Pure.
+
+The footer lies beside the segment's file, or behind the records in an object.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from typing import Final, NamedTuple
 
 from spark_connectors.segments.sealed import Aborted
 
-_VERSIONS: Final = ("1", "2")  # what the second one tells besides is not needed here
+_VERSIONS: Final = ("1", "2")  # a reader does not need the fields that version 2 adds
 _NONE: Final = "-"
 _START: Final = b"version="
-_CRC: Final = b"\ncrc32="  # and eight digits, and a line feed
+_CRC: Final = b"\ncrc32="  # followed by eight digits and a line feed
 _CRC_LINE_SIZE_BYTES: Final = len(_CRC) + 9
 
 
 class FooterDamaged(Exception):
-    """Not what was written, or written by another version."""
+    """A damaged footer, or one of another version."""
 
 
 class Footer(NamedTuple):
-    """`digest`: 64 hexadecimal digits; `aborted`: of every aborted transaction that touches the segment."""
+    """Parsed footer. `digest`: 64 hexadecimal digits. `aborted`: aborted transactions with offsets in the segment."""
 
     base: int
     size_bytes: int
@@ -30,7 +31,7 @@ class Footer(NamedTuple):
 
 
 def decode(data: bytes) -> Footer:
-    """Raises FooterDamaged."""
+    """Parse a footer. Raises FooterDamaged."""
     body, _, checksum = data.rpartition(_CRC[1:])
     if not body or checksum != b"%08x\n" % crc32(body):
         raise FooterDamaged("the footer fails its CRC")
@@ -52,7 +53,9 @@ def _transaction(text: str) -> tuple[int, int, int]:
 
 
 def size_of(data: bytes) -> int | None:
-    """Of the footer that `data` begins with, in bytes; None: it goes on behind. Raises FooterDamaged: there is none."""
+    """Size in bytes of the footer at the beginning of `data`; None: it is incomplete. Raises FooterDamaged if there is
+    none.
+    """
     if not data.startswith(_START):
         raise FooterDamaged("no footer begins there")
     position = data.find(_CRC)

@@ -1,4 +1,4 @@
-"""Many things that are asked of somebody else, some of them at the same time."""
+"""Parallel lookups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def each(look_up: Callable[[T], R], wanted: Sequence[T]) -> list[R]:
-    """What is found of each, in their order. Raises what the first one does that fails."""
+    """Results in the order of `wanted`. Raises the error of the first failed lookup."""
     if not wanted:
         return []
     with ThreadPoolExecutor(AT_A_TIME) as threads:

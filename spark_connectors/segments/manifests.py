@@ -1,7 +1,7 @@
-"""What a tier says of partitions and topics, as bytes: docs/formats/tier.md, as far as a reader needs it. Pure.
+"""Manifests, pages and topic copies of a tier, from bytes: docs/formats/tier.md, as far as a reader needs it. Pure.
 
-Each is one line of JSON, and a line with its CRC-32C. All that is decoded here raises CatalogueUnavailable, naming the
-key, for what was not written so, or by another version.
+Each is one line of JSON, and a line with its CRC-32C. If one is damaged, or is of another version, decoding raises
+CatalogueUnavailable with the key.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A segment that was copied; `size_bytes` of its records, and `records_digest` of these; `records` of them there
-    are, -1: it does not say."""
+    """A copied segment. `size_bytes` and `records_digest` are those of its records. `records`: their number; -1:
+    unknown.
+    """
 
     base: int
     end: int
@@ -44,12 +45,12 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Behind the prefix of the partition it is the key."""
+        """The key without the prefix of the partition."""
         return _name(self.base, self.end, self.generation, self.digest)
 
 
 class Page(NamedTuple):
-    """Entries that lie in an object of their own, with offsets from `base` up to `end`."""
+    """An object with entries for the offsets from `base` up to `end`."""
 
     base: int
     end: int
@@ -58,12 +59,12 @@ class Page(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As that of an entry."""
+        """The key without the prefix of the partition."""
         return f"page/{_name(self.base, self.end, self.generation, self.digest)}"
 
 
 class Manifest(NamedTuple):
-    """One version; the pages have the oldest entries."""
+    """A version of a manifest. The pages have the oldest entries."""
 
     version: int
     log_start: int
@@ -73,22 +74,22 @@ class Manifest(NamedTuple):
 
     @property
     def first_offset(self) -> int | None:
-        """Of what was copied."""
+        """First offset of the copied segments; None without any."""
         return self.bounds[0].base if self.bounds else None
 
     @property
     def end(self) -> int | None:
-        """Of the same."""
+        """End offset of the copied segments; None without any."""
         return self.bounds[-1].end if self.bounds else None
 
     @property
     def bounds(self) -> tuple[Page | Entry, ...]:
-        """What has them, ascending."""
+        """Pages and entries, ascending."""
         return (*self.pages, *self.entries)
 
 
 class TopicCopy(NamedTuple):
-    """What a topic is."""
+    """Copy of a topic's description."""
 
     topic_id: bytes
     topic: str
@@ -96,12 +97,12 @@ class TopicCopy(NamedTuple):
 
 
 def manifest_name(version: int) -> str:
-    """Behind the prefix of the partition it is the key."""
+    """Key of a manifest without the prefix of the partition."""
     return f"manifest/{version:020d}"
 
 
 def version_of(key: str) -> int:
-    """Of a manifest. Raises CatalogueUnavailable: somebody else has put something there."""
+    """Version of a manifest, by its key. Raises CatalogueUnavailable for a key of another form."""
     name = key.rpartition("/")[2]
     if not _VERSION_NAME.fullmatch(name):
         raise CatalogueUnavailable(f"{key} is no manifest")
@@ -109,7 +110,7 @@ def version_of(key: str) -> int:
 
 
 def collected_name(version: int) -> str:
-    """Of what says that this version, and those of its block, were deleted because they were old."""
+    """Name of the collected block of this version: it says that all versions of the block are deleted."""
     return f"collected/{version // VERSIONS_PER_BLOCK:010d}"
 
 
@@ -154,7 +155,7 @@ def decode_topic(data: bytes, key: str) -> TopicCopy:
 
 
 class _Fields:
-    """Of a JSON object. Raises KeyError for a field that is not there, ValueError for one that cannot be."""
+    """Fields of a JSON object. Raises KeyError for a missing field, ValueError for a wrong value."""
 
     def __init__(self, found: Any) -> None:
         if not isinstance(found, dict):
@@ -220,7 +221,7 @@ def _entry(found: _Fields) -> Entry:
 
 
 def _check_order(bounds: Sequence[Page | Entry]) -> None:
-    """Raises ValueError unless one thing follows the other."""
+    """Raises ValueError for gaps, overlaps, and empty segments."""
     if any(one.end <= one.base for one in bounds):
         raise ValueError("a segment ends where it begins, or before")
     if any(before.end != behind.base for before, behind in pairwise(bounds)):

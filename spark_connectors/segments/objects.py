@@ -1,4 +1,4 @@
-"""Segments in objects of the tier, read somewhat ahead: what a store takes to answer is spent on the rows before."""
+"""Segments in objects of the tier, with read-ahead: the store's latency is used to process the rows before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AHEAD_BYTES: Final = 8 << 20
 
 @contextmanager
 def unread_is_gone() -> Iterator[None]:
-    """Whatever a store says of a segment that it does not give, a reader goes elsewhere for it."""
+    """Raise SegmentGone for any error of the store, so that the reader looks elsewhere."""
     try:
         yield
     except StoreError as error:
@@ -24,15 +24,15 @@ def unread_is_gone() -> Iterator[None]:
 
 
 class SegmentObject:
-    """Implements `spark_connectors.segments.reading.SegmentBytes`, for a reader that goes on from where it was."""
+    """Implements `spark_connectors.segments.reading.SegmentBytes`, for sequential reads."""
 
     def __init__(self, store: Store, key: str, part: Part) -> None:
         """Raises SegmentGone."""
         self._key = key
         self._border = part.end
-        self._start = 0  # of what is held
+        self._start = 0  # position of the held bytes
         self._held = memoryview(b"")
-        self._ahead: Future[memoryview] | None = None  # what follows it
+        self._ahead: Future[memoryview] | None = None  # the bytes after them
         with unread_is_gone():
             self._object: StoredObject = store.open(key)
         self._thread = ThreadPoolExecutor(1)
@@ -48,7 +48,7 @@ class SegmentObject:
         return found
 
     def _piece(self, position: int, size_bytes: int) -> memoryview:
-        """Of what is held the end, and then what was read ahead, as far as that is how it goes on."""
+        """Bytes from the end of the held ones and from the read-ahead, if they are the next ones; else a new read."""
         ahead, self._ahead = self._ahead, None
         held_end = self._start + len(self._held)
         if ahead is None or not self._start <= position <= held_end:

@@ -1,7 +1,6 @@
-"""Which partitions there are, and at which offsets they begin and end, where there is no broker to ask: as the tier
-says.
+"""Partitions with their start and end offsets from the tier, for queries without a broker.
 
-A topic ends where it was copied up to.
+A topic ends at the end of its copied segments.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from spark_connectors.source.places import LimitRefused, check_names
 from spark_connectors.wire import TopicPartition
 
 _NOT_GIVEN: Final = "kafka.bootstrap.servers is not given"
-_INTERNAL: Final = "__"  # how the topics of brokers themselves begin, which match no pattern
+_INTERNAL: Final = "__"  # prefix of internal topics, which match no pattern
 
 
 class SealedPlaces:
-    """What one query selects of a tier: implements `spark_connectors.source.planner.Limits`."""
+    """Partitions that a query selects in a tier: implements `spark_connectors.source.planner.Limits`."""
 
     knows_times = False
 
@@ -35,7 +34,7 @@ class SealedPlaces:
 
     def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
         """Raises LimitRefused, CatalogueUnavailable."""
-        del is_starting  # an end is an end
+        del is_starting  # both have the same meaning here
         known = self._all()
         if isinstance(limit, Edge):
             return Offsets({place: _edge(sealed, limit) for place, sealed in known.items()}, self._ids)
@@ -54,7 +53,7 @@ class SealedPlaces:
         return Offsets(found, self._ids)
 
     def _all(self) -> dict[TopicPartition, Sealed]:
-        """Looked up once: a query begins and ends in what there was at one moment."""
+        """All partitions, looked up once, so that a query begins and ends in one state of the tier."""
         if self._known is None:
             topics = self._topics()
             self._ids = {name: topic.topic_id for name, topic in topics.items()}

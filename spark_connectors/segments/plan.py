@@ -1,8 +1,8 @@
-"""Which task reads which bytes of sealed segments: pure.
+"""Plan of the bytes of sealed segments that each task reads: pure.
 
-A range of offsets is cut where the log is sealed up to; what is not sealed is fetched. What is sealed is cut at places
-where a batch is said to begin, so that each task has about as many bytes, and a border is never within a batch. Offsets
-decide what a task gives out, positions only where it looks: were one wrong, no row would be lost, or be there twice.
+A range of offsets is split at the sealed end: the rest is fetched. The sealed part is split at known positions of
+batches, so that each task has about the same number of bytes, and no batch is split. Offsets decide which rows a task
+returns; positions are only hints where to read. A wrong position neither loses nor doubles a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spark_connectors.source.ranges import ANY_TIME, OffsetRange, Times
 
 
 class Part(NamedTuple):
-    """What is read of a segment: from `position`, where the batch is said to begin that has `offset`, up to `end`."""
+    """Part of a segment to read: from `position`, where the batch with `offset` should begin, up to `end`."""
 
     segment: Segment
     offset: int
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class SealedRange(OffsetRange):
-    """A range whose records are in these parts, ascending, of segments in `store`: all that are wanted."""
+    """A range with the parts of segments in `store` that have all its records, ascending."""
 
     parts: tuple[Part, ...] = ()
     store: str | None = None
@@ -39,16 +39,16 @@ class SealedRange(OffsetRange):
 
 
 class _Place(NamedTuple):
-    """A batch begins at this offset behind so many bytes of the segments."""
+    """Offset of a batch, and the bytes of segments before it."""
 
     offset: int
     behind_bytes: int
 
 
 def cut(whole: OffsetRange, sealed: Sealed, times: Times = ANY_TIME) -> list[OffsetRange]:
-    """In order: what lies below the sealed segments, what is in them, and what lies behind.
+    """Split a range, in order: offsets before the sealed segments, in them, and behind them.
 
-    Segments without a record of these times are left out, as far as that is known.
+    Segments that are known to have no record of these times are left out.
     """
     start, end = max(whole.start, sealed.log_start), min(whole.end, sealed.end)
     if sealed.topic_id != whole.topic_id or start >= end:
@@ -64,12 +64,14 @@ def cut(whole: OffsetRange, sealed: Sealed, times: Times = ANY_TIME) -> list[Off
 
 
 def sealed_range(one: OffsetRange, parts: Sequence[Part], store: str | None) -> SealedRange:
-    """The same offsets, to be read there."""
+    """The range, to be read from these parts."""
     return SealedRange(one.place, one.topic_id, one.start, one.end, one.is_earliest, tuple(parts), store)
 
 
 def _may_have(segment: Segment, times: Times) -> bool:
-    """Times that producers set are in no order: where the least is not known, what is early may be anywhere."""
+    """Whether the segment may have records of these times. Timestamps of producers have no order: if the minimum is
+    unknown, any early time is possible.
+    """
     if times.since_ms is not None and segment.max_timestamp_ms < times.since_ms:
         return False
     return times.before_ms is None or segment.min_timestamp_ms < times.before_ms
@@ -90,21 +92,22 @@ def _offset(place: tuple[int, int]) -> int:
 
 
 def narrowed(wide: SealedRange, start: int, end: int) -> SealedRange:
-    """Of it the offsets in [start, end)."""
+    """The offsets [start, end) of a range."""
     narrow = replace(wide, start=start, end=end, parts=())
     return replace(narrow, parts=tuple(_parts(narrow, [part.segment for part in wide.parts])))
 
 
 def split(wide: SealedRange, most_bytes: float) -> list[SealedRange]:
-    """Ranges that follow one another, none empty, of up to so many bytes; more, where batches are not known to begin
-    at places so near to each other."""
+    """Consecutive ranges of up to `most_bytes`, none empty. A range is larger if no closer positions of batches are
+    known.
+    """
     places = [one for one in _places(wide.parts) if wide.start < one.offset < wide.end]
     borders = [wide.start, *_chosen([*places, _Place(wide.end, wide.size_bytes)], most_bytes), wide.end]
     return [narrowed(wide, start, end) for start, end in pairwise(borders)]
 
 
 def _places(parts: Sequence[Part]) -> Iterator[_Place]:
-    """Where it may be cut, and how much is before."""
+    """Possible places for a split, with the bytes before them."""
     behind_bytes = 0
     for part in parts:
         yield _Place(part.segment.base, behind_bytes)
@@ -115,7 +118,7 @@ def _places(parts: Sequence[Part]) -> Iterator[_Place]:
 
 
 def _chosen(places: Sequence[_Place], most_bytes: float) -> Iterator[int]:
-    """The offsets where it is cut."""
+    """Offsets of the splits."""
     begun_bytes = 0
     for place, following in pairwise(places):
         if following.behind_bytes - begun_bytes > most_bytes and place.behind_bytes > begun_bytes:

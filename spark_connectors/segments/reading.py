@@ -1,8 +1,8 @@
-"""What a task does with sealed segments: reads its parts, checks them, and goes elsewhere for what is gone.
+"""Reads of sealed segments by a task: it reads its parts, checks them, and reads missing parts elsewhere.
 
-Nothing is passed over. What was planned may be gone when it is read, or be wrong: then it is asked once more what there
-is, as the same records may be elsewhere now; and what still cannot be read is fetched. Only a broker says that
-something is lost.
+Nothing is skipped. If a planned segment is gone or wrong, the task asks the catalogue again, because other segments may
+have the records now. If these cannot be read either, the records are fetched. Only a broker decides that records are
+lost.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from spark_connectors.source.fetching import Piece
 from spark_connectors.source.ranges import OffsetRange
 
 CHUNK_BYTES: Final = 8 << 20
-BATCH_MAX_BYTES: Final = 1 << 30  # more is not taken for a batch
-BORDER_BYTES: Final = 64 << 10  # read where a part should be over, to see that it is
+BATCH_MAX_BYTES: Final = 1 << 30  # a larger length is wrong
+BORDER_BYTES: Final = 64 << 10  # read behind the expected end of a part, to check it
 
 _log = logging.getLogger(__name__)
 
 
 class SegmentGone(Exception):
-    """It is not there any more, or not what it was."""
+    """The segment is missing, or is another one."""
 
 
 class SegmentBytes(Protocol):
     """An open segment."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Exactly so many bytes. Raises SegmentGone, OSError."""
+        """Exactly `size_bytes` bytes. Raises SegmentGone, OSError."""
 
     def close(self) -> None: ...
 
 
 class Stores(Protocol):
-    """Where segments are."""
+    """Access to segments."""
 
     def open(self, part: Part, store: str | None) -> SegmentBytes:
-        """Its segment, of which this part will be read. Raises SegmentGone, OSError."""
+        """Open the part's segment, to read this part. Raises SegmentGone, OSError."""
 
     def aborted(self, segment: Segment, store: str | None) -> Aborted:
-        """The aborted transactions that touch it. Raises likewise."""
+        """Aborted transactions with offsets in the segment. Raises SegmentGone, OSError."""
 
 
 _GONE: Final = (SegmentGone, MalformedBatch, OSError)
 
 
 class SealedRead:
-    """Of one task. `pieces` is iterated over once. `fetch`: reads a range by Fetch; None: there is no broker."""
+    """Read of one task. `pieces` can be iterated once. `fetch` reads a range by Fetch; None: there is no broker."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class SealedRead:
         self._stores = stores
         self._fetch = fetch
         self._is_committed_only = is_committed_only
-        self._position = wanted.start  # of the next offset
+        self._position = wanted.start  # the next offset
 
     def pieces(self) -> Iterator[Piece]:
-        """All that is in its parts, in order. The first batch may begin before the range, the last end behind it.
+        """All batches of the parts, in order. The first one may begin before the range, the last one may end behind it.
 
-        Raises what `fetch` does; without one what is wrong with a segment.
+        Raises the errors of `fetch`; without `fetch`, the error of the segment.
         """
         try:
             yield from self._of_parts(self._wanted)
@@ -100,11 +100,11 @@ class SealedRead:
         self._position = max(self._position, one.end)
 
     def _rest_of(self, one: OffsetRange) -> OffsetRange:
-        """What was not given out yet, wherever it lies."""
+        """The range without the offsets that were returned, to be read anywhere."""
         return OffsetRange(one.place, one.topic_id, max(one.start, self._position), one.end, one.is_earliest)
 
     def _looked_up(self) -> list[OffsetRange]:
-        """What is left of the range, as it is sealed now."""
+        """The rest of the range, split by the sealed segments that exist now."""
         left = self._rest_of(self._wanted)
         try:
             sealed = self._catalogue.sealed(left.place, left.topic_id, left.start, left.end)
@@ -137,7 +137,7 @@ class SealedRead:
 
 
 class PartRead:
-    """The batches of one part that hold offsets of [start, end)."""
+    """Batches of one part with offsets in [start, end)."""
 
     def __init__(self, part: Part, file: SegmentBytes, start: int, end: int) -> None:
         self._segment = part.segment
@@ -149,7 +149,7 @@ class PartRead:
         self._end = min(end, part.segment.end)
 
     def steps(self) -> Iterator[tuple[int, memoryview, list[Batch]]]:
-        """From which offset on, the bytes, and the batches in them. Raises SegmentGone, MalformedBatch, OSError."""
+        """First offset, bytes and batches of each step. Raises SegmentGone, MalformedBatch, OSError."""
         size_bytes = CHUNK_BYTES
         while self._start < self._end and self._next < self._segment.size_bytes:
             records = self._file.read(self._next, self._chunk_bytes(size_bytes))
@@ -167,7 +167,7 @@ class PartRead:
                 yield start, records, wanted
 
     def _chunk_bytes(self, size_bytes: int) -> int:
-        """Up to the border; where that was come to, or a batch lies over it, somewhat more."""
+        """Bytes to read: up to the end of the part; more if it is reached, or if a batch continues behind it."""
         left = self._segment.size_bytes - self._next
         before_border = self._border - self._next
         if size_bytes == CHUNK_BYTES and before_border > 0:
@@ -175,7 +175,9 @@ class PartRead:
         return min(left, size_bytes if before_border > 0 or size_bytes > CHUNK_BYTES else BORDER_BYTES)
 
     def _batches(self, records: memoryview) -> list[Batch] | None:
-        """None: where a batch was said to begin there is another, or none; so from the start of the segment on."""
+        """Batches of the bytes. None: the position was wrong, and the read starts again at the beginning of the
+        segment.
+        """
         try:
             batches = batches_of(records)
         except MalformedBatch:
@@ -197,7 +199,7 @@ class PartRead:
         return batches
 
     def _larger(self, size_bytes: int, read_bytes: int) -> int:
-        """How much to read instead of what had no whole batch."""
+        """Bytes to read if there was no complete batch."""
         if self._next + read_bytes < self._segment.size_bytes and size_bytes < BATCH_MAX_BYTES:
             return 2 * size_bytes
         if self._hint is None:

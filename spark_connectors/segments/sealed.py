@@ -1,4 +1,4 @@
-"""What is sealed of a partition, as kafkawire's brokers and its tier tell it: docs/formats/sealed-segments.md.
+"""Sealed segments of a partition, as brokers and the tier describe them: docs/formats/sealed-segments.md.
 
 Values only. They go to executors with the tasks that read them.
 """
@@ -10,16 +10,16 @@ from typing import NamedTuple, Protocol
 
 from spark_connectors.wire import TopicPartition
 
-Aborted = tuple[tuple[int, int, int], ...]  # producer id, first and last offset of each
+Aborted = tuple[tuple[int, int, int], ...]  # producer id, first and last offset
 
 
 class Segment(NamedTuple):
-    """Its offsets are [base, end). `digest`: two with the same one hold the same batches.
+    """A sealed segment with the offsets [base, end). Segments with the same `digest` have the same batches.
 
-    No record is later than `max_timestamp_ms`, or earlier than `min_timestamp_ms`, which is -1 where that is not known.
-    `aborted`: the transactions that were aborted and touch it; None: the object says so behind its records.
-    `positions`: (offset, position) of some batches, hints. `key`: of its object in the store, `path`: of its file; what
-    is None is not known, or not there. `records`: how many it has; -1: nobody has said.
+    Timestamps of records are between `min_timestamp_ms` (-1: unknown) and `max_timestamp_ms`. `aborted`: aborted
+    transactions with offsets in the segment; None: only the object's trailer has them. `positions`: (offset, position)
+    of some batches, as hints. `key`: of its object in the store; `path`: of its file; None: unknown or missing.
+    `records`: their number; -1: unknown.
     """
 
     base: int
@@ -37,10 +37,10 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Sealed:
-    """Of one partition: everything from `log_start` up to `end` is in these segments, ascending and without gaps, as
-    far as they were asked for.
+    """Sealed segments of one partition. They contain all offsets from `log_start` up to `end`, ascending and without
+    gaps, as far as they were asked for.
 
-    `store`: where objects are, as a URL without credentials; None: there is none.
+    `store`: location of the objects, as a URL without credentials; None: there is none.
     """
 
     place: TopicPartition
@@ -52,12 +52,11 @@ class Sealed:
 
 
 class CatalogueUnavailable(Exception):
-    """What is sealed cannot be told, now or by whoever was asked."""
+    """The sealed segments cannot be looked up now, or not there."""
 
 
 class Catalogue(Protocol):
-    """Knows what is sealed. It is pickled to executors, which ask again when something is gone."""
+    """Catalogue of sealed segments. It is pickled to executors, which ask again when a segment is gone."""
 
     def sealed(self, place: TopicPartition, topic_id: bytes, start: int, end: int) -> Sealed | None:
-        """The segments with offsets in [start, end); None: nothing is known of that topic id there. Raises
-        CatalogueUnavailable."""
+        """Segments with offsets in [start, end); None: that topic id is unknown there. Raises CatalogueUnavailable."""

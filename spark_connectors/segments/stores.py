@@ -1,7 +1,6 @@
-"""Objects, to be read: the one door of segments to an object store, or to a directory that is one.
+"""Reads of objects in an object store, or in a directory in place of one.
 
-An object's key is its path below the bucket, or below the directory. What a store does not answer is asked again as
-often, and waited for as long, as pyarrow does.
+The key of an object is its path below the bucket, or below the directory. Retries and timeouts are those of pyarrow.
 """
 
 from __future__ import annotations
@@ -18,24 +17,25 @@ from spark_connectors.locations import opened, shown
 
 
 class StoreError(Exception):
-    """What was not read."""
+    """An object could not be read."""
 
 
 class StoreUnavailable(StoreError):
-    """The store does not answer, or refuses; its text has the reason."""
+    """The store does not answer, or refuses. The text has the reason."""
 
 
 class ObjectGone(StoreError):
-    """There is no such object (any more)."""
+    """The object does not exist (any more)."""
 
 
 class ObjectDamaged(StoreError):
-    """It is not what was put, or was put by another version."""
+    """The object is damaged, or of another version."""
 
 
 class Store:
-    """At a location as `spark_connectors.locations` has them, resolved. It is pickled to executors: nothing of it is
-    open."""
+    """Store at a resolved location of `spark_connectors.locations`. It is pickled to executors, without open
+    connections.
+    """
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -45,22 +45,22 @@ class Store:
 
     @property
     def name(self) -> str:
-        """A URL without credentials."""
+        """URL without credentials."""
         return shown(self._location)
 
     @property
     def root(self) -> str:
-        """What the keys of the location begin with: it ends with a slash, or is empty. Raises StoreUnavailable."""
+        """Prefix of the location's keys: it ends with a slash, or is empty. Raises StoreUnavailable."""
         root = self._place()[2]
         return f"{root}/" if root else ""
 
     def open(self, key: str) -> StoredObject:
-        """Raises ObjectGone, StoreUnavailable."""
+        """Open an object. Raises ObjectGone, StoreUnavailable."""
         system, container, _ = self._place()
         return StoredObject(system, f"{container}/{key}", key)
 
     def read(self, key: str) -> bytes | None:
-        """All of it; None: there is no such object. Raises StoreUnavailable."""
+        """Content of an object; None: it does not exist. Raises StoreUnavailable."""
         try:
             with self.open(key) as found:
                 return found.read_at(0, found.size_bytes)
@@ -68,7 +68,7 @@ class Store:
             return None
 
     def has(self, key: str) -> bool:
-        """Raises StoreUnavailable."""
+        """Whether the object exists. Raises StoreUnavailable."""
         try:
             self.open(key).close()
         except ObjectGone:
@@ -76,8 +76,9 @@ class Store:
         return True
 
     def keys_below(self, prefix: str, *, is_deep: bool = True) -> list[str]:
-        """Ascending; `prefix` ends with a slash, or is empty. Without `is_deep` those that have another slash are told
-        as one, up to there. A listing is a hint, no more. Raises StoreUnavailable."""
+        """Keys below a prefix, ascending; `prefix` ends with a slash, or is empty. Without `is_deep`, keys with a
+        further slash are listed as one folder. A listing is only a hint. Raises StoreUnavailable.
+        """
         system, container, _ = self._place()
         selector = fs.FileSelector(f"{container}/{prefix}".rstrip("/"), recursive=is_deep, allow_not_found=True)
         with _told(prefix):
@@ -86,7 +87,7 @@ class Store:
         return sorted([*folders, *(path for path, kind in found if kind == fs.FileType.File)])
 
     def _place(self) -> tuple[Any, str, str]:
-        """The file system, what in it the keys are below, and the path from there to the location."""
+        """File system, the bucket or directory of the keys in it, and the path from there to the location."""
         try:
             system, path = opened(self._location)
         except OSError as error:
@@ -99,7 +100,7 @@ class Store:
 
 
 class StoredObject:
-    """Open. `with` closes it."""
+    """An open object. `with` closes it."""
 
     def __init__(self, system: Any, path: str, key: str) -> None:
         """Raises ObjectGone, StoreUnavailable."""
@@ -122,7 +123,7 @@ class StoredObject:
         return size_bytes
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """In one request; fewer bytes only at its end. Raises ObjectGone, StoreUnavailable."""
+        """Read bytes in one request; fewer only at the end. Raises ObjectGone, StoreUnavailable."""
         if position >= self.size_bytes:
             return b""
         try:
@@ -130,7 +131,7 @@ class StoredObject:
                 data: bytes = self._file.read_at(size_bytes, position)
                 return data
         except StoreUnavailable:
-            self._opened().close()  # of one that has gone since, pyarrow's S3 does not tell that when it is read
+            self._opened().close()  # raises ObjectGone: pyarrow's S3 does not report a deleted object at a read
             raise
 
     def close(self) -> None:
@@ -143,7 +144,7 @@ class StoredObject:
 
 @contextmanager
 def _told(key: str) -> Iterator[None]:
-    """By an error of this module, what pyarrow does not do."""
+    """Raise errors of pyarrow as errors of this module."""
     try:
         yield
     except FileNotFoundError as error:

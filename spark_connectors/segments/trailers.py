@@ -1,4 +1,4 @@
-"""What an object has behind the records of a segment: docs/formats/tier.md. Pure, but for who reads it from a store."""
+"""Trailer of a segment object, behind the records: docs/formats/tier.md. Pure, except for the reads from a store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from spark_connectors.segments.footers import Footer, FooterDamaged, decode, siz
 from spark_connectors.segments.sealed import Aborted
 from spark_connectors.segments.stores import ObjectDamaged, Store, StoredObject
 
-APART_BYTES: Final = 8 * 1024 * 1024  # positions of a segment, and the first from its start
-FOOTER_LOOK_BYTES: Final = 4096  # one is some hundred bytes, unless transactions were aborted
+APART_BYTES: Final = 8 * 1024 * 1024  # between positions of a segment, and before the first one
+FOOTER_LOOK_BYTES: Final = 4096  # a footer has some hundred bytes, unless transactions were aborted
 _GROWTH: Final = 16
 TAIL_SIZE_BYTES: Final = 64
 _MAGIC: Final = b"KWSEGMT1"
@@ -24,29 +24,30 @@ _CRC_SIZE_BYTES: Final = 8
 
 
 class Trailer(NamedTuple):
-    """As a Segment has them: the aborted transactions that touch it, and (offset, position) of some batches."""
+    """Fields of a Segment from a trailer: aborted transactions, and (offset, position) of some batches."""
 
     aborted: Aborted
     positions: tuple[tuple[int, int], ...]
 
 
 def read_trailer(store: Store, key: str, size_bytes: int, digest: str) -> Trailer:
-    """Of an object that holds the segment of that size, with that digest; all that is behind its records is read, in
-    one request. Raises ObjectGone, ObjectDamaged, StoreUnavailable."""
+    """Read the trailer of an object with a segment of that size and digest, in one request. Raises ObjectGone,
+    ObjectDamaged, StoreUnavailable.
+    """
     with store.open(key) as found:
         data = found.read_at(size_bytes, found.size_bytes - size_bytes)
     return decode_trailer(data, key, size_bytes, digest)
 
 
 def read_aborted(store: Store, key: str, size_bytes: int, digest: str) -> Aborted:
-    """As `read_trailer`, of the footer alone: a few KiB right behind the records."""
+    """Read the aborted transactions, from the footer only: a few KiB. Raises as `read_trailer` does."""
     with store.open(key) as found:
         data = _footer_at(found, key, size_bytes)
     return _footer(data, key, size_bytes, digest).aborted
 
 
 def _footer_at(found: StoredObject, key: str, position: int) -> bytes:
-    """As many requests as it takes; nearly always that is one."""
+    """Read the footer, nearly always in one request."""
     look_bytes, data = FOOTER_LOOK_BYTES, b""
     while True:
         data += found.read_at(position + len(data), look_bytes - len(data))
@@ -62,13 +63,13 @@ def _footer_at(found: StoredObject, key: str, position: int) -> bytes:
 
 
 def decode_trailer(data: bytes, key: str, size_bytes: int, digest: str) -> Trailer:
-    """From all that is behind `size_bytes` of records. Raises ObjectDamaged, naming `key`."""
+    """Decode all bytes behind `size_bytes` of records. Raises ObjectDamaged with `key`."""
     footer, places = decode_parts(data, key, size_bytes, digest)
     return Trailer(footer.aborted, spread(places))
 
 
 def decode_parts(data: bytes, key: str, size_bytes: int, digest: str) -> tuple[Footer, tuple[tuple[int, int], ...]]:
-    """The same, with the whole footer and (offset, position) of all batches that the index has. Raises likewise."""
+    """Decode the whole footer, and (offset, position) of all batches in the index. Raises ObjectDamaged with `key`."""
     sizes = _sizes(data, key, size_bytes)
     footer = _footer(data[: sizes[0]], key, size_bytes, digest)
     rows = data[sizes[0] : sizes[0] + sizes[1]]
@@ -79,7 +80,7 @@ def decode_parts(data: bytes, key: str, size_bytes: int, digest: str) -> tuple[F
 
 
 def _sizes(data: bytes, key: str, size_bytes: int) -> tuple[int, ...]:
-    """Of the parts, in their order; they and their CRC are right."""
+    """Sizes of the parts, in order, after a check of sizes and CRC."""
     tail = data[-TAIL_SIZE_BYTES:]
     if len(tail) < TAIL_SIZE_BYTES or not tail.startswith(_MAGIC_OF_ALL):
         raise ObjectDamaged(f"{key} does not end as a segment does")
@@ -104,7 +105,7 @@ def _footer(data: bytes, key: str, size_bytes: int, digest: str) -> Footer:
 
 
 def spread(places: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """(Offset, position): as many of these, which ascend, as lie APART_BYTES apart, and from the start."""
+    """Choose ascending (offset, position) pairs that are APART_BYTES apart, and from the start."""
     found: list[tuple[int, int]] = []
     reached = APART_BYTES
     for offset, position in places:

@@ -1,18 +1,18 @@
-"""Writes rows to topics, each micro-batch of a stream exactly once, each batch job as a whole or not at all.
+"""Sink: writes rows to topics, each micro-batch of a stream exactly once, each batch job as a whole or not at all.
 
-Tasks make record batches of their rows and stage them; they write to no topic. What they have staged the driver relays
-when all of them are done, in one transaction of Kafka's:
+Tasks make record batches of their rows and stage them; they write to no topic. When all tasks are done, the driver
+relays the staged batches in one transaction of Kafka:
 
-    columns   which columns a row's record is made of, and what is none
-    routing   which partition each row goes to
+    columns   the columns of a row that make its record
+    routing   the partition of each row
     task      rows to staged batches                          in tasks
-    staging   small ones travel with the task's message, others are files
-    relay     what to ask of brokers in which order: pure     on the driver
-    requests  asking it
-    commit    all of this once a task set is done
-    writers   what Spark calls: shells around `task` and `commit`
+    staging   small batches go with the task's message, others are files
+    relay     the order of requests to brokers: pure          on the driver
+    requests  these requests
+    commit    all of this after a set of tasks is done
+    writers   interface of Spark: shells around `task` and `commit`
 
-That a micro-batch was written is recorded in the same transaction, as an offset that a consumer group has committed:
-KIP-447 without a consumer. Whoever commits a micro-batch first fences everybody who may still be at it, and looks at
-the record then. So it does not matter who dies when, or how many try: see `relay`.
+The same transaction records that the micro-batch was written, as an offset commit of a consumer group: KIP-447 without
+a consumer. A commit of a micro-batch first fences all earlier attempts, and then reads the record. So crashes, and
+several attempts at once, do no harm: see `relay`.
 """

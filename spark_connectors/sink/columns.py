@@ -1,7 +1,7 @@
-"""Which columns a row's record is made of: those of Spark's kafka sink, by its names, types and messages.
+"""Columns of a row that make its record: those of Spark's kafka sink, with its names, types and messages.
 
-`value` has to be there, and `topic` where no option says it; `key`, `headers` and `partition` may be. Others do not
-count, so that what was read from one topic can be written to another as it is (KafkaWriter, KafkaRowWriter).
+`value` is required, and `topic` too unless an option gives it; `key`, `headers` and `partition` are optional. Other
+columns are ignored, so rows of one topic can be written to another as they are (KafkaWriter, KafkaRowWriter).
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": (HEADERS_TYPE,),
     "partition": ("int",),
 }
-PIECE_BYTES: Final = 16 << 20  # of rows that become batches together
+PIECE_BYTES: Final = 16 << 20  # of rows that are encoded together
 
 
 class SinkRows(NamedTuple):
-    """Arrow arrays of the same length: text; binary, twice; lists of structs of text and binary; int32."""
+    """Arrow arrays of the same length: text; binary (keys); binary (values); lists of structs of text and binary;
+    int32.
+    """
 
     topics: pa.Array
     keys: pa.Array
@@ -37,7 +39,9 @@ class SinkRows(NamedTuple):
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> None:
-    """`types` are Spark's simple strings by column, `topic` is what the option says. Raises ColumnsRefused."""
+    """Check the columns. `types` are Spark's simple strings by column, `topic` is the value of the option. Raises
+    ColumnsRefused.
+    """
     if topic is None and "topic" not in types:
         raise ColumnsRefused(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
@@ -48,14 +52,14 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
         if name not in types or (name == "topic" and topic is not None):
             continue
         found = types[name]
-        if found.partition(" ")[0] not in allowed:  # behind a string's type may be its collation
+        if found.partition(" ")[0] not in allowed:  # the type of a string may be followed by its collation
             raise ColumnsRefused(
                 f"{name} attribute unsupported type {found}. {name} must be a(n) {' or '.join(allowed)}"
             )
 
 
 def rows_of(batch: pa.RecordBatch, topic: str | None) -> SinkRows:
-    """Raises RowRefused for a row without a topic."""
+    """Columns of the rows. Raises RowRefused for a row without a topic."""
     count = batch.num_rows
     if topic is not None:
         topics = pa.repeat(pa.scalar(topic, pa.string()), count)
@@ -70,14 +74,14 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> SinkRows:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """In the type that it is read with."""
+    """A column in the type of the kafka source; nulls if it is missing."""
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, COLUMNS[name])
     return batch.column(name).cast(COLUMNS[name])
 
 
 def in_pieces(batches: Iterator[pa.RecordBatch], piece_bytes: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
-    """The same rows, by about so many bytes: many small batches as one, a large one as several."""
+    """Regroup the rows to pieces of about `piece_bytes`: small batches are joined, a large one is split."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:
@@ -102,6 +106,6 @@ def _split(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def byte_sizes(rows: SinkRows) -> pa.Array:
-    """Of keys and values together; 0 for null."""
+    """Size of key and value of each row, in bytes; null counts 0."""
     lengths = [pc.fill_null(pc.binary_length(column), 0).cast(pa.int64()) for column in (rows.keys, rows.values)]
     return pc.add(*lengths)

@@ -1,7 +1,7 @@
-"""What the driver does when all tasks of a micro-batch, or of a job, are done: relays what they have staged.
+"""Commit on the driver, when all tasks of a micro-batch or of a job are done: relays their staged batches.
 
-What it does when a task has failed, or when relaying has, is nothing at all: a transaction that may have been committed
-must not be ended otherwise, and another process may be at it by now.
+If a task or the relay has failed, the driver does nothing: a transaction that may have been committed must not be
+aborted, and another process may already continue it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def commit(staged: Sequence[Staged], options: SinkOptions, cluster: Cluster) -> Outcome:
-    """Of one micro-batch, or job: what each of its tasks has staged. When it returns, all of it is written, once.
+    """Write the staged batches of one micro-batch or job. When it returns, all of them are written, once.
 
-    Raises CommitRefused, StagingLost, Fenced, WireError: then the same may be tried again, by whomever.
+    Raises CommitRefused, StagingLost, Fenced, WireError. After that, any process may try the same again.
     """
     query, batch_id = _whose(staged)
     places = tuple(sorted({place for one in staged for place in one.places}))
@@ -43,10 +43,10 @@ def _whose(staged: Sequence[Staged]) -> tuple[str, int | None]:
 
 
 def _clean(options: SinkOptions, query: str, batch_id: int | None) -> None:
-    """What is not deleted is only in the way: nothing of this may fail a query."""
+    """Delete staged files. Files that stay do no harm, so no error here may fail a query."""
     try:
         delete_written(options.staging, query, batch_id)
         if batch_id is None or batch_id % _SWEEP_EVERY == 0:
             delete_aged(options.staging, options.staging_age_s, time.time())
-    except OSError as error:  # which says where; the location may have a password in it
+    except OSError as error:  # its text names the file; the location may contain a password
         _log.warning("files that were staged are not deleted: %s", error)

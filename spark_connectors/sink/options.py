@@ -1,7 +1,7 @@
-"""The options of the sink: those of Spark's kafka sink, by their names, and where to stage.
+"""Options of the sink: those of Spark's kafka sink, by their names, and the location of staged files.
 
-Of the settings of Kafka's producer those are obeyed that change what is written or when it is given up. What is so
-anyway may be said (acknowledged by all, idempotent); what would make it less than that is refused.
+Settings of Kafka's producer are obeyed if they change the written bytes or a timeout. Settings that confirm fixed
+behaviour are accepted (acks=all, idempotence); settings against it are refused.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from spark_connectors.wire import Address, Settings
 
 TRANSACTION_TIMEOUT_MS: Final = 60_000  # transaction.timeout.ms of Kafka's producer
 STAGING_AGE_S: Final = 7 * 86_400.0
-RECORD_TOPIC: Final = "__consumer_offsets"  # it is wherever a group's offsets are, and is never deleted
+RECORD_TOPIC: Final = "__consumer_offsets"  # it exists wherever groups commit offsets, and is never deleted
 BATCH_MIN_BYTES: Final = 1024
 
-# Java producers' settings that are without effect here: of buffers, pools, metrics and pipelines, for there are none.
+# Settings of Java producers without effect here: of buffers, pools, metrics and pipelines, which do not exist.
 HARMLESS: Final = frozenset(
     {
         "auto.include.jmx.reporter", "buffer.memory", "client.dns.lookup", "connections.max.idle.ms",
@@ -48,11 +48,11 @@ HARMLESS: Final = frozenset(
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What to write to, and how."""
+    """Options of one writer."""
 
     bootstrap: tuple[Address, ...]
     settings: Settings
-    topic: str | None  # None: a column says it
+    topic: str | None  # None: a column has it
     codec: Codec
     batch_max_bytes: int
     record_max_bytes: int
@@ -61,13 +61,13 @@ class SinkOptions:
     staging: str
     staging_age_s: float
     record_topic: str
-    is_missing_accepted: bool  # micro-batches behind the first one are written even if nothing tells of the one before
+    is_missing_accepted: bool  # write later micro-batches even if no record shows that the one before was written
 
 
 def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     """Raises OptionRefused."""
     options = Options(raw)
-    options.accept(["queryName", "includeHeaders"])  # the latter is the source's: headers are written if there are any
+    options.accept(["queryName", "includeHeaders"])  # the latter is an option of the source; headers are always written
     for name in ("acks", "enable.idempotence"):
         options.parsed(f"{KAFKA_PREFIX}{name}", _SO_ANYWAY[name], None)
     record_max_bytes = options.parsed(f"{KAFKA_PREFIX}max.request.size", positive_int32, RECORD_MAX_BYTES)
@@ -97,7 +97,7 @@ def _staging(options: Options) -> str:
     named = options.parsed("stagingLocation", resolved, None)
     if named is not None:
         return named
-    if checkpoint is None:  # of each user one, as where one has made a directory another one cannot write
+    if checkpoint is None:  # one for each user: a directory of one user is not writable for others
         return resolved(f"{tempfile.gettempdir()}/kafkawire-{os.getuid()}")
     try:
         return resolved(checkpoint)
@@ -106,7 +106,7 @@ def _staging(options: Options) -> str:
 
 
 def _retention_s(text: str) -> float:
-    """Not nothing: what other queries have just staged would go."""
+    """Parse an age. Refuse zero, because recently staged files of other queries would be deleted."""
     seconds = duration_s(text)
     if not seconds:
         raise ValueError(f"{text!r} keeps nothing for the driver to write")

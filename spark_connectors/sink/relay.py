@@ -1,18 +1,18 @@
-"""In which order the driver asks brokers to write what tasks have staged: a machine without a network.
+"""The order in which the driver asks brokers to write staged batches: a state machine without a network.
 
-`relay` yields steps and is sent their answers; who performs them, and repeats those that were lost, is another part.
-The order is all there is to writing exactly once:
+`relay` yields steps and receives their answers. Its caller performs the steps, and repeats lost ones. Exactly-once
+writes depend on this order alone:
 
-    Begin        a producer id in a new epoch. From here on whoever committed for this query before is fenced: a
-                 process of a driver that is gone goes on, and its transaction is aborted
-    ReadRecord   only now, as only now nobody can change it any more. What it says holds
+    Begin        a producer id with a new epoch. It fences all earlier commits for this query: a process of a
+                 former driver may still run, but its transaction is aborted
+    ReadRecord   after Begin, because then no other process can change the record
     AddPartitions, Append ..., AddRecord, WriteRecord
-                 rows and the record of them, in one transaction
+                 rows and their record, in one transaction
     Commit       both, or neither
 
-Dying before Commit was done: the next Begin aborts the transaction, and the micro-batch is written again. Dying behind
-it, or without an answer: the record says that it is written. Nothing needs to be undone in either case, so nothing is:
-a transaction that is left open ends with the next Begin, or by its time-out.
+If the driver dies before Commit is done, the next Begin aborts the transaction, and the micro-batch is written again.
+If it dies later, or gets no answer, the record shows that the micro-batch is written. In neither case anything has to
+be undone: an open transaction ends at the next Begin, or by its timeout.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from spark_connectors.sink.errors import CommitRefused
 from spark_connectors.wire import TopicPartition
 
 APPEND_MAX_BYTES: Final = 8 << 20  # of all batches of one step
-_SEQUENCES: Final = 2**31  # they go on at 0 (DefaultRecordBatch.incrementSequence)
+_SEQUENCES: Final = 2**31  # sequences wrap around to 0 (DefaultRecordBatch.incrementSequence)
 
 
 class Frame(NamedTuple):
-    """A staged batch, nobody's yet, of so many records."""
+    """A staged batch without a producer, and the number of its records."""
 
     place: TopicPartition
     batch: bytes | bytearray
@@ -40,9 +40,9 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be written at once: micro-batch `batch_id` of a stream, or with None what is never tried again.
+    """Rows to write at once: micro-batch `batch_id` of a stream; None: a batch job, which is never tried again.
 
-    `name` is of the transactional id and of the group that keeps the record; `places` are those of all frames.
+    `name` is the transactional id, and the group of the record. `places` are those of all frames.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Producer:
-    """Who may write, as long as there is no newer epoch."""
+    """A producer id and epoch. It may write until a newer epoch exists."""
 
     id: int
     epoch: int
@@ -61,12 +61,12 @@ class Producer:
 
 @dataclass(frozen=True)
 class Begin:
-    """Answered by a Producer."""
+    """Get a producer with a new epoch. The answer is a Producer."""
 
 
 @dataclass(frozen=True)
 class ReadRecord:
-    """Answered by the number of the micro-batch after the last one that is written, or None."""
+    """Read the record. The answer is the number of the micro-batch after the last written one, or None."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class AddPartitions:
 
 @dataclass(frozen=True)
 class Append:
-    """One batch of each partition. Answered by the offsets of their first records."""
+    """Append one batch to each partition. The answer has the offsets of their first records."""
 
     producer: Producer
     batches: Mapping[TopicPartition, bytearray]
@@ -103,7 +103,7 @@ Step = Begin | ReadRecord | AddPartitions | Append | AddRecord | WriteRecord | C
 
 
 class Outcome(Enum):
-    """All of them mean: it is written, once."""
+    """Outcomes of a commit. Each means that the rows are written, once."""
 
     WRITTEN = "written"
     WRITTEN_BEFORE = "written before"
@@ -111,8 +111,8 @@ class Outcome(Enum):
 
 
 def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, Outcome]:
-    """Raises CommitRefused; what `frames` raises; and what is thrown in."""
-    if not job.places and job.batch_id is None:  # a micro-batch is recorded, as its record ages while nothing is
+    """Steps to write a job. Raises CommitRefused, the errors of `frames`, and thrown errors."""
+    if not job.places and job.batch_id is None:  # an empty micro-batch too needs a record that does not expire
         return Outcome.NOTHING_TO_WRITE
     producer: Producer = yield Begin()
     if job.batch_id is not None and _is_written(job, (yield ReadRecord())):
@@ -130,9 +130,9 @@ def relay(job: Job, frames: Iterable[Frame]) -> Generator[Step, Any, Outcome]:
 
 
 def windows(frames: Iterable[Frame], bytes_max: int = APPEND_MAX_BYTES) -> Iterator[list[Frame]]:
-    """Frames in their order, as many at once as have different places and not more than `bytes_max`; one at least.
+    """Groups of consecutive frames with different places, of at most `bytes_max` in all, at least one frame each.
 
-    Brokers take one batch a partition and request of a producer that has an id.
+    From a producer with an id, brokers accept one batch for each partition and request.
     """
     window: dict[TopicPartition, Frame] = {}
     size_bytes = 0
@@ -149,7 +149,7 @@ def windows(frames: Iterable[Frame], bytes_max: int = APPEND_MAX_BYTES) -> Itera
 def _is_written(job: Job, next_batch_id: int | None) -> bool:
     assert job.batch_id is not None
     recorded = next_batch_id or 0
-    if recorded > job.batch_id + 1:  # Spark tries the last one again, and none before it
+    if recorded > job.batch_id + 1:  # Spark repeats the last micro-batch only
         raise CommitRefused(
             f"micro-batch {job.batch_id} is to be written, and group {job.name} has it recorded that "
             f"{recorded - 1} was. The checkpoint is an older one, whose micro-batches may have had other rows: "

@@ -1,7 +1,7 @@
-"""The steps of `relay` as requests: what has no answer is asked again, which each of them bears.
+"""Requests for the steps of `relay`. A request without an answer is repeated, which is safe for each of them.
 
-InitProducerId once more takes another epoch, the others are of one epoch: a batch that is there already is told by its
-sequence, adding is not adding twice, and EndTxn of what was committed says that it is.
+A second InitProducerId gets another epoch. The other requests belong to one epoch: a repeated batch is recognized by
+its sequence, a repeated add has no effect, and EndTxn for a committed transaction succeeds.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RECORD_PARTITION: Final = 0
 RECORD_SAYS: Final = "the next micro-batch of a query of Spark's to write"
 _NOTHING: Final = -1
 
-# What those are told who were fenced, or took too long: their coordinator by the first three, partitions by all.
+# Errors after a fence or a timeout: the transaction coordinator returns the first three, partitions return any of them.
 _FENCED: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -72,20 +72,20 @@ _FENCED: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-# All partitions are added or none: where one of them is not known yet the others are not attempted.
+# All partitions are added or none: if one of them is not known yet, the others are not attempted.
 _NOT_YET_ADDED: Final = RETRIABLE | {ErrorCode.OPERATION_NOT_ATTEMPTED}
 
 _T = TypeVar("_T")
 
 
 class Performer(Protocol):
-    """Of steps of some machine."""
+    """Executes the steps of a state machine."""
 
     def perform(self, step: Any) -> Any: ...
 
 
 def run(machine: Generator[Any, Any, _T], performer: Performer) -> _T:
-    """Performs what it yields until it returns. Raises as `perform` and as the machine."""
+    """Execute the steps of a machine until it returns. Raises the errors of `perform` and of the machine."""
     answer = None
     while True:
         try:
@@ -98,7 +98,7 @@ def run(machine: Generator[Any, Any, _T], performer: Performer) -> _T:
 
 @dataclass(frozen=True)
 class Requests:
-    """Of one transactional id, whose group keeps its record under a partition of `record_topic`."""
+    """Requests for one transactional id. The group of that name has its record in a partition of `record_topic`."""
 
     cluster: Cluster
     name: str
@@ -106,7 +106,7 @@ class Requests:
     transaction_timeout_ms: int
 
     def perform(self, step: Step) -> Any:
-        """Raises Fenced, WireError."""
+        """Execute a step. Raises Fenced, WireError."""
         try:
             return self._perform(step)
         except BrokerError as error:
@@ -165,7 +165,7 @@ class Requests:
         )
 
     def _append(self, step: Append) -> dict[TopicPartition, int]:
-        """Where each batch went, -1 if nobody knows any more."""
+        """Append the batches. Returns the base offset of each; -1 if it is not known any more."""
 
         def request_for(theirs: dict[TopicPartition, int]) -> ProduceRequest:
             topics = tuple(
@@ -184,7 +184,7 @@ class Requests:
         return self.cluster.at_leaders(PRODUCE, step.batches, request_for, _outcomes)
 
     def commit_offset(self, producer: Producer, place: TopicPartition, offset: int, metadata: str) -> None:
-        """For the group that is called as the transactional id is, in the transaction. Raises WireError."""
+        """Commit an offset in the transaction, for the group that has the transactional id's name. Raises WireError."""
         row = TxnOffsetCommitPartition(
             partition_index=place.partition, committed_offset=offset, committed_metadata=metadata
         )
@@ -217,7 +217,7 @@ def _code(reply: Any) -> list[int]:
 
 
 def _outcomes(reply: ProduceResponse) -> Iterator[Outcome[int]]:
-    """A batch that was appended before, and so long ago that nobody knows where, was appended."""
+    """Results of a Produce. DUPLICATE_SEQUENCE_NUMBER counts as appended, at an unknown offset."""
     for one in reply.responses:
         for row in one.partitions:
             is_there = row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER

@@ -1,7 +1,7 @@
-"""Which partition each row goes to, and rows put in the order of their partitions.
+"""Choice of the partition of each row, and order of rows by partition.
 
-A row's column `partition` decides where it is not null; else its key, if it has one; else it is anybody's turn
-(KafkaProducer.partition). How many partitions a topic has is asked once for each topic and task.
+If the column `partition` is not null, it decides; otherwise the key, if there is one; otherwise the partitions take
+turns (KafkaProducer.partition). The number of partitions of a topic is looked up once in each task.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     Integers = npt.NDArray[np.int64]
 
-CountOf = Callable[[str], int]  # how many partitions a topic has
+CountOf = Callable[[str], int]  # the number of partitions of a topic
 
-_OVERHEAD_BYTES: Final = 20  # of a record without a byte in it, more or less
+_OVERHEAD_BYTES: Final = 20  # of an empty record, approximately
 
 
 class Routed(NamedTuple):
-    """Rows in an order in which those of a place stand together; those of `places[i]` begin at `edges[i]`."""
+    """Rows ordered by place; those of `places[i]` begin at `edges[i]`."""
 
     rows: SinkRows
     places: list[TopicPartition]
@@ -37,7 +37,7 @@ class Routed(NamedTuple):
 
 
 class Router:
-    """Of one task. Where its rows without a key begin is `begin`'s matter: another one for each task."""
+    """Router of one task. `begin` chooses the first partition for rows without a key, and differs between tasks."""
 
     def __init__(self, count_of: CountOf, begin: int, *, ignores_keys: bool = False) -> None:
         self._count_of = count_of
@@ -47,7 +47,7 @@ class Router:
         self._spreads: dict[str, Spread] = {}
 
     def routed(self, rows: SinkRows) -> Routed:
-        """At least one row. Raises RowRefused for a partition that is not there, and what `count_of` raises."""
+        """Route rows, at least one. Raises RowRefused for a missing partition, and the errors of `count_of`."""
         encoded = rows.topics.dictionary_encode()
         topics = encoded.dictionary.to_pylist()
         indexes = encoded.indices.to_numpy().astype(np.int64)
@@ -66,7 +66,7 @@ class Router:
         return Routed(_taken(rows, order), places, edges)
 
     def _partitions(self, topic: str, rows: SinkRows) -> Integers:
-        """Of rows of one topic."""
+        """Partitions of rows of one topic."""
         count = self._count(topic)
         given: Integers = rows.partitions.fill_null(-1).to_numpy().astype(np.int64)
         has_one = _is_there(rows.partitions)
@@ -94,7 +94,7 @@ class Router:
                 f"Invalid partition: {int(given.min())}. Partition number should always be non-negative or null."
             )
         if int(given.max()) >= count:
-            self._counts[topic] = self._count_of(topic)  # there may be more by now
+            self._counts[topic] = self._count_of(topic)  # partitions may have been added
             if int(given.max()) >= self._counts[topic]:
                 raise RowRefused(f"topic {topic} has {self._counts[topic]} partitions, and none {int(given.max())}")
 
@@ -105,7 +105,9 @@ def _is_there(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _order_of(codes: Integers) -> Integers:
-    """Of at least one. Small ones are sorted by their bytes, which is several times as fast."""
+    """Sorted order of codes, of which there is at least one. Small codes are sorted as uint16, which is several times
+    faster.
+    """
     is_small = int(codes.max()) <= np.iinfo(np.uint16).max
     return np.argsort(codes.astype(np.uint16) if is_small else codes, kind="stable")
 

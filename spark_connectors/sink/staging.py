@@ -1,12 +1,12 @@
-"""Where tasks put batches until the driver relays them: in the message that a task ends with, or beside it in a file.
+"""Staging of batches until the driver relays them: in the message at the end of a task, or in a file beside it.
 
-A file is `<location>/kafkawire-spark/<query>/<batch>/<task>-<attempt>-<random>`: each attempt has its own, and only
-those whose messages Spark has accepted are read. It is written under another name and then renamed; its size and CRC
-are in the message, so that what is read is what was written. It need not survive a loss of power: then tasks run again.
-Files go when their micro-batch is recorded as written, and at an age at which nobody can want them any more.
+A file is `<location>/kafkawire-spark/<query>/<batch>/<task>-<attempt>-<random>`. Each attempt has its own file, and
+only files of messages that Spark has accepted are read. A file is written under another name and then renamed. Its size
+and CRC are in the message, so damage is noticed. Files need not survive a power failure, after which tasks run again.
+They are deleted after their micro-batch is recorded as written, or when they reach the maximal age.
 
-The bytes: a mark of four, then frames. A frame is the index of its place in the message, how many records its batch
-has, how many bytes, each as big-endian uint32, and the batch.
+The bytes: a mark of four bytes, then frames. A frame has the index of its place in the message, the number of records
+of its batch, and the size of the batch in bytes, each as big-endian uint32, and then the batch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from spark_connectors.wire import TopicPartition
 INLINE_MAX_BYTES: Final = 1 << 20
 MARK: Final = b"KWS1"
 _FRAME_FORMAT: Final = ">III"
-_FOLDER: Final = "kafkawire-spark"  # so that nothing of anybody else's is ever looked at
+_FOLDER: Final = "kafkawire-spark"  # files outside of it are never touched
 
 
 @dataclass(frozen=True)
 class Task:
-    """Whose work it is. `batch_id` is of a stream; without one it is a batch job, and `query` a name of its own."""
+    """An attempt of a task. `batch_id` belongs to a stream; None: a batch job, and `query` is a unique name."""
 
     query: str
     batch_id: int | None
@@ -45,7 +45,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Staged:
-    """What an attempt of a task has staged: `data` itself, or `path` below `location`."""
+    """Staged batches of an attempt: in `data`, or in the file `path` below `location`."""
 
     by: Task
     places: tuple[TopicPartition, ...]
@@ -58,7 +58,7 @@ class Staged:
 
 
 class StagingWriter:
-    """Of one attempt. After `finish` or `discard` it is of no more use."""
+    """Writer of one attempt. After `finish` or `discard`, it cannot be used any more."""
 
     def __init__(self, by: Task, location: str, inline_max_bytes: int = INLINE_MAX_BYTES) -> None:
         self._by = by
@@ -73,7 +73,7 @@ class StagingWriter:
         self._crc: int = crc32c(MARK)
 
     def add(self, frame: Frame) -> None:
-        """Raises OSError."""
+        """Add a frame. Raises OSError."""
         index = self._places.setdefault(frame.place, len(self._places))
         for part in (struct.pack(_FRAME_FORMAT, index, frame.records, len(frame.batch)), frame.batch):
             self._crc = crc32c(part, self._crc)
@@ -86,7 +86,7 @@ class StagingWriter:
             self._write()
 
     def finish(self) -> Staged:
-        """Raises OSError."""
+        """Complete the staging. Raises OSError."""
         data = None if self._file is not None else b"".join(self._waiting)
         if self._file is not None:
             self._file.close()
@@ -96,7 +96,7 @@ class StagingWriter:
         return Staged(self._by, places, self._rows, self._size_bytes, self._crc, data, self._location, self._path)
 
     def discard(self) -> None:
-        """What is there of it; it was not finished."""
+        """Delete the unfinished file, if there is one."""
         if self._file is None:
             return
         with suppress(OSError):
@@ -122,7 +122,7 @@ class StagingWriter:
 
 
 def frames_of(staged: Staged) -> Iterator[Frame]:
-    """What was added, in its order. Raises StagingLost, at the end for what can be told only there."""
+    """Frames in the order in which they were added. Raises StagingLost; a wrong CRC is noticed at the end only."""
     by = staged.by
     subject = f"what task {by.task} of {by.query} has staged{f' in {staged.path}' if staged.path else ''}"
     try:
@@ -185,15 +185,15 @@ class _Area:
         return every
 
     def delete(self, path: str) -> None:
-        """Nothing if somebody else does."""
+        """Delete a directory. Errors are ignored, because another process may delete it too."""
         with suppress(OSError):
             self.system.delete_dir(path)
 
 
 def delete_written(location: str, query: str, batch_id: int | None) -> None:
-    """Files of micro-batches up to this one, of which the record says that they are written; with None, all.
+    """Delete files of micro-batches up to this one, which are recorded as written; None: all of the query.
 
-    What an attempt that nobody waited for leaves behind later goes by its age.
+    Files that other attempts leave later are deleted by their age.
     """
     area = _Area(location)
     if batch_id is None:
@@ -205,7 +205,7 @@ def delete_written(location: str, query: str, batch_id: int | None) -> None:
 
 
 def delete_aged(location: str, age_s: float, now_s: float) -> None:
-    """Queries of which nothing has been written for so long; `now_s` is since 1970."""
+    """Delete queries without new files for that long; `now_s` is since 1970."""
     area = _Area(location)
     paths = {one.path.removeprefix(f"{area.root}/"): one.mtime_ns for one in area.found(area.root, deep=True)}
     for query in aged(paths, int((now_s - age_s) * 1e9)):
@@ -213,8 +213,8 @@ def delete_aged(location: str, age_s: float, now_s: float) -> None:
 
 
 def aged(times_ns: Mapping[str, int | None], before_ns: int) -> list[str]:
-    """Queries, from the paths of what there is of them and when each was written. Folders of object stores have no
-    time: where nothing else is yet, somebody may be about to put something.
+    """Queries whose newest file is older, by the paths and times of their files. Folders of object stores have no time:
+    a folder alone may be in use.
     """
     newest_ns: dict[str, int] = {}
     for path, time_ns in times_ns.items():

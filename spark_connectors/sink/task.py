@@ -1,4 +1,4 @@
-"""What a task does: makes batches of its rows and stages them. It speaks to brokers only to count partitions."""
+"""Task of the sink: makes batches of its rows and stages them. It asks brokers for numbers of partitions only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def stage(
     count_of: CountOf,
     now_ms: Callable[[], int],
 ) -> Staged:
-    """All rows of a task. Raises RowRefused, RecordTooLarge, OSError, and what `count_of` does."""
+    """Stage all rows of a task. Raises RowRefused, RecordTooLarge, OSError, and the errors of `count_of`."""
     router = Router(count_of, by.task + (by.batch_id or 0), ignores_keys=options.ignores_keys)
     writer = StagingWriter(by, options.staging)
     try:
@@ -37,7 +37,7 @@ def stage(
 
 
 def _frames(routed: Routed, options: SinkOptions, now_ms: int) -> Iterator[Frame]:
-    """The first batch of each place, then the second ones: several places are written to at once."""
+    """The first batch of each place, then the second ones, so that several places are written at once."""
     rows = routed.rows
     encoded = encode(
         Rows(rows.keys, rows.values, rows.headers, np.full(len(rows.values), now_ms, np.int64)),

@@ -1,7 +1,7 @@
-"""PySpark's writers: hand over from Spark's interfaces to `task` and `commit`, and decide nothing.
+"""PySpark's writers: they connect Spark's interfaces with `task` and `commit`, and decide nothing.
 
-A writer is made on the driver and pickled to tasks; a stream's is made anew to commit a micro-batch, in a process
-that knows no task. So whose rows they are travels with what tasks have staged.
+A writer is created on the driver and pickled to tasks. To commit a micro-batch of a stream, a new one is created, in a
+process that knows no task. So query and micro-batch go with the staged rows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from spark_connectors.sink.task import stage
 from spark_connectors.wire import Cluster
 from spark_connectors.wire.transport import Connect, connect_tcp
 
-_QUERY = "sql.streaming.queryId"  # what Spark tells tasks of a stream, as local properties
+_QUERY = "sql.streaming.queryId"  # set by Spark for tasks of a stream, as local properties
 _BATCH = "streaming.sql.batchId"
 
 
 class StagedRows(WriterCommitMessage):  # type: ignore[misc] # its types are not looked at
-    """What an attempt of a task ends with."""
+    """Message at the end of a task's attempt."""
 
     def __init__(self, staged: Staged) -> None:
         self.staged = staged
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Of one job, under a name that no other one has: it is written as a whole, or not at all."""
+    """Writer of one batch job with a unique name: all of it is written, or nothing."""
 
     def __init__(self, options: SinkOptions, connect: Connect = connect_tcp) -> None:
         self._options = options
@@ -44,39 +44,39 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._job = f"job-{uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
-        """In a task. Raises RowRefused, RecordTooLarge, WireError, OSError."""
+        """Stage rows, in a task. Raises RowRefused, RecordTooLarge, WireError, OSError."""
         context = TaskContext.get()
         by = Task(self._job, None, context.partitionId(), context.attemptNumber())
         return _staged(iterator, by, self._options, self._connect)
 
     def commit(self, messages: Sequence[StagedRows | None]) -> None:
-        """On the driver, when all tasks are done. Raises as `commit.commit`."""
+        """Commit on the driver, when all tasks are done. Raises as `commit.commit` does."""
         _commit(messages, self._options, self._connect)
 
     def abort(self, messages: Sequence[StagedRows | None]) -> None:
-        """Nothing: see `commit`."""
+        """Do nothing: see `commit`."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """Of one query's micro-batches, each of which is written once."""
+    """Writer of the micro-batches of one query. Each is written once."""
 
     def __init__(self, options: SinkOptions, connect: Connect = connect_tcp) -> None:
         self._options = options
         self._connect = connect
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
-        """In a task. Raises RowRefused, RecordTooLarge, WireError, OSError."""
+        """Stage rows, in a task. Raises RowRefused, RecordTooLarge, WireError, OSError."""
         context = TaskContext.get()
         query, batch_id = context.getLocalProperty(_QUERY), int(context.getLocalProperty(_BATCH))
         by = Task(query, batch_id, context.partitionId(), context.attemptNumber())
         return _staged(iterator, by, self._options, self._connect)
 
     def commit(self, messages: Sequence[StagedRows | None], batchId: int) -> None:  # noqa: N803 # Spark's name
-        """On the driver, when all tasks are done. Raises as `commit.commit`."""
+        """Commit on the driver, when all tasks are done. Raises as `commit.commit` does."""
         _commit(messages, self._options, self._connect)
 
     def abort(self, messages: Sequence[StagedRows | None], batchId: int) -> None:  # noqa: N803
-        """Nothing, as it may be that the micro-batch was committed: Spark calls it after `commit` has raised, too."""
+        """Do nothing, because the micro-batch may be committed: Spark also calls this after an error of `commit`."""
 
 
 def batch_writer(schema: StructType, options: SinkOptions, *, is_overwrite: bool) -> BatchWriter:
@@ -88,7 +88,7 @@ def batch_writer(schema: StructType, options: SinkOptions, *, is_overwrite: bool
 
 
 def stream_writer(schema: StructType, options: SinkOptions) -> StreamWriter:
-    """Output mode complete says to overwrite, and appends all rows each time, as Spark's kafka sink does.
+    """Writer of a stream. Output mode complete appends all rows each time, as with Spark's kafka sink.
 
     Raises ColumnsRefused.
     """

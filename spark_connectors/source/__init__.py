@@ -1,6 +1,6 @@
-"""Reading topics into Spark: what to read, up to where, and in which pieces is decided on the driver; tasks read.
+"""Source: reads topics into Spark. The driver plans ranges of offsets, and tasks read them.
 
-`options` says what was asked for, `places` looks offsets up, `admission` decides how much a batch of a stream may have,
-`ranges` cuts it for tasks, `filters` leaves out of a batch what a query does not want, `planner` puts these together;
-`reading` is what a task does.
+`options` are those of the query, `places` looks up offsets, `admission` limits the batches of a stream, `ranges` splits
+offsets for tasks, `filters` leaves out rows of a batch query, and `planner` combines these; `reading` is the work of a
+task.
 """

@@ -1,7 +1,7 @@
-"""How much of what is there the next batch of a stream gets: a pure machine, as Spark's KafkaMicroBatchStream decides.
+"""Size of the next batch of a stream: a pure state machine, with the rules of Spark's KafkaMicroBatchStream.
 
-At most `maxOffsetsPerTrigger`, of each partition in proportion to what it has. At least `minOffsetsPerTrigger`, unless
-`maxTriggerDelay` is over since the last batch that did not wait; the first one of a query waits for nothing.
+At most `maxOffsetsPerTrigger`, from each partition in proportion to its size. At least `minOffsetsPerTrigger`, unless
+`maxTriggerDelay` has passed since the last batch that did not wait. The first batch of a query does not wait.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Positions = Mapping[TopicPartition, int]
 
 
 class Delay:
-    """Whether a batch waits until there is more. Times are those of one clock that never goes back."""
+    """Decision whether a batch waits for more records. Times are those of a monotonic clock."""
 
     def __init__(self, max_delay_s: float) -> None:
         self._max_delay_s = max_delay_s
         self._triggered_s: float | None = None
 
     def holds(self, starts: Positions, latest: Positions, min_offsets: int, now_s: float) -> bool:
-        """`starts` has all partitions of `latest` that are known."""
+        """Whether the batch waits. `starts` has all known partitions of `latest`."""
         if self._triggered_s is not None and now_s - self._triggered_s < self._max_delay_s:
             available = sum(end - starts.get(place, 0) for place, end in latest.items())
             if available < min_offsets:
@@ -32,10 +32,11 @@ class Delay:
 
 
 def limited(starts: Positions, latest: Positions, max_offsets: int) -> dict[TopicPartition, int]:
-    """Where each partition of `latest` is read up to, so that it is about `max_offsets` in all.
+    """End offsets of a batch with about `max_offsets` in all.
 
-    A partition that has something gets something, so it may be more by as many as there are partitions. One that is
-    not in `starts`, or has less than it had, keeps its end: planning finds out what is wrong with it.
+    Each partition with new records gets at least one offset, so the sum can exceed the maximum by the number of
+    partitions. A partition that is missing in `starts`, or has become shorter, keeps its end: the planner reports the
+    problem.
     """
     sizes = {place: end - starts.get(place, end) for place, end in latest.items()}
     total = sum(size for size in sizes.values() if size > 0)

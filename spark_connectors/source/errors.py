@@ -1,4 +1,4 @@
-"""What a query ends with because of what happened to its topics."""
+"""Errors of topics that end a query."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _log = logging.getLogger(__name__)
 
 
 class DataLoss(Exception):
-    """Offsets that were to be read are not there any more."""
+    """Offsets to read do not exist any more."""
 
 
 class Unread(Exception):
-    """Records that are there were not given out in time."""
+    """Existing records were not received in time."""
 
 
 def report_loss(text: str, *, fails: bool) -> None:
-    """Raises DataLoss, or warns."""
+    """Report lost data: raises DataLoss, or logs a warning."""
     if fails:
         raise DataLoss(
             f"KAFKA_DATA_LOSS: {text}. Some data may have been lost: it was aged out, or a topic was deleted before "

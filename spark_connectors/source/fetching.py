@@ -1,8 +1,8 @@
-"""The Fetch loop of a task: from the first offset of its range to the last, whatever the cluster does meanwhile.
+"""The Fetch loop of a task: reads all offsets of its range, whatever changes in the cluster.
 
-By topic id, so that a topic that was created again is never taken for the one that was planned. What is missing is
-judged as by Spark's KafkaDataConsumer: gaps between records are none of anybody's business, an offset out of the log's
-range is a loss, of which `failOnDataLoss` decides whether it ends the query; nothing is passed over otherwise.
+Requests have the topic id, so a recreated topic is never mistaken for the planned one. Missing offsets are judged as in
+Spark's KafkaDataConsumer: gaps between records are normal, and an offset out of the log's range is a loss.
+`failOnDataLoss` decides whether a loss ends the query. Nothing else is skipped.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ from spark_connectors.wire.messages.fetch import (
     FetchTopic,
 )
 
-FIRST_GUESS_BYTES: Final = 1024  # of a record; afterwards what was seen tells
+FIRST_GUESS_BYTES: Final = 1024  # of a record; later the received records show it
 MARGIN: Final = 1.25
 SIZE_MIN_BYTES: Final = 64 << 10
 PAUSE_FIRST_S: Final = 0.02
 
-# What a broker says of a topic id it does not know, and metadata of a topic that is not there.
+# Errors for an unknown topic id, and of the metadata of a missing topic.
 _TOPIC_UNKNOWN: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 
 
 class Piece(NamedTuple):
-    """Batches in their bytes, and the transactions that were aborted in them: producer, first offset, and if it is
-    known the last one.
+    """Batches with their bytes, and their aborted transactions: producer, first offset, and the last offset if known.
 
-    What they have before `start` is not asked for, or not there any more: a log may begin within a batch.
+    Offsets before `start` are not wanted, or do not exist any more: a log may begin within a batch.
     """
 
     start: int
@@ -54,7 +53,7 @@ class Piece(NamedTuple):
 
 
 class RangeFetch:
-    """Of one task. `pieces` is iterated over once."""
+    """Fetch of one range. `pieces` can be iterated once."""
 
     def __init__(
         self, cluster: Cluster, options: SourceOptions, wanted: OffsetRange, clock: Clock | None = None
@@ -67,11 +66,11 @@ class RangeFetch:
         self._size_bytes = self._size_for(FIRST_GUESS_BYTES)
         self._deadline_s = 0.0
         self._pause_s = PAUSE_FIRST_S
-        self._answered_end: int | None = None  # of what may be read, by an answer since the last records
+        self._answered_end: int | None = None  # end of the readable log, from an answer after the last records
         self._times_gone = 0
 
     def pieces(self) -> Iterator[Piece]:
-        """All that is in the range, in order. The first batch may begin before it, the last end behind it.
+        """All batches of the range, in order. The first one may begin before it, the last one may end behind it.
 
         Raises WireError, MalformedBatch, DataLoss, Unread, TopicRecreated.
         """
@@ -96,7 +95,7 @@ class RangeFetch:
                 self._nothing(row, is_cut=len(records) > 0)
 
     def _fetched(self) -> FetchedPartition | None:
-        """What the leader has; None where something wrong was dealt with, or where it only says that it throttles."""
+        """Answer of the leader; None after an error that was handled, or if the broker only throttles."""
         place = self._wanted.place
         try:
             found = self._cluster.at_leaders(
@@ -115,7 +114,7 @@ class RangeFetch:
             else:
                 raise
             return None
-        except GaveUp as error:  # within a pause between two answers without records, perhaps
+        except GaveUp as error:  # perhaps within a pause between two answers without records
             self._out_of_time(error)
             return None
         return found[place]
@@ -138,7 +137,7 @@ class RangeFetch:
         )
 
     def _outcomes(self, reply: FetchResponse) -> Iterable[Outcome[FetchedPartition | None]]:
-        """A broker that throttles answers without a partition (FetchContext.getThrottledResponse)."""
+        """Results of a Fetch. To throttle, a broker answers without partitions (FetchContext.getThrottledResponse)."""
         rows = [row for topic in reply.responses for row in topic.partitions]
         if reply.error_code or (not rows and reply.throttle_time_ms > 0):
             return [Outcome(self._wanted.place, reply.error_code, None)]
@@ -160,7 +159,7 @@ class RangeFetch:
         self._size_bytes = self._size_for(len(records) / (end - first))
 
     def _size_for(self, offset_bytes: float) -> int:
-        """How much to ask for: what is left of the range, no more than the option says, but some batches at least."""
+        """Bytes to ask for: the rest of the range, at most the value of the option, but enough for some batches."""
         needed = int((self._wanted.end - self._position) * offset_bytes * MARGIN)
         return min(max(needed, SIZE_MIN_BYTES), self._options.fetch.partition_max_bytes)
 
@@ -171,7 +170,9 @@ class RangeFetch:
         self._answered_end = None
 
     def _nothing(self, row: FetchedPartition, *, is_cut: bool) -> None:
-        """No whole batch: it is larger than what was asked for, not to be read yet, or the broker takes its time."""
+        """Handle an answer without a complete batch: the batch is larger than the limit, or there are no readable
+        records yet.
+        """
         settings = self._cluster.settings
         if is_cut and self._size_bytes < settings.reply_max_bytes // 2:
             self._size_bytes = max(2 * self._size_bytes, SIZE_MIN_BYTES)
@@ -182,7 +183,7 @@ class RangeFetch:
         self._pause()
 
     def _out_of_time(self, error: GaveUp | None = None) -> None:
-        """Nothing came for too long: it is lost if the broker says that there is nothing, else an error."""
+        """Handle a timeout: a loss if the broker has no further records, otherwise an error."""
         if self._answered_end is None and error is not None:
             raise error
         if self._answered_end is None or self._position < self._answered_end:
@@ -199,7 +200,7 @@ class RangeFetch:
         places = Places(self._cluster, self._options, self._clock)
         earliest = places.list_offsets({place: Edge.EARLIEST})[place]
         latest = places.list_offsets({place: Edge.LATEST})[place]
-        if earliest <= self._position < latest:  # a moment later it is in range
+        if earliest <= self._position < latest:  # the offset is in range again
             self._pause()
         elif self._position < earliest and wanted.is_earliest:
             self._move_to(min(earliest, wanted.end))
@@ -208,7 +209,7 @@ class RangeFetch:
             self._lose(f"there are offsets {earliest} to {latest}", earliest if is_aged_out else wanted.end)
 
     def _lose(self, why: str, position: int | None = None) -> None:
-        """What lies before `position`, or all that is left."""
+        """Report a loss, and continue at `position`, or at the end of the range."""
         wanted = self._wanted
         report_loss(
             f"cannot fetch offsets from {self._position} on, of {wanted}: {why}", fails=self._options.fails_on_data_loss

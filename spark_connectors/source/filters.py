@@ -1,14 +1,14 @@
-"""What a query asks of the rows of a batch, as far as Spark says so: conditions on one column each, all of which hold.
+"""Filters that Spark pushes down for a batch: conditions on one column each, all of which must hold.
 
-They are obeyed in three places. A partition whose topic or number is not wanted is not planned, and ranges of offsets
-are cut to those that are. A record from some time on is looked for from the first one on that is as late, which
-ListOffsets knows. And tasks drop rows before each of them costs the JVM a microsecond. Spark applies all of them again:
-what is not understood is passed over, and nothing is dropped for which a condition might be true.
+They apply in three places. Partitions with another topic or number are not planned, and ranges are limited to the
+wanted offsets. For a minimal time, ListOffsets finds the first record that is as late, and the range begins there. And
+tasks drop rows, because each row costs the JVM a microsecond. Spark applies all filters again: unknown ones are
+ignored, and no row is dropped that might match.
 
-A time up to which records are wanted cuts nothing: times that producers have set are in no order, so a record that is
-early enough may follow any number of later ones. Before the first one that is late enough all are too early, though.
+A maximal time does not shorten a range: timestamps of producers have no order, so an early record may follow later
+ones. A minimal time does, because all records before the first late one are too early.
 
-Nulls are SQL's: a comparison with null is null, so is its negation, and a row for which a condition is null is dropped.
+Nulls follow SQL: a comparison with null is null, and so is its negation. A row with a null condition is dropped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from spark_connectors.source.ranges import OffsetRange, Times
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_PLANNED: Final = ("topic", "partition")  # columns that have one value in a whole range
+_PLANNED: Final = ("topic", "partition")  # columns with one value in a whole range
 
 
 class Operator(StrEnum):
-    """By the names of the classes of pyspark.sql.datasource."""
+    """Operators, named as the classes of pyspark.sql.datasource."""
 
     EQUAL = "EqualTo"
     SAME = "EqualNullSafe"
@@ -64,13 +64,13 @@ _SEARCHED: Final[Mapping[Operator, Callable[..., pa.Array]]] = {
 
 
 class Interval(NamedTuple):
-    """Whole numbers from one to another; None where there is no such end."""
+    """Whole numbers from `first` to `last`; None: no bound."""
 
     first: int | None = None
     last: int | None = None
 
     def cut(self, start: int, end: int) -> tuple[int, int]:
-        """What is left of the numbers from `start` to `end`, which does not belong to them."""
+        """The part of [start, end) within the interval."""
         first = start if self.first is None else max(start, self.first)
         return first, end if self.last is None else min(end, self.last + 1)
 
@@ -85,7 +85,7 @@ class Condition:
     is_negated: bool = False
 
     def truth(self, values: pa.Array) -> pa.Array:
-        """Of each of these values of the column: true, false, or null."""
+        """Truth for each value of the column: true, false, or null."""
         found = self._truth(values)
         return pc.invert(found) if self.is_negated else found
 
@@ -106,14 +106,14 @@ class Condition:
         return _COMPARED[self.operator](values, pa.scalar(self.value, values.type))
 
     def _is_in(self, values: pa.Array) -> pa.Array:
-        """What is in no list with a null in it may yet be what that stands for."""
+        """Truth of IN. If the list has a null, a value that is not found gives null, because it may equal the null."""
         known = pa.array([one for one in self.value if one is not None], values.type)
         otherwise = pa.scalar(None if None in self.value else False, pa.bool_())
         found = pc.if_else(pc.is_in(values, value_set=known), True, otherwise)
         return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))
 
     def interval(self) -> Interval:
-        """Numbers outside of it do not meet the condition; those within may."""
+        """Numbers that may meet the condition; others do not."""
         if self.is_negated or self.value is None:
             return Interval()
         match self.operator:
@@ -135,12 +135,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Filters:
-    """Conditions that all hold for a row that is wanted."""
+    """Conditions that a wanted row meets, all of them."""
 
     conditions: tuple[Condition, ...] = ()
 
     def planned(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """What is left of these. Where one begins with its log, it still does: what retention takes is no loss."""
+        """Ranges limited to wanted offsets. `is_earliest` stays, because retention at the start of such a range is no
+        loss.
+        """
         found = []
         for one in ranges:
             if self._is_wanted(one):
@@ -152,19 +154,19 @@ class Filters:
 
     @property
     def since_ms(self) -> int | None:
-        """All records that are wanted are of this time or a later one, in ms, in which times of records are counted."""
+        """The minimal time of wanted records, in ms, the unit of records."""
         firsts_us = [condition.interval().first for condition in self._on("timestamp")]
         return max((-(-first_us // 1000) for first_us in firsts_us if first_us is not None), default=None)
 
     @property
     def times(self) -> Times:
-        """Of all records that are wanted."""
+        """The times of all wanted records."""
         lasts_us = [condition.interval().last for condition in self._on("timestamp")]
         before_ms = min((last_us // 1000 + 1 for last_us in lasts_us if last_us is not None), default=None)
         return Times(self.since_ms, before_ms)
 
     def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of one range that are wanted; the batch itself if all are."""
+        """Wanted rows of a batch; the batch itself if all are wanted."""
         truths = [one.truth(batch.column(one.column)) for one in self.conditions if one.column not in _PLANNED]
         if not truths:
             return batch
@@ -192,7 +194,7 @@ _PYTHON: Final = {
 
 
 def condition_of(pushed: Any) -> Condition | None:
-    """What one of Spark's filters says; None where that is not for us to judge."""
+    """Condition of one of Spark's filters; None if it is not supported."""
     name = type(pushed).__name__
     if name == "Not":
         found = condition_of(pushed.child)
@@ -208,24 +210,24 @@ def condition_of(pushed: Any) -> Condition | None:
     try:
         if operator is not Operator.IN:
             return Condition(column, operator, _checked(value, kind))
-        # What null is to an empty list, a setting of Spark's says.
+        # A setting of Spark decides about null in an empty list.
         return Condition(column, operator, tuple(_checked(one, kind) for one in value)) if value else None
     except (TypeError, OverflowError, pa.ArrowInvalid):
         return None
 
 
 def _checked(value: Any, kind: pa.DataType) -> Any:
-    """A value of the type, or null. Raises TypeError, OverflowError, ArrowInvalid."""
+    """A value of the type, or None. Raises TypeError, OverflowError, ArrowInvalid."""
     if value is None:
         return None
     if type(value) is not _PYTHON[kind]:
         raise TypeError(f"{value!r} is no {kind}")
     if isinstance(value, datetime):
-        return (value - _EPOCH) // _MICROSECOND  # a TypeError where it has no zone
+        return (value - _EPOCH) // _MICROSECOND  # raises TypeError without a time zone
     return pa.scalar(value, kind).as_py()
 
 
 def filters_of(pushed: Iterable[Any]) -> Filters:
-    """What is obeyed here of Spark's filters."""
+    """Supported conditions of Spark's filters."""
     conditions = map(condition_of, pushed)
     return Filters(tuple(one for one in conditions if one is not None))

@@ -1,6 +1,6 @@
-"""The options of the source: those of Spark's kafka source, by their names, and `columns`.
+"""Options of the source: those of Spark's kafka source, by their names, and `columns`.
 
-Checked when a query is made, as by KafkaSourceProvider; what does not go together is refused in both.
+They are checked when a query is created, as by KafkaSourceProvider. Both refuse the same combinations.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """A place in each partition; an Edge is one, too."""
+    """An offset in each partition; the numbers of Edge are allowed."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class AtTimestamps:
-    """The first record of each partition at or behind a time of its own, in ms."""
+    """The first record at or after a time in ms, with a time for each partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class AtTimestamp:
-    """The first record of each partition at or behind this time, in ms."""
+    """The first record of each partition at or after this time in ms."""
 
     timestamp_ms: int
 
@@ -67,7 +67,7 @@ Limit = Edge | AtOffsets | AtTimestamps | AtTimestamp
 
 @dataclass(frozen=True)
 class Selection:
-    """Which partitions: of these topics all, or those of which a part of the name matches, or exactly these."""
+    """Selected partitions: all of these topics, all of topics whose name matches the pattern, or exactly these."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -76,7 +76,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class FetchSizes:
-    """As the settings of Kafka's consumer of these names; a partition may give more at once than its default."""
+    """Settings of Kafka's consumer with these names. The default of `partition_max_bytes` is larger than Kafka's."""
 
     min_bytes: int = 1
     max_bytes: int = 50 << 20
@@ -86,7 +86,7 @@ class FetchSizes:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What to read, and how. Without `bootstrap` there is no broker to ask: everything is in a store."""
+    """Options of one reader. Without `bootstrap` there is no broker: all segments are in a store."""
 
     bootstrap: tuple[Address, ...]
     settings: Settings
@@ -97,8 +97,8 @@ class SourceOptions:
     fetch: FetchSizes
     is_committed_only: bool
     fails_on_data_loss: bool
-    has_filters_pushed: bool  # a batch that leaves out rows which a query does not want
-    is_late_start_latest: bool  # a starting time behind the last record means the end, and is no error
+    has_filters_pushed: bool  # a batch may leave out rows by pushed filters
+    is_late_start_latest: bool  # a starting time after the last record means the end, and is no error
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -113,7 +113,7 @@ class SourceOptions:
 def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     """Raises OptionRefused."""
     options = Options(raw)
-    options.accept(["groupIdPrefix"])  # nobody joins a group
+    options.accept(["groupIdPrefix"])  # no group is joined
     selection = _selection(options)
     ending = _limit(options, "ending", Edge.LATEST)
     starting = _limit(options, "starting", Edge.LATEST if is_stream else Edge.EARLIEST)
@@ -154,7 +154,7 @@ def source_options(raw: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
 
 
 def _bootstrap(options: Options, segments: SegmentOptions | None, *, is_stream: bool) -> tuple[Address, ...]:
-    """None are needed by a batch that reads what a store has, and no more."""
+    """Addresses of brokers; none are needed by a batch query that reads from a store only."""
     needs_none = segments is not None and not segments.brokers and not is_stream
     if needs_none and options.text(f"{KAFKA_PREFIX}bootstrap.servers") is None:
         return ()
@@ -206,13 +206,13 @@ def _assigned(text: str) -> Selection:
 
 
 def _limit(options: Options, side: str, default: Edge) -> Limit:
-    """In the order of precedence of KafkaSourceProvider.getKafkaOffsetRangeLimit."""
+    """Parse a limit. The order of precedence is that of KafkaSourceProvider.getKafkaOffsetRangeLimit."""
     names = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
     parsers: tuple[Callable[[str], Limit], ...] = (_timestamp, _timestamps, _offsets)
     limit: Limit = default
     for name, parse in zip(names, parsers, strict=True):
         if options.text(name) is not None:
-            options.accept(names)  # the first of them counts
+            options.accept(names)  # the first given one counts
             return options.parsed(name, parse, limit)
     return limit
 

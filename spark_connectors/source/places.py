@@ -1,7 +1,7 @@
-"""Looks up, on the driver, which partitions there are and at which offsets they begin, end, or come to a time.
+"""Lookups on the driver: the partitions of a query, and their start and end offsets, or offsets for times.
 
-As Spark's KafkaOffsetReaderAdmin: the end is the high watermark, with read_committed the last stable offset, and every
-lookup is tried as often as the options say. It refuses to decide what any of this means.
+As in Spark's KafkaOffsetReaderAdmin: the end is the high watermark, or with read_committed the last stable offset. Each
+lookup is tried as often as the options say. Decisions about the results are made elsewhere.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from spark_connectors.wire.messages.list_offsets import (
 )
 from spark_connectors.wire.messages.metadata import MetadataTopic
 
-NOT_FOUND: Final = -1  # where ListOffsets knows no record that is so late
+NOT_FOUND: Final = -1  # answer of ListOffsets if no record is so late
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
 class LimitRefused(ValueError):
-    """A place to start or end at that does not fit what there is."""
+    """A start or an end that does not fit the existing partitions or records."""
 
 
 class Places:
-    """What one query selects. Every method raises WireError when the cluster does not answer in time."""
+    """Lookups for the selection of one query. Each method raises WireError if the cluster does not answer in time."""
 
     knows_times = True
 
@@ -45,10 +45,9 @@ class Places:
         self._clock = clock or SystemClock()
 
     def latest(self, known: Offsets | None = None) -> Offsets:
-        """The ends of all partitions, and the topics' ids.
+        """End offsets of all partitions, and the topics' ids.
 
-        An end before one that is `known` is not believed at once: a leader that is new may not know better for a moment
-        (KAFKA-7703).
+        An end before a `known` one is checked again: a new leader may lag for a moment (KAFKA-7703).
         """
 
         def look() -> Offsets:
@@ -64,7 +63,9 @@ class Places:
         return found
 
     def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
-        """Where a limit is in each partition. Raises LimitRefused where it does not name exactly what there is."""
+        """Offset of a limit in each partition. Raises LimitRefused if the limit does not name exactly the existing
+        partitions.
+        """
 
         def look() -> Offsets:
             ids, partitions = self._selected()
@@ -73,7 +74,7 @@ class Places:
         return self._persistently(look)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these begin, of those that are still there."""
+        """Start offsets of these partitions, without those that are gone."""
 
         def look() -> dict[TopicPartition, int]:
             _, there = self._selected()
@@ -82,11 +83,11 @@ class Places:
         return self._persistently(look) if partitions else {}
 
     def ids_of(self, topics: Collection[str]) -> dict[str, bytes]:
-        """Of those that are there."""
+        """Ids of these topics, without those that are gone."""
         return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offsets at these times in ms, or at Edges; NOT_FOUND where no record is so late."""
+        """Offsets for these times in ms, or Edges; NOT_FOUND if no record is so late."""
         isolation_level = int(self._options.is_committed_only)
 
         def request(theirs: dict[TopicPartition, int]) -> ListOffsetsRequest:
@@ -104,7 +105,7 @@ class Places:
         return self._cluster.at_leaders(LIST_OFFSETS, wanted, request, _outcomes)
 
     def _selected(self) -> tuple[dict[str, bytes], set[TopicPartition]]:
-        """The ids of the topics, and their partitions."""
+        """Ids of the selected topics, and the selected partitions."""
         selection = self._options.selection
         topics = self._topics_of(selection)
         partitions = {
@@ -145,7 +146,7 @@ class Places:
     def _at_times(
         self, limit: AtTimestamps | AtTimestamp, partitions: Collection[TopicPartition], *, is_starting: bool
     ) -> dict[TopicPartition, int]:
-        """With Edge.LATEST where no record is so late, if that is not an error."""
+        """Offsets for times; Edge.LATEST if no record is so late and this is allowed."""
         if isinstance(limit, AtTimestamps):
             check_names(limit.timestamps, partitions)
             times = dict(limit.timestamps)
@@ -177,7 +178,7 @@ def _outcomes(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
 
 
 def check_names(given: Collection[TopicPartition], partitions: Collection[TopicPartition]) -> None:
-    """A query says of each partition where it begins, or of none. Raises LimitRefused."""
+    """Raises LimitRefused unless the limit names all partitions and no others."""
     if set(given) != set(partitions):
         raise LimitRefused(
             f"starting and ending offsets and timestamps must name all partitions (-1 is the latest offset, -2 the "

@@ -1,7 +1,8 @@
-"""What the driver decides: where a query starts, how far its next batch goes, and which offsets its tasks read.
+"""Planning on the driver: start of a query, end of its next batch, and the ranges of its tasks.
 
-As Spark's KafkaMicroBatchStream and KafkaBatch decide, loss of data included, but that a topic that was created again
-is an error, whatever `failOnDataLoss` says: with as many records as before nothing would seem to be lost.
+The rules are those of Spark's KafkaMicroBatchStream and KafkaBatch, including data loss, with one exception: a
+recreated topic is an error for any `failOnDataLoss`. If it had as many records as before, the loss would not be
+visible.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from spark_connectors.wire.clock import Clock, SystemClock
 
 
 class Limits(Protocol):
-    """Which partitions there are of what a query selects, and where they begin and end."""
+    """Partitions that a query selects, with their start and end offsets."""
 
     @property
     def knows_times(self) -> bool: ...
     def at(self, limit: Limit, *, is_starting: bool) -> Offsets:
-        """Where a limit is in each. Raises LimitRefused where it does not name exactly what there is."""
+        """Offset of a limit in each partition. Raises LimitRefused if the limit does not name exactly the existing
+        partitions.
+        """
 
 
 def batch_ranges(
     options: SourceOptions, places: Limits, filters: Filters = NO_FILTERS, division: Division = divided
 ) -> list[OffsetRange]:
-    """What the tasks of a batch query read, of what is wanted. Raises WireError, LimitRefused, TopicRecreated."""
+    """Ranges for the tasks of a batch query. Raises WireError, LimitRefused, TopicRecreated."""
     starts = places.at(options.starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
     starts.check_ids(ends.ids)
@@ -50,10 +53,10 @@ def batch_ranges(
 
 
 def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Limits, known: Offsets) -> list[OffsetRange]:
-    """Each from its first record of this time or a later one on; below zero ListOffsets means other things by times.
+    """Ranges from their first record at or after a time on. Negative times have other meanings in ListOffsets.
 
-    What was lost of a range in the meantime might have been wanted, so that one stays whole, for its task to report it;
-    the log starts are asked for afterwards, when they tell of all that the times were looked up in.
+    If the beginning of a range was deleted meanwhile, the range stays whole, so that its task reports the loss. So log
+    start offsets are looked up after the offsets for the time.
     """
     firsts = places.at(AtTimestamp(timestamp_ms), is_starting=False)
     if all(one.is_earliest for one in ranges):
@@ -70,13 +73,13 @@ def _since(timestamp_ms: int, ranges: list[OffsetRange], places: Limits, known: 
 
 
 def is_earliest(starting: Limit, place: TopicPartition) -> bool:
-    """Whether a partition is read from wherever it begins."""
+    """Whether a partition is read from its log start, wherever that is."""
     edge = starting.offsets[place] if isinstance(starting, AtOffsets) else starting
     return edge == Edge.EARLIEST
 
 
 class StreamPlanner:
-    """Of one run of a streaming query."""
+    """Planner of one run of a streaming query."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class StreamPlanner:
         clock: Clock | None = None,
         division: Division = divided,
     ) -> None:
-        self.reported: Offsets | None = None  # the newest offsets there are, for progress reports
+        self.reported: Offsets | None = None  # the newest end offsets, for progress reports
         self._options = options
         self._places = places
         self._clock = clock or SystemClock()
@@ -95,17 +98,17 @@ class StreamPlanner:
         self._target: Offsets | None = None
 
     def initial(self) -> Offsets:
-        """Where a query without a checkpoint starts. Raises WireError, LimitRefused."""
+        """Start of a query without a checkpoint. Raises WireError, LimitRefused."""
         return self._places.at(self._options.starting, is_starting=True)
 
     def read_what_is_there(self) -> None:
-        """From now on nothing that comes later than the next look: Trigger.AvailableNow."""
+        """Fix the end of the query at the next lookup: Trigger.AvailableNow."""
         self._has_target = True
 
     def latest(self, start: Offsets, max_offsets: int | None, min_offsets: int | None) -> Offsets:
-        """The end of the next batch; `start` itself where it is to wait for more. Raises WireError, TopicRecreated.
+        """End of the next batch; `start` itself if the batch waits for more. Raises WireError, TopicRecreated.
 
-        What waits for more would wait for ever where nothing that comes counts: then there is no minimum.
+        With a fixed end there is no minimum: no further records count, so the query would wait forever.
         """
         newest = self._newest(start)
         start.check_ids(newest.ids)
@@ -122,7 +125,7 @@ class StreamPlanner:
         return Offsets(limited(starts, newest.positions, max_offsets), newest.ids)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What the tasks of a batch read. Raises WireError, DataLoss, TopicRecreated."""
+        """Ranges for the tasks of a batch. Raises WireError, DataLoss, TopicRecreated."""
         if start == end:
             return []
         start.check_ids(end.ids)
@@ -147,7 +150,9 @@ class StreamPlanner:
         return self._target
 
     def _starts(self, start: Offsets, end: Offsets) -> Mapping[TopicPartition, int]:
-        """With where new partitions begin, which is at 0 unless something of them is gone already."""
+        """Start offsets, with those of new partitions. A new partition starts at 0; otherwise its first records are
+        lost.
+        """
         new = end.positions.keys() - start.positions.keys()
         found = self._places.earliest(new)
         if new - found.keys():
@@ -161,7 +166,7 @@ class StreamPlanner:
         return {**start.positions, **found}
 
     def _ids(self, end: Offsets) -> Mapping[str, bytes]:
-        """Of a batch that the kafka source had planned they are not known, so they are today's."""
+        """Topic ids. If the kafka source planned the batch, they are not known, and current ones are used."""
         unknown = {place.topic for place in end.positions} - end.ids.keys()
         if not unknown:
             return end.ids

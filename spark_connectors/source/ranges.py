@@ -1,6 +1,6 @@
-"""Which offsets a task reads, and how what is to be read is cut for many: pure, as Spark's KafkaOffsetRangeCalculator.
+"""Ranges of offsets, and their division among tasks: pure, with the rules of Spark's KafkaOffsetRangeCalculator.
 
-Offsets are what is counted, as nobody knows how many records lie between two of them before they are read.
+Offsets are counted, because the number of records between two offsets is known only after a read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Range = TypeVar("Range", bound="OffsetRange")
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets from `start` to `end`, which does not belong to it, of one partition of the topic with this id.
+    """The offsets [start, end) of one partition of the topic with this id.
 
-    `is_earliest` says that it belongs to what begins wherever the log does: what retention takes meanwhile is no loss.
+    `is_earliest`: the range begins at the log start, so offsets that retention deletes meanwhile are no loss.
     """
 
     place: TopicPartition
@@ -37,7 +37,7 @@ class OffsetRange:
 
 
 class Times(NamedTuple):
-    """In ms: from one on, and up to another, which does not belong to it; None: any."""
+    """A period in ms: from `since_ms` on, before `before_ms`; None: no bound."""
 
     since_ms: int | None = None
     before_ms: int | None = None
@@ -47,7 +47,7 @@ ANY_TIME: Final = Times()
 
 
 class Division(Protocol):
-    """Divides what a query reads among its tasks."""
+    """Division of a query's ranges among its tasks."""
 
     def __call__(
         self,
@@ -56,8 +56,9 @@ class Division(Protocol):
         max_records_per_partition: int | None,
         times: Times = ANY_TIME,
     ) -> list[OffsetRange]:
-        """A range a task: none empty, none longer than the maximum, and about as many as the minimum. Records of other
-        times are not wanted."""
+        """Ranges, one for each task: none empty, none longer than the maximum, and about as many as the minimum.
+        Records of other times are not wanted.
+        """
 
 
 def divided(
@@ -66,7 +67,7 @@ def divided(
     max_records_per_partition: int | None,
     times: Times = ANY_TIME,
 ) -> list[OffsetRange]:
-    """A Division by sizes alone: nobody knows of offsets which times their records have."""
+    """A Division by numbers of offsets alone; it ignores times."""
     found = [one for one in ranges if one.size > 0]
     if max_records_per_partition is not None:
         limit = max_records_per_partition
@@ -77,7 +78,7 @@ def divided(
 
 
 def _enough(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]:
-    """Those that are too small to be cut do not count where the others are."""
+    """Split ranges to reach the minimum. Ranges that are too small to split do not count for the size of the others."""
     total = sum(one.size for one in ranges)
     is_cut = [_share(one.size, total, min_partitions) > 1 for one in ranges]
     cut_total = sum(one.size for one, cut in zip(ranges, is_cut, strict=True) if cut)
@@ -90,12 +91,12 @@ def _enough(ranges: list[OffsetRange], min_partitions: int) -> list[OffsetRange]
 
 
 def _share(size: int, total: int, count: int) -> int:
-    """Rounded half up, as Java's Math.round does."""
+    """Number of parts of a range, rounded half up as by Java's Math.round."""
     return max(math.floor(size / total * count + 0.5), 1)
 
 
 def parts_of(whole: Range, count: int) -> list[Range]:
-    """So many of about the same size, none empty, that follow one another."""
+    """Consecutive parts of about the same size, at most `count`, none empty."""
     parts = []
     start = whole.start
     for left in range(count, 0, -1):

@@ -1,7 +1,8 @@
-"""What a task does: gets its range, leaves out what its reader may not see, or does not want, and gives out Arrow.
+"""Reading of a range in a task: it fetches the range, leaves out invisible and unwanted rows, and returns Arrow
+batches.
 
-A worker of Spark's goes from task to task, so the connections of the last one are kept for the next. What is kept stays
-in its process: it is pickled as nothing.
+A Spark worker runs one task after the other, so connections are kept for the next task. They stay in their process: the
+cache is pickled empty.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from spark_connectors.wire import Cluster
 
 
 class KeptCluster:
-    """At most one."""
+    """Cache of one client of a cluster, at most."""
 
     def __init__(self) -> None:
         self._key: Any = None
@@ -31,7 +32,7 @@ class KeptCluster:
         return KeptCluster, ()
 
     def of(self, options: SourceOptions) -> Cluster:
-        """The one that was used last if it is of these servers and settings."""
+        """The kept client if it has these servers and settings; otherwise a new one."""
         key = (options.bootstrap, options.settings)
         if self._cluster is None or self._key != key:
             self.close()
@@ -48,7 +49,7 @@ _kept = KeptCluster()
 
 
 def fetched(options: SourceOptions, wanted: OffsetRange, cluster: Cluster | None = None) -> Iterator[Piece]:
-    """A range as brokers have it. Raises as RangeFetch does."""
+    """Batches of a range from brokers. Raises as RangeFetch does."""
     return RangeFetch(cluster or _kept.of(options), options, wanted).pieces()
 
 
@@ -59,7 +60,7 @@ def rows_of(
     schema: pa.Schema,
     filters: Filters = NO_FILTERS,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range that are wanted, in the order of their offsets. Raises what `pieces` does, MalformedBatch."""
+    """Wanted rows of a range, in the order of their offsets. Raises MalformedBatch, and the errors of `pieces`."""
     for piece in pieces:
         batches = decode(
             piece.records,
@@ -80,5 +81,5 @@ def read_range(
     filters: Filters = NO_FILTERS,
     cluster: Cluster | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, as brokers have it. Raises as `fetched` does."""
+    """Rows of a range from brokers. Raises as `fetched` does."""
     return rows_of(fetched(options, wanted, cluster), options, wanted, schema, filters)

@@ -1,4 +1,4 @@
-"""The kafka source's columns as Spark is told of them; what Arrow carries is exactly that (`records.columns`)."""
+"""Types of the kafka source's columns for Spark. They match those of the Arrow batches (`records.columns`)."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _SPARK = {
 
 
 def declared(columns: Iterable[str]) -> str:
-    """As Spark reads it from a data source: DDL."""
+    """DDL of these columns."""
     return ", ".join(f"`{name}` {_SPARK[name]}" for name in columns)

@@ -1,4 +1,4 @@
-"""The options that have sealed segments read where they lie, past the broker: `segments` and what belongs to it."""
+"""Options for reads of sealed segments past the broker: `segments` and its additions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ _OTHERS: Final = ("segments.clusterId", "segments.files", "segments.splitBytes",
 
 @dataclass(frozen=True)
 class SegmentOptions:
-    """Who says what is sealed: the HTTP listeners of brokers, or else the remote tier itself; and where tasks find the
-    tier, a URL that may have a password in it, None: where the brokers say."""
+    """Options for reads of sealed segments. The catalogue is that of `brokers` (HTTP listeners), or else the remote
+    tier. `store`: location of the tier for tasks, a URL that may contain a password; None: the location that brokers
+    report.
+    """
 
     brokers: tuple[str, ...]
     store: str | None = field(default=None, repr=False)
@@ -25,7 +27,7 @@ class SegmentOptions:
 
 
 def segment_options(options: Options) -> SegmentOptions | None:
-    """None: everything is fetched. Raises OptionRefused."""
+    """Parse the options; None: everything is fetched. Raises OptionRefused."""
     given = options.text("segments")
     if given is None:
         for name in _OTHERS:

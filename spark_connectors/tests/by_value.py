@@ -1,4 +1,4 @@
-"""What executors run that have no module of ours: it is pickled by value, and works where nothing is imported."""
+"""Run functions as on executors without this project's modules: they are pickled by value, and run without imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ print(pickle.load(sys.stdin.buffer)())
 
 
 def printed_elsewhere(task: Callable[[], object]) -> str:
-    """What another process prints of its result."""
+    """Run the task in another process. Returns the printed result."""
     cloudpickle = pytest.importorskip(
         "pyspark.cloudpickle", reason="needs pyspark: pip install -r requirements/spark.txt"
     )

@@ -1,4 +1,4 @@
-"""What PySpark finds without being told."""
+"""Discovery of the format by PySpark without a registration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ print(hasattr(default_source, "DefaultSource"))
 
 @pytest.mark.parametrize("error", ["ImportError", "ValueError"])
 def test_where_something_is_missing_or_broken_it_is_no_error(tmp_path: Path, error: str) -> None:
-    """It would be one for other sources, too."""
+    """An error would break other sources too."""
     (tmp_path / "pyarrow.py").write_text(f"raise {error}('pyarrow is of another time')")
     look = f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + LOOK
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A location is the same everywhere, and its password is nowhere."""
+"""A location is the same for all processes, and its password is never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint's JSON: the kafka source's, in one order, with topic ids that it does not see."""
+"""The JSON of the checkpoint: that of the kafka source, sorted, with topic ids that it ignores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_they_go_both_ways(offsets: Offsets) -> None:
 
 @given(some_offsets(), st.randoms())
 def test_the_text_is_the_same_however_they_came_about(offsets: Offsets, random: Any) -> None:
-    """Trap: offsets whose keys come in another order are other offsets to Spark, and an idle query runs for ever."""
+    """Trap: Spark takes the same offsets in another order for new ones, and an idle query runs forever."""
     positions, ids = list(offsets.positions.items()), list(offsets.ids.items())
     random.shuffle(positions)
     random.shuffle(ids)

@@ -1,4 +1,4 @@
-"""Texts become values, and what cannot be obeyed is refused by its name."""
+"""Options are parsed, and options that cannot be obeyed are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors may be sent the code with each query: all of it is pickled by value, and nothing is found by its name."""
+"""Code may be sent to executors with each query: all of it is pickled by value, and no module is imported by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_source_and_what_it_reads_of_files_and_a_sink(tmp_path: Path) -> None:
     options = {"subscribe": "t", "columns": "value", "segments": f"file://{tmp_path}"}
     source, partition, staging = Kafkawire(options), RangePartition(wanted), str(tmp_path)
     schema = StructType([StructField("value", BinaryType())])
-    resolved(staging)  # a file system that is open here stays here
+    resolved(staging)  # this process's open file system is not pickled
 
     def task() -> object:
         rows = [row for batch in source.reader(schema).read(partition) for row in batch.to_pylist()]

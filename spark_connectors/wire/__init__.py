@@ -1,7 +1,7 @@
 """Kafka's protocol as far as connectors for Spark need it: messages, a connection, a cluster.
 
-Executors have nothing but what is shipped to them, so this is small, blocks, and imports Python's library alone. What a
-message looks like is said in `messages`, one API a module; `cluster` is what the rest of spark_connectors uses.
+Executors have only the code that is sent to them. So this client is small, blocks, and imports Python's library alone.
+`messages` has the format of each API; the rest of spark_connectors uses `cluster`.
 """
 
 from spark_connectors.wire.cluster import Cluster, Outcome, TopicPartition, by_topic

@@ -1,8 +1,8 @@
 """A request and its reply as frames: pure, from objects to bytes and back.
 
-Each API is spoken in one version, which Apache Kafka 3.1 to 4.3 and kafkawire share: what was decided by a choice of
-versions would have to be tested in each. All are flexible, so a request has header 2 and a reply header 1; but
-ApiVersions is answered with header 0, as its client cannot know yet what the broker speaks (KIP-511).
+Each API has one version here, which Apache Kafka 3.1 to 4.3 and kafkawire share, so that each request is tested in one
+version. All are flexible, so a request has header 2 and a reply header 1. But the reply to ApiVersions has header 0,
+because its client cannot know the broker's versions yet (KIP-511).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spark_connectors.wire.errors import MalformedReply
 from spark_connectors.wire.layout import Reader, Struct, layout_of
 
 API_VERSIONS_KEY: Final = 18
-SIZE_BYTES: Final = 4  # of what announces a frame's size
+SIZE_BYTES: Final = 4  # of the size before a frame
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -23,7 +23,7 @@ ResponseT = TypeVar("ResponseT")
 
 @dataclass(frozen=True)
 class Api(Generic[RequestT, ResponseT]):
-    """One of Kafka's APIs, in the version that is spoken here."""
+    """A Kafka API, in the version that is used here."""
 
     name: str
     key: int
@@ -47,9 +47,9 @@ class Api(Generic[RequestT, ResponseT]):
         return frame
 
     def decode(self, frame: bytes | bytearray, correlation_id: int) -> ResponseT:
-        """The reply in a frame without its size; bytes behind it are ignored, as Kafka's own client does.
+        """Decode the reply in a frame without its size. Bytes after it are ignored, as in Kafka's own client.
 
-        Raises MalformedReply, also when it answers another request.
+        Raises MalformedReply, also for a reply to another request.
         """
         source = Reader(frame)
         answered = source.fixed(">i")

@@ -1,4 +1,4 @@
-"""Time as the rest of this package sees it: a moment, and a pause. Tests put another one in its place."""
+"""Clock of this package: the current moment, and a pause. Tests replace it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """`now_s` never goes back and means nothing by itself."""
+    """A monotonic clock. Only differences of `now_s` have a meaning."""
 
     def now_s(self) -> float: ...
 
@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's."""
+    """The clock of the machine."""
 
     def now_s(self) -> float:
         return time.monotonic()

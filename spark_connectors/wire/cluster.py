@@ -1,9 +1,9 @@
-"""A cluster as connectors see it: whom to ask, and asking again while it is not ready.
+"""A cluster as connectors see it: the choice of a broker for each request, and retries.
 
-Requests about partitions go to their leaders, those about groups and transactional ids to their coordinators. Both are
-remembered until they refuse or are lost; both move, and both may be starting. What may be repeated is repeated until a
-deadline, with pauses that grow: after a lost connection, and after a refusal that Kafka calls retriable. What may not
-(`is_repeatable=False`) is given up as soon as its outcome is unknown. It blocks and is for one thread.
+Requests about partitions go to their leaders, requests about groups and transactional ids to their coordinators. Both
+are cached until they refuse a request or do not answer. Repeatable requests are retried until a deadline, with growing
+pauses: after a lost connection, and after an error that Kafka calls retriable. With `is_repeatable=False`, an unknown
+outcome is an error at once. The class blocks, and is not thread-safe.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spark_connectors.wire.transport import Address, Connect, connect_tcp
 
 _T = TypeVar("_T")
 
-# What a coordinator says that is one no longer, or not yet.
+# Errors of a broker that is no coordinator any more, or not yet.
 _COORDINATOR_MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -51,7 +51,7 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """As most requests want partitions."""
+    """Partitions grouped by topic, as most requests need them."""
     found: dict[str, list[TopicPartition]] = {}
     for place in places:
         found.setdefault(place.topic, []).append(place)
@@ -59,7 +59,7 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, in which epoch."""
+    """The leader of a partition, and its epoch."""
 
     address: Address
     epoch: int
@@ -67,7 +67,7 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[_T]):
-    """Of one partition: an error code, an answer that counts without one, and what a broker says beside the code."""
+    """Result of one partition: an error code, the answer if there is no error, and the broker's error message."""
 
     place: TopicPartition
     code: int
@@ -76,7 +76,7 @@ class Outcome(Generic[_T]):
 
 
 class Cluster:
-    """Connections to brokers, made when they are needed. `with` closes them."""
+    """Client of a cluster. It connects to brokers when necessary. `with` closes the connections."""
 
     def __init__(
         self,
@@ -104,15 +104,15 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Disconnects from all brokers; what is asked next connects again."""
+        """Disconnect from all brokers. The next request connects again."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
 
     def topics(self, names: Collection[str] | None, deadline_s: float | None = None) -> dict[str, MetadataTopic]:
-        """What is known of these, or of all; none is created. A topic that is not there is left out.
+        """Metadata of these topics, or of all. No topic is created, and missing ones are left out.
 
-        Raises WireError, BrokerError for a topic that is there and cannot be described.
+        Raises WireError; BrokerError for a topic that exists and cannot be described.
         """
 
         def attempt(deadline_s: float) -> dict[str, MetadataTopic]:
@@ -127,9 +127,10 @@ class Cluster:
         return self._patiently(attempt, deadline_s)
 
     def count_partitions(self, topic: str, deadline_s: float | None = None) -> int:
-        """Of a topic that is to be written to: it is created where the cluster lets clients do so, and waited for.
+        """Number of partitions of a topic to write to. If it is missing, and the cluster allows it, the topic is
+        created; the call waits for it.
 
-        Raises WireError, BrokerError for a topic that cannot be.
+        Raises WireError; BrokerError for a topic that cannot be created.
         """
 
         def attempt(deadline_s: float) -> int:
@@ -149,8 +150,9 @@ class Cluster:
         deadline_s: float | None = None,
         retry_on: Collection[int] = RETRIABLE,
     ) -> ResponseT:
-        """What any broker answers, without one of its error codes in `retry_on`; of others the caller makes what it
-        likes. Raises WireError."""
+        """Reply of any broker. Error codes in `retry_on` are retried; other ones are left to the caller. Raises
+        WireError.
+        """
 
         def attempt(deadline_s: float) -> ResponseT:
             reply = self._ask_anybody(api, request, deadline_s)
@@ -172,10 +174,10 @@ class Cluster:
         retry_on: Collection[int] = RETRIABLE,
         is_repeatable: bool = True,
     ) -> dict[TopicPartition, _T]:
-        """What the leaders of these partitions answer, one request to each with all that it leads.
+        """Answers of the leaders of these partitions, with one request to each leader.
 
-        `request_for` is given the partitions of one leader with their leader epochs, `outcomes_of` tells a reply's
-        parts. Raises WireError: BrokerError for a code that is not in `retry_on`.
+        `request_for` gets the partitions of one leader with their leader epochs. `outcomes_of` returns the results in a
+        reply. Raises WireError; BrokerError for a code that is not in `retry_on`.
         """
         answers: dict[TopicPartition, _T] = {}
         wanted = list(dict.fromkeys(partitions))
@@ -211,9 +213,9 @@ class Cluster:
         retry_on: Collection[int] = RETRIABLE,
         is_repeatable: bool = True,
     ) -> ResponseT:
-        """What the coordinator of this group, or transactional id, answers with none of its error codes set.
+        """Reply of the coordinator of this group or transactional id, without error codes.
 
-        Raises WireError: BrokerError for the first code that is not in `retry_on`.
+        Raises WireError; BrokerError for the first code that is not in `retry_on`.
         """
         subject = f"{kind.name.lower().replace('_', ' ')} {name}"
 
@@ -269,7 +271,7 @@ class Cluster:
         return opened
 
     def _ask_anybody(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
-        """The brokers there are connections to first, then the bootstrap servers, then all others that are known."""
+        """Ask connected brokers first, then the bootstrap servers, then all other known brokers."""
         connected = [address for address, one in self._connections.items() if not one.is_broken]
         problems = []
         for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
@@ -295,7 +297,7 @@ class Cluster:
     def _by_leader(
         self, partitions: Collection[TopicPartition], deadline_s: float
     ) -> dict[Address, dict[TopicPartition, int]]:
-        """With their leader epochs."""
+        """Partitions by the address of their leader, with their leader epochs."""
         unknown = {one.topic for one in partitions if one not in self._leaders}
         if unknown:
             refused = {one.name: one.error_code for one in self._metadata(unknown, deadline_s).topics}
@@ -318,7 +320,7 @@ class Cluster:
         answers: dict[TopicPartition, _T],
         retry_on: Collection[int],
     ) -> BrokerError | None:
-        """Puts what succeeded into `answers`; returns a refusal that is worth another try, raises one that is not."""
+        """Store successful answers in `answers`. Returns an error that can be retried; raises another one."""
         refused: dict[TopicPartition, BrokerError] = {}
         for one in outcomes:
             if one.code == ErrorCode.NONE:

@@ -1,4 +1,4 @@
-"""Kafka's error codes by the names of its `Errors`, and which of them say: ask again."""
+"""Kafka's error codes by the names of its `Errors`, and the set of retriable ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """All of Apache Kafka 4.3; a broker may know more."""
+    """Error codes of Apache Kafka 4.3; a broker may have newer ones."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,8 +146,9 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-# Those whose exception is a RetriableException in Kafka, of what is asked for here. CORRUPT_MESSAGE is one, too, but
-# says of a Fetch that the log is damaged, which no patience repairs (as FetchCollector.handleInitializeErrors).
+# Codes whose exception is a RetriableException in Kafka, for the requests of this client. CORRUPT_MESSAGE is one too,
+# but in a Fetch it means that the log is damaged, and a retry cannot help (as in
+# FetchCollector.handleInitializeErrors).
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -177,7 +178,7 @@ RETRIABLE: Final = frozenset(
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code; of one that came later, the number."""
+    """Kafka's name of a code; the number if the code is newer."""
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -1,8 +1,8 @@
-"""One connection to one broker: a request out, its reply in, and nobody else's in between.
+"""Connection to a broker, for one request and its reply at a time.
 
-It blocks, as its users do: a task of Spark's has a thread of its own and nothing else to do. Whatever goes wrong, the
-connection is of no use any more, and who holds it opens another one; it refuses to retry. A broker that says that it
-throttles (KIP-219) is left alone for as long as it says.
+It blocks: a Spark task has a thread of its own and nothing else to do. After any error the connection is closed, and
+its owner opens another one; there are no retries here. If a broker throttles (KIP-219), the next request waits as long
+as the broker says.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from spark_connectors.wire.transport import Address, Connect, Stream
 
 CLIENT_NAME: Final = "kafkawire-spark"
 CLIENT_VERSION: Final = "1"
-FIRST_BUFFER_BYTES: Final = 1 << 20  # memory grows with what was received, before too, not with what is announced
+FIRST_BUFFER_BYTES: Final = 1 << 20  # memory grows with received bytes, now or earlier, not with announced ones
 GROWTH: Final = 4
 THROTTLE_MAX_S: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to speak to brokers. The defaults are those of Kafka's consumer, which has no limit for replies, though."""
+    """Client settings. The defaults are those of Kafka's consumer, which has no limit for replies, though."""
 
     client_id: str = CLIENT_NAME
     connect_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
-    patience_s: float = 60.0  # for an answer in all, over brokers and repetitions
+    patience_s: float = 60.0  # for an answer in all, with all brokers and retries
     retry_first_s: float = 0.1
     retry_max_s: float = 1.0
     reply_max_bytes: int = 256 << 20
 
 
 class Connection:
-    """To one broker; one request at a time. `open` makes it."""
+    """Connection to one broker, for one request at a time. `open` creates it."""
 
     def __init__(self, stream: Stream, address: Address, settings: Settings, clock: Clock) -> None:
         self.address = address
@@ -53,7 +53,7 @@ class Connection:
 
     @classmethod
     def open(cls, address: Address, connect: Connect, settings: Settings, clock: Clock, deadline_s: float) -> Self:
-        """Connects and asks what the broker speaks. Raises WireError."""
+        """Connect and ask for the broker's API versions. Raises WireError."""
         timeout_s = min(settings.connect_timeout_s, deadline_s - clock.now_s())
         try:
             if timeout_s <= 0:
@@ -69,7 +69,7 @@ class Connection:
         return connection
 
     def call(self, api: Api[RequestT, ResponseT], request: RequestT, deadline_s: float) -> ResponseT:
-        """What the broker answers, before the deadline and within the time a request may take. Raises WireError."""
+        """Send a request and return its reply, before the deadline and within the request timeout. Raises WireError."""
         lowest, highest = self._versions.get(api.key, (0, -1))
         if not lowest <= api.version <= highest:
             raise Unsupported(f"{self.address} does not support {api.name} {api.version}")
@@ -89,7 +89,7 @@ class Connection:
         return response
 
     def close(self) -> None:
-        """At once."""
+        """Close the connection at once."""
         self.is_broken = True
         self._stream.close()
 
@@ -109,7 +109,7 @@ class Connection:
         was_sent = False
         try:
             self._set_timeout(end_s)
-            was_sent = True  # a part of it may be there even if sending fails, and a part may be the whole
+            was_sent = True  # even if sending fails, a part may have arrived, and the part may be the whole
             self._stream.sendall(frame)
             size_bytes = Reader(self._receive(SIZE_BYTES, end_s)).fixed(">i")
             if size_bytes > self._settings.reply_max_bytes:

@@ -1,7 +1,7 @@
-"""What can go wrong between a connector and a cluster, each as an error of its own that says who and what in one line.
+"""Errors between a connector and a cluster. Each text names the broker and the problem in one line.
 
-Spark shows what a task raised as text and nothing else: these are what a user has to go by. They are pickled on their
-way from a worker, so they take what they are made of as positional arguments.
+Spark shows only the text of a task's error, so a user has no other information. Errors are pickled by workers, so they
+take their parts as positional arguments.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from spark_connectors.wire.codes import RETRIABLE, name_of
 
 
 class WireError(Exception):
-    """A cluster was not reached, not understood, or said no."""
+    """The cluster was not reached, was not understood, or refused."""
 
 
 class ConnectionLost(WireError):
-    """Nobody is there, or who was there broke off or fell silent.
+    """The broker cannot be reached, closed the connection, or does not answer.
 
-    `was_sent` tells whether the request may have reached the broker, who may have done then what it was asked.
+    `was_sent` tells whether the broker may have received and executed the request.
     """
 
     def __init__(self, text: str, was_sent: bool) -> None:
@@ -29,23 +29,23 @@ class ConnectionLost(WireError):
 
 
 class GaveUp(WireError):
-    """It was tried until the deadline; the text says what was the matter last, and so does `__cause__`."""
+    """Retries ended at the deadline. The text and `__cause__` have the last problem."""
 
 
 class MalformedReply(WireError):
-    """Bytes that are no reply as Kafka gives it."""
+    """Bytes that are no valid reply."""
 
 
 class ReplyTooLarge(WireError):
-    """A reply of more bytes than are taken from a broker: nothing was allocated for it."""
+    """A reply with more bytes than allowed. No memory was allocated for it."""
 
 
 class Unsupported(WireError):
-    """The broker does not have the API, or not in the version that is spoken here."""
+    """The broker does not support the API, or not in the version that is used here."""
 
 
 class BrokerError(WireError):
-    """A broker's no, by one of Kafka's error codes; `subject` is what it was asked for."""
+    """An error code of a broker; `subject` is the subject of the request."""
 
     def __init__(self, code: int, subject: str, message: str | None = None) -> None:
         super().__init__(code, subject, message)
@@ -55,7 +55,7 @@ class BrokerError(WireError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the same request may well be answered a moment later."""
+        """Whether the same request may succeed a moment later."""
         return self.code in RETRIABLE
 
     def __str__(self) -> str:

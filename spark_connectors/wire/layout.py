@@ -1,11 +1,11 @@
-"""How Kafka's messages lie in bytes: classes say what their fields are, and this reads and writes them.
+"""Encoding of Kafka's messages: classes declare their fields, and this module reads and writes them.
 
-A message is a frozen dataclass whose annotations are the aliases below, other messages, and tuples of either; its
-fields stand in the order of the wire. Only the flexible encoding of KIP-482 is spoken: compact lengths, and tagged
-fields, of which none is sent and each is skipped. Every count is held against the bytes that are there before anything
-is made of it, and elements are bounded besides: a reply is bytes from the network, and one byte may announce a tuple.
+A message is a frozen dataclass. Its annotations are the aliases below, other messages, and tuples of either; its fields
+have the order of the wire. Only the flexible encoding of KIP-482 is supported: compact lengths, and tagged fields, of
+which none is sent and each is skipped. Each count is checked against the available bytes before it is used, and the
+number of elements is limited too: a reply is untrusted, and one byte may announce a tuple.
 
-What is made here is plain data, without a `struct.Struct`: where this package comes to executors by value, so do these.
+The objects here are plain data, without a `struct.Struct`, because they are pickled by value to executors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Reader:
-    """A place in bytes that were received. Every method raises MalformedReply where they do not suffice."""
+    """A position in received bytes. Every method raises MalformedReply if there are too few bytes."""
 
     __slots__ = ("_elements_left", "_position", "_view")
 
@@ -48,11 +48,11 @@ class Reader:
         return self._view[start : self._position]
 
     def fixed(self, form: str) -> Any:
-        """One value of a format of the struct module."""
+        """Read one value of a format of the struct module."""
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def uvarint(self) -> int:
-        """An unsigned LEB128 of at most 32 bits."""
+        """Read an unsigned LEB128 of at most 32 bits."""
         value = 0
         for shift in range(0, 35, 7):
             byte: int = self.take(1)[0]
@@ -64,7 +64,7 @@ class Reader:
         raise MalformedReply("a varint of more than 32 bits")
 
     def count(self) -> int | None:
-        """Of a compact array, None for null. Each element takes a byte at least."""
+        """Read the length of a compact array; None for null. Each element has at least one byte."""
         announced = self.uvarint() - 1
         if announced < 0:
             return None
@@ -72,7 +72,7 @@ class Reader:
         return announced
 
     def skip_tags(self) -> None:
-        """Those of one struct."""
+        """Skip the tagged fields of one struct."""
         announced = self.uvarint()
         self._spend(announced)
         for _ in range(announced):
@@ -86,7 +86,7 @@ class Reader:
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """As Reader.uvarint reads it."""
+    """Write an unsigned LEB128."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -94,7 +94,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 class Kind(Protocol):
-    """How values of one sort lie in bytes."""
+    """Encoding of the values of one type."""
 
     def write(self, out: bytearray, value: Any) -> None: ...
 
@@ -103,7 +103,7 @@ class Kind(Protocol):
 
 @dataclass(frozen=True)
 class Fixed:
-    """A number of always the same size, by its format of the struct module."""
+    """A number of fixed size, by its format of the struct module."""
 
     form: str
 
@@ -116,7 +116,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class CompactBytes:
-    """Bytes behind their length. They are read as a view of what was received, and keep it alive."""
+    """Bytes with their length. They are read as a view of the received bytes, and keep these alive."""
 
     is_nullable: bool = False
 
@@ -138,7 +138,7 @@ class CompactBytes:
 
 @dataclass(frozen=True)
 class CompactText:
-    """The same as UTF-8."""
+    """Text with its length, as UTF-8."""
 
     is_nullable: bool = False
 
@@ -155,7 +155,7 @@ class CompactText:
 
 @dataclass(frozen=True)
 class Uuid:
-    """Sixteen bytes."""
+    """A UUID of sixteen bytes."""
 
     def write(self, out: bytearray, value: bytes) -> None:
         assert len(value) == UUID_SIZE_BYTES
@@ -167,7 +167,7 @@ class Uuid:
 
 @dataclass(frozen=True)
 class CompactArray:
-    """Values of one kind behind their number, as a tuple."""
+    """A tuple of values of one type, with its length."""
 
     kind: Kind
     is_nullable: bool = False
@@ -218,12 +218,12 @@ NullableBytes = Annotated[bytes | memoryview | None, CompactBytes(is_nullable=Tr
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def message(described: type[_T]) -> type[_T]:
-    """A class with fields of the wire, made by keywords, that never changes."""
+    """Decorator of a message class: an immutable dataclass with keyword arguments."""
     return dataclass(frozen=True, slots=True, kw_only=True)(described)
 
 
 def layout_of(described: type[Any]) -> Struct:
-    """How a `message` lies in bytes."""
+    """The encoding of a `message` class."""
     hints = get_type_hints(described, include_extras=True)
     return Struct(described, tuple((name, _kind_of(hint)) for name, hint in hints.items()))
 

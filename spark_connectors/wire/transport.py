@@ -1,4 +1,4 @@
-"""The door to the network: a stream of bytes to an address, and the sockets that are one; no socket elsewhere."""
+"""Network access: a stream of bytes to an address, and its implementation by sockets. No other module opens sockets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker's listener."""
 
     host: str
     port: int
@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
 
 class Stream(Protocol):
-    """To one broker. Every method may raise OSError; TimeoutError, which is one, when the time that was set is over."""
+    """A stream to one broker. Each method may raise OSError; TimeoutError, a subclass, after the set timeout."""
 
     def settimeout(self, timeout_s: float) -> None: ...
 
@@ -29,16 +29,16 @@ class Stream(Protocol):
 
 
 class Connect(Protocol):
-    """Raises OSError."""
+    """Opens a stream. Raises OSError."""
 
     def __call__(self, address: Address, timeout_s: float) -> Stream: ...
 
 
 def connect_tcp(address: Address, timeout_s: float) -> socket.socket:
-    """To whichever address of the host answers first. Raises OSError."""
+    """Connect to the first address of the host that answers. Raises OSError."""
     try:
         stream = socket.create_connection(address, timeout_s)
-    except UnicodeError as error:  # of IDNA: an empty label, or one that is too long
+    except UnicodeError as error:  # from IDNA: an empty label, or one that is too long
         raise OSError(f"not the name of a host: {error}") from error
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return stream

@@ -1,5 +1,5 @@
-"""Whether a topic's bytes are in order.
+"""Check of a topic's bytes.
 
-segments    whether the bytes of a segment are what is told of it: pure
-driver      what there is to look at, and tasks that do it
+segments    compares the bytes of a segment with its description: pure
+driver      lists the segments and ranges to check, and the tasks that check them
 """

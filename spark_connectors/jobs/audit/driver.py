@@ -1,7 +1,7 @@
-"""Whether a topic's bytes are in order, wherever they lie: every segment that is told to be sealed, in its file and in
-its object, against what is told of it; and by Fetch what is in none.
+"""Check of a topic's bytes: sealed segments in their files and in their objects, and all other offsets by Fetch.
 
-What is gone by the time that it is read is no finding: it is asked again what there is.
+A segment is compared with its description in the catalogue. If a segment is gone before it is read, that is no finding:
+the driver looks up again which segments there are.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from spark_connectors.source.ranges import OffsetRange, divided
 from spark_connectors.source.reading import fetched
 from spark_connectors.wire import BrokerError, ErrorCode, TopicPartition
 
-PASSES_MAX: Final = 3  # over what goes as fast as it is read
+PASSES_MAX: Final = 3  # over segments that retention deletes while they are read
 _KEY_DIGEST_BYTES: Final = 16
 
 
 class Audited(NamedTuple):
-    """Of a task. `gone`: why it was not read, or not to its end."""
+    """Result of a task. `gone`: why the task could not read its bytes to the end."""
 
     findings: Findings
     batches: int = 0
@@ -51,17 +51,17 @@ class Task(Protocol):
     def partition(self) -> int: ...
     @property
     def size(self) -> int:
-        """In offsets."""
+        """Number of offsets, for progress."""
 
     def told(self) -> dict[str, object]:
-        """Where it looks, for a finding."""
+        """The place that the task checks, as fields of a finding."""
 
     def run(self) -> Audited: ...
 
 
 @dataclass(frozen=True)
 class SealedTask:
-    """A segment in its file, or in its object, which is in `store`."""
+    """Task that checks a segment in its file, or in its object in `store`."""
 
     place: TopicPartition
     segment: Segment
@@ -120,14 +120,14 @@ class SealedTask:
 
 
 class _Behind(NamedTuple):
-    """Of an object, as its trailer has it."""
+    """Aborted transactions and index positions, as the trailer of an object has them."""
 
     aborted: tuple[tuple[int, int, int], ...]
     positions: tuple[tuple[int, int], ...]
 
 
 def _behind_records(store: Store, segment: Segment, findings: Findings) -> _Behind | None:
-    """None: it cannot be told, which is noted. Raises SegmentGone."""
+    """Check the trailer of an object. None: it cannot be decoded, which is noted. Raises SegmentGone."""
     key = str(segment.key)
     with unread_is_gone(), store.open(key) as found:
         data = found.read_at(segment.size_bytes, max(found.size_bytes - segment.size_bytes, 0))
@@ -150,7 +150,7 @@ def _behind_records(store: Store, segment: Segment, findings: Findings) -> _Behi
 
 
 def _read(audit: SegmentAudit, file: SegmentBytes, size_bytes: int) -> None:
-    """Raises SegmentGone, OSError."""
+    """Pass all bytes of a segment to the audit. Raises SegmentGone, OSError."""
     chunk_bytes = CHUNK_BYTES
     while (left := size_bytes - audit.position) > 0 and not audit.is_over:
         if audit.take(file.read(audit.position, min(chunk_bytes, left))):
@@ -164,7 +164,7 @@ def _read(audit: SegmentAudit, file: SegmentBytes, size_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class FetchTask:
-    """What a broker sends of a range."""
+    """Task that checks the batches that a broker sends for a range."""
 
     options: SourceOptions
     wanted: OffsetRange
@@ -185,8 +185,9 @@ class FetchTask:
         return {"fetched": [self.wanted.start, self.wanted.end]}
 
     def run(self) -> Audited:
-        """See Task. It ends at the first batch that is wrong: behind that one nobody finds the next. Raises WireError,
-        DataLoss, TopicRecreated."""
+        """See Task. It ends at the first wrong batch, because the next batch cannot be found behind it. Raises
+        WireError, DataLoss, TopicRecreated.
+        """
         findings = Findings()
         audit = SegmentAudit(_ANYTHING, findings, None, has_records=self.has_records)
         reached = self.wanted.start
@@ -207,8 +208,9 @@ _ANYTHING: Final = Segment(0, (1 << 63) - 1, 0, (1 << 63) - 1, "")
 
 
 def audit(log: TopicLog, report: Report, session: Session, *, has_records: bool = False) -> None:
-    """Fills the report. With `has_records` records are looked at, too, and not only their batches. Raises WireError,
-    and what else tasks raise."""
+    """Audit a topic and fill the report. With `has_records`, records are checked too, and not only their batches.
+    Raises WireError, and the errors of tasks.
+    """
     planner = _Planner(log, report, has_records=has_records)
     ends = log.ends()
     spans = [Span(partition, start, ends[partition]) for partition, start in sorted(log.starts().items())]
@@ -225,7 +227,7 @@ def audit(log: TopicLog, report: Report, session: Session, *, has_records: bool 
 
 
 def _run(tasks: Sequence[Task], report: Report, session: Session) -> list[tuple[Task, str]]:
-    """Those whose bytes are gone, or cannot be read, and why."""
+    """Run the tasks. Returns the tasks whose bytes are gone or cannot be read, each with the reason."""
     gone = []
     done, size, records = 0, sum(one.size for one in tasks), 0
     for task, found in outcomes(session.workers, _audited, tasks):
@@ -259,7 +261,7 @@ def _tell(task: Task, findings: Findings, report: Report) -> None:
 
 
 class _Planner:
-    """Knows who says what is sealed."""
+    """Planner of the tasks. It reads the catalogue of sealed segments."""
 
     def __init__(self, log: TopicLog, report: Report, *, has_records: bool) -> None:
         """Raises ValueError for a store that cannot be used."""
@@ -273,7 +275,7 @@ class _Planner:
             self._store = resolved(options.store)
 
     def tasks(self, spans: Sequence[Span]) -> list[Task]:
-        """All that hold offsets of these."""
+        """Tasks for all offsets of these spans."""
         found: list[Task] = []
         rest: list[Span] = []
         for span in spans:
@@ -283,8 +285,9 @@ class _Planner:
         return [*found, *self._fetches(rest)]
 
     def still_there(self, gone: Sequence[tuple[Task, str]]) -> list[Span]:
-        """What has to be looked at once more, as there may be something else now; of what is told as it was, that it
-        cannot be read is found."""
+        """Spans to look up again, because other segments may have these offsets now. If the catalogue still describes a
+        segment that could not be read, that is a finding.
+        """
         again: list[Span] = []
         starts = self._log.starts() if gone else {}
         for task, reason in gone:
@@ -297,7 +300,7 @@ class _Planner:
         return list(joined(again))
 
     def _sealed(self, span: Span) -> Iterator[SealedTask]:
-        """Of each segment one for each place where it is."""
+        """Tasks for the segments of a span, one for each place where a segment is stored."""
         if self._catalogue is None:
             return
         place = TopicPartition(self._log.topic, span.partition)
@@ -328,7 +331,7 @@ class _Planner:
 
 
 def _without(span: Span, covered: Sequence[Span]) -> Iterator[Span]:
-    """What is left of it."""
+    """Parts of the span that are not covered."""
     start = span.start
     for one in joined(covered):
         if one.start > start:

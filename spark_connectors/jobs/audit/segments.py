@@ -1,7 +1,7 @@
-"""Whether the bytes of a segment are what is told of it: pure.
+"""Comparison of a segment's bytes with its description: pure.
 
-They come in pieces, from the beginning on. What is wrong is noted, and it goes on with the next batch, as far as the
-length of the wrong one can be believed.
+The bytes come in pieces, from the beginning on. A problem is noted, and the check continues with the next batch, if the
+length of the wrong batch is plausible.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from spark_connectors.records.groups import Group, groups_of
 from spark_connectors.records.rows import rows_of
 from spark_connectors.segments.sealed import Aborted, Segment
 
-FINDINGS_MAX: Final = 100  # of a segment that are kept
+FINDINGS_MAX: Final = 100  # kept for each segment
 _DIGEST_SIZE_BYTES: Final = 32
 _DIGESTED_BYTES: Final = 21  # of each batch: docs/formats/footer.md
 _ANY_MS: Final = -(1 << 63)
 
 
 class What(StrEnum):
-    """Is wrong."""
+    """Kinds of problems."""
 
-    BATCH = "batch"  # fails its CRC, or is none
-    OFFSETS = "offsets"  # do not ascend, or do not belong to the segment
-    RECORDS = "records"  # there are more of, or fewer
-    TIMES = "times"  # are not within those that are told
+    BATCH = "batch"  # fails its CRC, or is no batch
+    OFFSETS = "offsets"  # do not ascend, or are outside the segment
+    RECORDS = "records"  # differ in number from the description
+    TIMES = "times"  # are outside the times of the description
     DIGEST = "digest"
     SIZE = "size"
-    POSITION = "position"  # where a batch is told to begin, and none does
-    ABORTED = "aborted"  # transactions are told, and their markers tell otherwise
+    POSITION = "position"  # has no batch, although the description names one there
+    ABORTED = "aborted"  # transactions of the description do not match the markers
     TRAILER = "trailer"  # of an object, or the footer beside a file
 
 
 class Finding(NamedTuple):
-    """At a position of the segment, and an offset, as far as there are such."""
+    """A problem, with its position in the segment and its offset, if they are known."""
 
     what: What
     detail: str
@@ -59,7 +59,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Findings:
-    """The first ones, and how many more there are."""
+    """The first findings, and the number of the others."""
 
     kept: list[Finding] = field(default_factory=list)
     left_out: int = 0
@@ -72,8 +72,9 @@ class Findings:
 
 
 class SegmentAudit:
-    """`aborted`: the transactions that are told; None: nobody has told. `positions`: (offset, position) of batches.
-    With `has_records` records are looked at, too, and not only headers and CRCs."""
+    """Audit of one segment. `aborted`: the aborted transactions of the description; None: it has none. `positions`:
+    (offset, position) of batches. With `has_records`, records are checked too, and not only headers and CRCs.
+    """
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class SegmentAudit:
         has_records: bool = False,
     ) -> None:
         self.findings = findings
-        self.position = 0  # up to here it is done
+        self.position = 0  # all bytes before it are checked
         self.batches = self.records = 0
         self.is_over = False
         self._segment = segment
@@ -97,7 +98,7 @@ class SegmentAudit:
         self._transactions = None if aborted is None else _Transactions(aborted, findings)
 
     def take(self, view: memoryview) -> int:
-        """Bytes from the position on. Says with how many of them it has done: with none where no batch is whole."""
+        """Check bytes from the position on. Returns the number of checked bytes; 0 if no batch is complete."""
         begun = self.position
         try:
             batches = batches_of(view)
@@ -110,7 +111,7 @@ class SegmentAudit:
         return self.position - begun
 
     def finish(self) -> None:
-        """After the last piece."""
+        """Compare size, digest and counts after the last piece."""
         segment, note = self._segment, self.findings.add
         if self.position != segment.size_bytes:
             left = segment.size_bytes - self.position
@@ -126,7 +127,7 @@ class SegmentAudit:
             self._transactions.finish(segment.end)
 
     def _one_by_one(self, view: memoryview) -> None:
-        """Batches of which one is wrong."""
+        """Check batches one by one, because one of them is wrong."""
         base = self.position
         while not self.is_over and (begin := self.position - base) + HEADER_SIZE_BYTES <= len(view):
             end = self._end_of(view, begin)
@@ -140,7 +141,7 @@ class SegmentAudit:
                 self._pass_over(part)
 
     def _end_of(self, view: memoryview, begin: int) -> int | None:
-        """Of the batch that begins there; None: none does, and nobody knows where the next one is."""
+        """End of the batch that begins there. None: no batch begins there, and the next one cannot be found."""
         _, length, _, magic, *_ = struct.unpack_from(HEADER_FORMAT, view, begin)
         end: int = begin + LENGTH_PREFIX_SIZE_BYTES + length
         if (
@@ -154,7 +155,7 @@ class SegmentAudit:
         return None
 
     def _pass_over(self, part: memoryview) -> None:
-        """A batch whose header is believed as far as it has to be."""
+        """Skip a wrong batch. Its header is used as far as necessary."""
         base_offset, _, _, _, _, _, last_delta, *_, records = struct.unpack_from(HEADER_FORMAT, part)
         self._told.pop(self.position, None)
         self._digest.update(part[:_DIGESTED_BYTES])
@@ -164,7 +165,7 @@ class SegmentAudit:
         self._next_offset = max(self._next_offset, min(base_offset + last_delta + 1, self._segment.end))
 
     def add(self, batches: Sequence[Batch], view: memoryview) -> None:
-        """Those that come next, of bytes that begin at the position."""
+        """Check the next batches, in bytes that begin at the position."""
         begun = self.position
         for one in batches:
             position = begun + one.position
@@ -209,7 +210,7 @@ class SegmentAudit:
                 self.findings.add(What.BATCH, str(error), begun + batches[0].position, batches[0].base_offset)
 
     def _check_times(self, group: Group, begun: int) -> None:
-        """Of records of batches whose producers have set them."""
+        """Check the timestamps of records that producers have set."""
         times_ms = rows_of(group, with_headers=True).timestamps_ms
         firsts = np.cumsum(group.counts) - group.counts
         latest_ms, earliest_ms = np.maximum.reduceat(times_ms, firsts), np.minimum.reduceat(times_ms, firsts)
@@ -223,16 +224,17 @@ class SegmentAudit:
 
 
 class _Transactions:
-    """Those that are told to be aborted, and what their markers say. A transaction has its marker behind all that it
-    has written; compaction may have left either, but never what was aborted without its marker."""
+    """Comparison of the described aborted transactions with the markers. The marker of a transaction lies behind all
+    its batches. Compaction may remove batches or markers, but it never keeps an aborted batch without its marker.
+    """
 
     def __init__(self, aborted: Aborted, findings: Findings) -> None:
         self._aborted = aborted
         self._findings = findings
-        self._open: dict[int, tuple[int, int]] = {}  # by producer: position and offset of what it has written
+        self._open: dict[int, tuple[int, int]] = {}  # by producer: position and offset of its first open batch
 
     def add(self, one: Batch, position: int) -> None:
-        """The next batch; of one that compaction has emptied nobody knows what it was part of."""
+        """Take the next batch. A batch that compaction has emptied is ignored, as its transaction is not known."""
         if not (one.is_transactional and one.records):
             return
         if not one.is_control:
@@ -243,7 +245,7 @@ class _Transactions:
                 self._check(one, begun[1], position)
 
     def finish(self, end: int) -> None:
-        """`end` of the segment."""
+        """Check transactions without a marker. `end`: end offset of the segment."""
         for producer_id, (position, offset) in self._open.items():
             for first, last in self._told(producer_id, offset):
                 if last < end:
@@ -261,5 +263,5 @@ class _Transactions:
             )
 
     def _told(self, producer_id: int, offset: int) -> Iterator[tuple[int, int]]:
-        """First and last offset of those that hold one."""
+        """First and last offset of the described transactions of the producer that contain the offset."""
         return ((first, last) for one, first, last in self._aborted if one == producer_id and first <= offset <= last)

@@ -1,1 +1,1 @@
-"""`kafkawire-spark`: its arguments, and nothing else. Each job has a module here, and decides elsewhere."""
+"""Command line of `kafkawire-spark`: arguments only. Each job has a module here, and its logic elsewhere."""

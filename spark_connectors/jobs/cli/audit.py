@@ -1,4 +1,4 @@
-"""`kafkawire-spark audit`: whether a topic's bytes are in order."""
+"""Arguments of `kafkawire-spark audit`, which checks a topic's bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELP: Final = "Checks the bytes of a topic, in files, objects, and as brokers se
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See Command."""
     add_topic(parser)
-    parser.add_argument("--records", action="store_true", help="look at every record, too, and not only at batches")
+    parser.add_argument("--records", action="store_true", help="check every record too, and not only the batches")
 
 
 def run(arguments: argparse.Namespace, session: Session) -> Report:

@@ -1,4 +1,4 @@
-"""What jobs have in common on the command line: which topic, who works, what is told."""
+"""Common arguments of jobs: topic, source, workers and report."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ _UNITS: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30
 
 
 class Refused(Exception):
-    """A command line that is clear, and asks for what cannot be had."""
+    """A clear command line that asks for something impossible."""
 
 
 class Command(Protocol):
-    """One job."""
+    """Interface of a job's module."""
 
     NAME: str
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
     def run(self, arguments: argparse.Namespace, session: Session) -> Report:
-        """Raises Refused, and other refusals, for what cannot be had; whatever else it raises, it may be run again."""
+        """Run the job. Raises Refused, and other refusals, for impossible requests. After any other error, the job may
+        be run again.
+        """
 
 
 def add_topic(parser: argparse.ArgumentParser) -> None:
-    """A topic, and how it is read: by `topic_options`."""
+    """Add the topic and the arguments of the source, for `topic_options`."""
     parser.add_argument("--topic", required=True)
     add_source(parser)
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
-    """How topics are read."""
-    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to ask first")
+    """Add the arguments that say how topics are read."""
+    parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT[,…]", help="brokers to connect to first")
     parser.add_argument(
         "--option",
         action="append",
@@ -53,17 +55,19 @@ def add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Who works, and what is told."""
+    """Add the arguments for workers, dry run and report."""
     workers = parser.add_mutually_exclusive_group()
-    workers.add_argument("--workers", type=positive, help="processes of this machine; one a processor")
-    workers.add_argument("--spark", action="store_true", help="have a session of Spark's do the tasks")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    parser.add_argument("--report", metavar="FILE", help="where to write what was done, as JSON; - is standard output")
-    parser.add_argument("--quiet", action="store_true", help="do not tell how far it is")
+    workers.add_argument(
+        "--workers", type=positive, help="number of processes on this machine; the default is one for each processor"
+    )
+    workers.add_argument("--spark", action="store_true", help="run the tasks in a Spark session")
+    parser.add_argument("--dry-run", action="store_true", help="report the plan and change nothing")
+    parser.add_argument("--report", metavar="FILE", help="file for the report, in JSON; - is standard output")
+    parser.add_argument("--quiet", action="store_true", help="print no progress")
 
 
 def add_table_options(parser: argparse.ArgumentParser) -> None:
-    """For `table_of`."""
+    """Add the options for `table_of`."""
     parser.add_argument(
         "--table-option",
         action="append",
@@ -75,8 +79,10 @@ def add_table_options(parser: argparse.ArgumentParser) -> None:
 
 
 def topic_options(arguments: argparse.Namespace, **more: str) -> SourceOptions:
-    """All rows of a topic with all their columns, as far as the arguments do not say otherwise. Raises Refused for an
-    option that arguments stand for, OptionRefused for one that the source refuses."""
+    """Options for all rows of a topic with all columns, unless the arguments say otherwise.
+
+    Raises Refused if an option has an argument of its own, and OptionRefused if the source refuses an option.
+    """
     asked = dict(arguments.option)
     if taken := sorted(asked.keys() & _OWN):
         raise Refused(f"{', '.join(taken)}: there are other arguments for it, or it cannot be chosen")
@@ -95,7 +101,7 @@ def table_of(text: str, arguments: argparse.Namespace) -> TableName:
 
 
 def asked_of(arguments: argparse.Namespace, **shown: Any) -> Mapping[str, Any]:
-    """For a report: what `shown` says, and the arguments that have no secrets in them. Options are told by name."""
+    """Arguments for a report, without secrets: `shown`, the plain arguments, and options by name only."""
     plain = {"topic": arguments.topic, "bootstrap_server": arguments.bootstrap_server}
     options: Sequence[tuple[str, str]] = arguments.option
     return {**plain, "options": sorted(name for name, _ in options), **shown}
@@ -115,7 +121,7 @@ def positive(text: str) -> int:
 
 
 def size_bytes(text: str) -> int:
-    """`134217728`, `128MiB`."""
+    """Parse a size: `134217728`, `128MiB`."""
     found = _BYTES.fullmatch(text)
     if found is None or int(found[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, such as 128MiB")

@@ -1,4 +1,4 @@
-"""`kafkawire-spark diff`: whether two topics have the same rows."""
+"""Arguments of `kafkawire-spark diff`, which compares the rows of two topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELP: Final = "Compares two topics, of one cluster or two."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See Command."""
     for side in ("left", "right"):
-        parser.add_argument(side, metavar=side.upper(), help="a topic, or HOST:PORT[,…]/TOPIC of another cluster")
+        parser.add_argument(side, metavar=side.upper(), help="topic, or HOST:PORT[,…]/TOPIC of another cluster")
     add_source(parser)
     for side in ("left", "right"):
         parser.add_argument(
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help=f"an option of the source for the {side} topic alone",
         )
-    parser.add_argument("--ignore-offsets", action="store_true", help="compare rows in their order within a partition")
+    parser.add_argument("--ignore-offsets", action="store_true", help="compare rows by their order within a partition")
     parser.add_argument(
         "--columns",
         type=columns,
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
 
 
 def options_of(arguments: argparse.Namespace, side: str) -> SourceOptions:
-    """Raises Refused, OptionRefused."""
+    """Source options of a side. Raises Refused, OptionRefused."""
     servers, slash, topic = getattr(arguments, side).rpartition("/")
     if (slash and not servers) or not topic:
         raise Refused(f"{getattr(arguments, side)!r} is neither TOPIC nor HOST:PORT/TOPIC")

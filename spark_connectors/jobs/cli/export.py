@@ -1,4 +1,4 @@
-"""`kafkawire-spark export`: rows of a topic into a table."""
+"""Arguments of `kafkawire-spark export`, which appends rows of a topic to a table."""
 
 from __future__ import annotations
 
@@ -34,29 +34,47 @@ _LATEST: Final = "latest"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_topic(parser)
-    parser.add_argument("--to", required=True, metavar="TABLE", help="is made if it is not there")
+    parser.add_argument(
+        "--to", required=True, metavar="TABLE", help="table to append to; it is created if it does not exist"
+    )
     add_table_options(parser)
     add_form(parser)
-    parser.add_argument("--dead-letters", metavar="TABLE", help="for values that cannot be decoded; TABLE~dlq")
-    parser.add_argument("--file-size", type=size_bytes, default=FILE_BYTES, metavar="SIZE", help="of files; 128MiB")
+    parser.add_argument(
+        "--dead-letters", metavar="TABLE", help="table of values that cannot be decoded; the default is TABLE~dlq"
+    )
+    parser.add_argument(
+        "--file-size", type=size_bytes, default=FILE_BYTES, metavar="SIZE", help="size of a file; the default is 128MiB"
+    )
     parser.add_argument(
         "--starting",
         metavar="earliest|latest|JSON",
-        help="where a job begins that has not begun yet; earliest. JSON as in the option startingOffsets",
+        help="start of a job without progress: earliest (default), latest, or JSON as in the option startingOffsets",
     )
     parser.add_argument(
-        "--sweep", type=age_s, metavar="AGE", help="delete files as old as that which no commit has taken; such as 7d"
+        "--sweep",
+        type=age_s,
+        metavar="AGE",
+        help="delete files that no commit names and that are at least this old, such as 7d",
     )
 
 
 def add_form(parser: argparse.ArgumentParser) -> None:
-    """What rows of the table are, and whose they are: for `form_of` and `job_of`."""
+    """Add the arguments for `form_of` and `job_of`: the form of the rows, and the name of the job."""
     parser.add_argument(
-        "--job", dest="job_name", metavar="NAME", help="who exports, as the table remembers it; the topic's name"
+        "--job",
+        dest="job_name",
+        metavar="NAME",
+        help="name under which the table remembers the progress; the default is the topic",
     )
     parser.add_argument("--form", choices=["raw", "json"], default="raw")
-    parser.add_argument("--schema", type=Path, metavar="FILE", help="columns of values in JSON: docs/jobs.md")
-    parser.add_argument("--tombstones", choices=list(map(str, Tombstones)), help="values that are null; dead")
+    parser.add_argument(
+        "--schema", type=Path, metavar="FILE", help="file that declares the columns of JSON values: docs/jobs.md"
+    )
+    parser.add_argument(
+        "--tombstones",
+        choices=list(map(str, Tombstones)),
+        help="treatment of null values: dead letters (default) or skipped",
+    )
 
 
 def run(arguments: argparse.Namespace, session: Session) -> Report:
@@ -96,7 +114,7 @@ def run(arguments: argparse.Namespace, session: Session) -> Report:
 
 
 def age_s(text: str) -> float:
-    """`7d`, `12h`."""
+    """Parse an age: `7d`, `12h`."""
     try:
         return duration_s(text)
     except ValueError as error:
@@ -130,7 +148,7 @@ def form_of(arguments: argparse.Namespace) -> Form:
 
 
 def dead_letters_of(arguments: argparse.Namespace, name: TableName) -> TableName | None:
-    """Where those go that are none of the rows of this table; None: all are. Raises Refused, NameRefused."""
+    """Table for rows that cannot be in the export table; None: all rows can. Raises Refused, NameRefused."""
     if arguments.form == "raw":
         if arguments.dead_letters is not None:
             raise Refused("--dead-letters: raw rows need not be decoded, so there are none")
@@ -142,11 +160,11 @@ def dead_letters_of(arguments: argparse.Namespace, name: TableName) -> TableName
 
 
 def source_of(arguments: argparse.Namespace) -> tuple[SourceOptions, Limit]:
-    """How to read, and where a job begins that has not begun yet."""
+    """Options of the source, and the start of a job without progress."""
     starting = arguments.starting
     if starting is not None and any(name.lower().startswith("starting") for name, _ in arguments.option):
         raise Refused("--starting: an option says where to start, too")
-    has_limit = starting is not None and starting.lower() != _LATEST  # with which no batch may start
+    has_limit = starting is not None and starting.lower() != _LATEST  # latest is no valid start of a batch query
     options = topic_options(arguments, **({"startingOffsets": starting} if has_limit else {}))
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         raise Refused("minPartitions, maxRecordsPerPartition: a task has as much as a file is to have, see --file-size")

@@ -1,4 +1,4 @@
-"""`kafkawire-spark import`."""
+"""Arguments of `kafkawire-spark import`, which fills a topic from another cluster."""
 
 from __future__ import annotations
 
@@ -18,30 +18,37 @@ HELP: Final = "fill a topic with the records of one of another cluster, with the
 
 _ISOLATION: Final = f"{KAFKA_PREFIX}isolation.level"
 _COMMITTED: Final = "read_committed"
-_READING: Final = frozenset(  # options of the source that have a meaning here
+_READING: Final = frozenset(  # options of the source that an import accepts
     {"failondataloss", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.polltimeoutms"}
 )
 _HTTP_PORT: Final = 9644
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`-b` is the target, `--topic` and `--option` are of the source."""
+    """Add the arguments. `-b` is the target; `--topic` and `--option` belong to the source."""
     add_topic(parser)
     parser.add_argument("--from-bootstrap", required=True, metavar="HOST:PORT[,…]", help="brokers of the source")
-    parser.add_argument("--to-topic", metavar="NAME", help="what the topic is called in the target; the same")
+    parser.add_argument(
+        "--to-topic", metavar="NAME", help="name of the topic in the target; the default is the same name"
+    )
     parser.add_argument(
         "--to-http",
         metavar="URL[,…]",
         help=f"HTTP listener of the target, reached by a loopback address; port {_HTTP_PORT} of its first broker",
     )
-    parser.add_argument("--groups", nargs="+", default=[], metavar="GROUP", help="whose committed offsets are copied")
+    parser.add_argument(
+        "--groups", nargs="+", default=[], metavar="GROUP", help="groups whose committed offsets are copied"
+    )
     parser.add_argument(
         "--offset-map",
         metavar="FILE",
-        help="let offsets change where they cannot stay, and write here which became which",
+        help="let offsets change if they cannot stay, and write the new offsets to this file",
     )
     parser.add_argument(
-        "--job", dest="job_name", metavar="NAME", help="of an import that lets offsets change; of the topics"
+        "--job",
+        dest="job_name",
+        metavar="NAME",
+        help="name of an import that lets offsets change; the default comes from the topics",
     )
 
 

@@ -1,4 +1,4 @@
-"""`kafkawire-spark verify`: whether a table has what was exported to it."""
+"""Arguments of `kafkawire-spark verify`, which compares a topic with its table."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ HELP: Final = "Compares a topic with a table that it was exported to."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See Command."""
     add_topic(parser)
-    parser.add_argument("--table", required=True, metavar="TABLE", help="what was exported to")
+    parser.add_argument("--table", required=True, metavar="TABLE", help="table of the export")
     add_table_options(parser)
     add_form(parser)
-    parser.add_argument("--dead-letters", metavar="TABLE", help="where export has put them; TABLE~dlq")
     parser.add_argument(
-        "--starting", metavar="OFFSETS", help="as export was told: earliest, or JSON as of the option startingOffsets"
+        "--dead-letters", metavar="TABLE", help="table of dead letters of the export; the default is TABLE~dlq"
+    )
+    parser.add_argument(
+        "--starting", metavar="OFFSETS", help="start of the export: earliest, or JSON as in the option startingOffsets"
     )
     parser.add_argument(
         "--compacted",

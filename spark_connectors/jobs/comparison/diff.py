@@ -1,6 +1,7 @@
-"""Whether two topics, of one cluster or two, have the same rows: at the same offsets, or in the same order.
+"""Comparison of two topics, of one cluster or two: by offset, or in order.
 
-What retention took at the beginning of one of them is not compared, and told; at its end nothing may be missing.
+Offsets that retention deleted at the beginning of one topic are not compared, but counted. At the end no row may be
+missing.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ COMPARABLE: Final = tuple(name for name in _RAW.digested if name not in _PLACE)
 
 
 class Edges(NamedTuple):
-    """Of a partition of both topics."""
+    """Offsets of one partition in both topics."""
 
     left: Span
     right: Span
 
 
 def diff(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Report, session: Session) -> None:
-    """By offset, some of COMPARABLE columns. Fills the report. Raises what tasks do."""
+    """Compare rows by offset, in some of the COMPARABLE columns, and fill the report. Raises the errors of tasks."""
     edges = edges_of(left, right, report)
     spans = [
         Span(one.left.partition, max(one.left.start, one.right.start), max(one.left.end, one.right.end))
@@ -56,7 +57,7 @@ def diff(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Repor
 
 
 def diff_in_order(left: TopicLog, right: TopicLog, compared: Sequence[str], report: Report, session: Session) -> None:
-    """The rows of each partition from its beginning on, whatever their offsets; a task for each partition."""
+    """Compare the rows of each partition in order, whatever their offsets are; one task for each partition."""
     edges = edges_of(left, right, report)
     size = sum(one.left.size for one in edges)
     report.add(offsets=size)
@@ -76,7 +77,7 @@ def diff_in_order(left: TopicLog, right: TopicLog, compared: Sequence[str], repo
 
 
 def edges_of(left: TopicLog, right: TopicLog, report: Report) -> list[Edges]:
-    """Of the partitions that both have; others are found to be there on one side only."""
+    """Offsets of the partitions that both topics have. A partition that only one of them has is a finding."""
     starts, ends = (left.starts(), right.starts()), (left.ends(), right.ends())
     for here, there, side in ((ends[0], ends[1], "right"), (ends[1], ends[0], "left")):
         for partition in sorted(here.keys() - there.keys()):
@@ -87,7 +88,7 @@ def edges_of(left: TopicLog, right: TopicLog, report: Report) -> list[Edges]:
 
 @dataclass(frozen=True)
 class InOrder:
-    """A partition of two topics."""
+    """Ranges to read of one partition in both topics."""
 
     left_options: SourceOptions
     left: tuple[OffsetRange, ...]
@@ -97,7 +98,7 @@ class InOrder:
 
 
 class InOrderFound(NamedTuple):
-    """`partings` are the first ones of so many as are not `left_out`."""
+    """Result of one partition. `partings` are the first ones, `left_out` is the number of the others."""
 
     counts: Counter[str]
     partings: list[Parting]
@@ -105,7 +106,7 @@ class InOrderFound(NamedTuple):
 
 
 def _read_in_order(task: tuple[Edges, InOrder]) -> InOrderFound:
-    """Raises as a query's task does."""
+    """Compare one partition in order. Raises the errors of a query's task."""
     _, part = task
     counts, found, left_out = Counter[str](left_rows=0, right_rows=0), list[Parting](), 0
     left = _rows(part.left_options, part.left, part.compared, counts, "left_rows")

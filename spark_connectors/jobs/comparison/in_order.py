@@ -1,8 +1,8 @@
-"""Where two sequences of rows differ that have the same rows in the same order, whatever their offsets are: pure.
+"""Differences of two sequences that should have the same rows in the same order, whatever their offsets are: pure.
 
-Both are read once, side by side. Where they part, it is looked in a window of some rows how they go on together: what
-is left out by that is missing, or unexpected. Further apart than that they are not found together any more, and each
-pair of rows is one that differs.
+Both sequences are read once, side by side. Where they differ, a window of the next rows shows how they continue
+together: the rows between are missing or unexpected. If the next common rows lie beyond the window, each pair of rows
+counts as different.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WINDOW: Final = 1024
 
 
 class Rows(NamedTuple):
-    """Of each its hash and its offset."""
+    """Hash and offset of each row."""
 
     hashes: Words
     offsets: Integers
@@ -30,8 +30,9 @@ class Rows(NamedTuple):
 
 
 class Parting(NamedTuple):
-    """Where two sequences do not go together: `rows` of them, at these offsets, first and last; None: of a side that
-    has none there."""
+    """A difference of two sequences: `rows` rows, with the first and the last offset on each side; None for a side
+    without such rows.
+    """
 
     kind: Kind
     rows: int
@@ -40,7 +41,7 @@ class Parting(NamedTuple):
 
 
 def partings(left: Iterable[Rows], right: Iterable[Rows], window: int = WINDOW) -> Iterator[Parting]:
-    """All, in order."""
+    """All differences, in order."""
     ours, theirs = _Ahead(left), _Ahead(right)
     while ours.fill(window) and theirs.fill(window):
         count = min(len(ours.held.hashes), len(theirs.held.hashes))
@@ -54,7 +55,7 @@ def partings(left: Iterable[Rows], right: Iterable[Rows], window: int = WINDOW) 
 
 
 class _Ahead:
-    """What has been read of a side, and not been compared yet; and the hash of the last row that was."""
+    """Rows of a side that were read and are not compared yet, and the hash of the last compared row."""
 
     def __init__(self, rows: Iterable[Rows]) -> None:
         self._rows = iter(rows)
@@ -63,7 +64,7 @@ class _Ahead:
         self.is_over = False
 
     def fill(self, count: int) -> bool:
-        """So many, if there are; False: there are none left."""
+        """Read until `count` rows are held, if there are so many. False: there are no more rows."""
         while len(self.held.hashes) < count and not self.is_over:
             more = next(self._rows, None)
             if more is None:
@@ -79,7 +80,7 @@ class _Ahead:
 
 
 def _parting(ours: _Ahead, theirs: _Ahead, window: int) -> Iterator[Parting]:
-    """Of the next rows, which begin with two that differ, up to where they go together again as far as can be seen."""
+    """Differences of the next rows, from two rows that differ up to the next common rows in the window."""
     left, right = ours.held.part(0, window), theirs.held.part(0, window)
     hashes = left.hashes.tolist(), right.hashes.tolist()
     steps = SequenceMatcher(None, *hashes, autojunk=False).get_opcodes()
@@ -87,7 +88,7 @@ def _parting(ours: _Ahead, theirs: _Ahead, window: int) -> Iterator[Parting]:
         ours.is_over and theirs.is_over and len(ours.held.hashes) + len(theirs.held.hashes) <= sum(map(len, hashes))
     )
     if not sees_all and len(steps) > 1 and steps[-1][0] != "equal":
-        steps.pop()  # it may go on behind the window
+        steps.pop()  # the difference may continue behind the window
     known = {*hashes[0], ours.last}
     for what, begin, end, their_begin, their_end in steps:
         if what != "equal":
@@ -97,7 +98,7 @@ def _parting(ours: _Ahead, theirs: _Ahead, window: int) -> Iterator[Parting]:
 
 
 def _told(left: Rows, right: Rows, known: set[int | None]) -> Iterator[Parting]:
-    """Pairs first. `known` are rows that lie near on the left."""
+    """Differences of a stretch, pairs first. `known` are hashes of rows nearby on the left."""
     pairs = min(len(left.hashes), len(right.hashes))
     if pairs:
         yield Parting(Kind.DIFFERENT, pairs, _ends(left.part(0, pairs)), _ends(right.part(0, pairs)))
@@ -110,7 +111,7 @@ def _told(left: Rows, right: Rows, known: set[int | None]) -> Iterator[Parting]:
 
 
 def _left_over(ours: _Ahead, theirs: _Ahead) -> Iterator[Parting]:
-    """One of them is over, or both."""
+    """The remaining rows of a side, after the other side has ended."""
     for side, kind in ((ours, Kind.MISSING), (theirs, Kind.UNEXPECTED)):
         rows, first, last = 0, 0, 0
         while side.fill(1):

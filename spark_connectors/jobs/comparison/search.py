@@ -1,9 +1,9 @@
-"""Where two sides differ that should have the same rows, without having both in one place: pure.
+"""Search for the differences of two sides that should have the same rows, without a whole side in memory: pure.
 
-A side is read in *cells*, so many offsets of one partition, and tells of each the digest of its rows. Cells that differ
-are read again in smaller ones, and in the end in cells of one offset: then it is known which rows are missing, doubled
-or different. Cells begin at multiples of their width, so it does not matter in which pieces a side is read, or in which
-order. Sides that are the same are read once.
+A side is read in *cells* of a number of offsets of one partition, and each cell has the digest of its rows. Cells that
+differ are read again in smaller ones, down to cells of one offset. Then it is known which rows are missing, doubled or
+different. Cells begin at multiples of their width, so the pieces in which a side is read, and their order, do not
+matter. Equal sides are read once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _CELLS_WAITING: Final = 1 << 12
 _NO_STARTS: Final[Mapping[int, int]] = {}
-_NOWHERE: Final = -1  # no partition, no offset: of a row that does not say its own
+_NOWHERE: Final = -1  # partition or offset of a row that does not have its own
 
 
 class Look(NamedTuple):
-    """What is to be read of both sides: these spans, which do not overlap, in cells of `width` offsets."""
+    """A request to read both sides: these spans, which do not overlap, in cells of `width` offsets."""
 
     spans: tuple[Span, ...]
     width: int
 
 
 class Columns(NamedTuple):
-    """Names of those that say where a row belongs, and of all those that are compared, the offset among them: it tells
-    rows of a cell from each other."""
+    """Names of the columns for partition and offset, and of all compared columns. The offset is one of them, to
+    distinguish the rows of a cell.
+    """
 
     partition: str
     offset: str
@@ -47,7 +48,9 @@ class Columns(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of each cell that has rows its place, how many there are, and the sum of their hashes; ascending, a cell once."""
+    """Sums of each cell that has rows: its place, the number of rows, and the sum of their hashes. Ascending, each cell
+    once.
+    """
 
     partitions: Integers
     numbers: Integers  # the first offset, divided by the width
@@ -64,7 +67,7 @@ NO_SUMS: Final = Sums(_NONE, _NONE, _NONE, np.empty(0, np.uint64))
 
 
 class Within:
-    """Which offsets lie in spans that do not overlap."""
+    """Membership test of offsets in spans that do not overlap."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         grouped = groupby(sorted(spans), lambda one: one.partition)
@@ -81,8 +84,9 @@ class Within:
 
 
 def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, lane: int = 0) -> Sums:
-    """Of the rows within. `lane` is added to their partitions, to tell rows of one kind from others. Raises as
-    `row_hashes` does."""
+    """Sums of the rows within the spans. `lane` is added to their partitions, to distinguish dead letters from rows.
+    Raises the errors of `row_hashes`.
+    """
     assert columns.offset in columns.compared, "rows that change places would be the same"
     partitions, offsets = _places_of(rows, columns)
     is_within = within(partitions, offsets)
@@ -94,7 +98,7 @@ def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, 
 
 
 def _places_of(rows: pa.RecordBatch, columns: Columns) -> tuple[Integers, Integers]:
-    """The partition and the offset of each."""
+    """Partition and offset of each row."""
     partitions, offsets = (
         pc.fill_null(rows.column(name).cast(pa.int64()), _NOWHERE).to_numpy(zero_copy_only=False)
         for name in (columns.partition, columns.offset)
@@ -103,7 +107,7 @@ def _places_of(rows: pa.RecordBatch, columns: Columns) -> tuple[Integers, Intege
 
 
 def total(several: Iterable[Sums]) -> Sums:
-    """Of many that are small: not for each of them is everything added up again."""
+    """Total of many small sums. They are gathered first, so that the whole is not added up again for each of them."""
     held, waiting, cells = NO_SUMS, list[Sums](), 0
     for one in several:
         waiting.append(one)
@@ -130,16 +134,16 @@ def _grouped(partitions: Integers, numbers: Integers, rows: Integers, totals: Wo
 
 
 class Kind(StrEnum):
-    """How two sides differ at an offset, as seen from the first one."""
+    """Kinds of differences at an offset, as seen from the left side."""
 
-    MISSING = "missing"  # the other one has no row there
-    UNEXPECTED = "unexpected"  # only the other one has
-    DOUBLED = "doubled"  # the other one has the row more often
-    DIFFERENT = "different"  # the other one has another row
+    MISSING = "missing"  # the right side has no row there
+    UNEXPECTED = "unexpected"  # only the right side has a row there
+    DOUBLED = "doubled"  # the right side has the row more than once
+    DIFFERENT = "different"  # the right side has another row
 
 
 class Difference(NamedTuple):
-    """Of rows that follow one another on the sides that have them, all that differ in one way."""
+    """Consecutive rows that differ in one way."""
 
     kind: Kind
     partition: int
@@ -149,25 +153,25 @@ class Difference(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much is held, and looked at, for a search."""
+    """Limits of memory and work of a search."""
 
-    cells: int = 1 << 18  # of one look
-    width: int = 1 << 12  # of a cell whose offsets are looked at one by one
-    narrowing: int = 1 << 8  # how many smaller cells one becomes that is larger
-    offsets: int | None = 1 << 20  # that are looked at one by one, in all; None: without end
+    cells: int = 1 << 18  # in one look
+    width: int = 1 << 12  # smaller cells are compared offset by offset
+    narrowing: int = 1 << 8  # number of parts of a larger cell
+    offsets: int | None = 1 << 20  # compared one by one, in all; None: no limit
 
 
 _LIMITS: Final = Limits()
 
 
 class Search:
-    """For where two sides differ. As long as there is a `look`, both are read so, and given to `take`."""
+    """Search for differences. As long as `look` is not None, the caller reads both sides so, and calls `take`."""
 
     def __init__(self, spans: Sequence[Span], limits: Limits = _LIMITS) -> None:
         self._limits = limits
-        self._looks: list[Look] = []  # to come, the next one last
+        self._looks: list[Look] = []  # to do, the next one last
         self._offsets_left = limits.offsets
-        self.unexamined: list[Span] = []  # where they differ, and nobody has looked how
+        self.unexamined: list[Span] = []  # spans that differ, and that were not compared offset by offset
         wanted = tuple(one for one in spans if one.size > 0)
         if wanted:
             self._looks.append(Look(wanted, self._first_width(wanted)))
@@ -177,8 +181,9 @@ class Search:
         return self._looks[-1] if self._looks else None
 
     def take(self, left: Sums, right: Sums, starts: Mapping[int, int] = _NO_STARTS) -> list[Difference]:
-        """The sums of the look, and what is known to differ by them. Of a partition in `starts` what lies before that
-        offset does not count any more."""
+        """Take the sums of the current look; returns the differences that they show. `starts`: offsets of a partition
+        before its start do not count any more.
+        """
         look = self._looks.pop()
         pairs = _paired(left, right)
         found: list[Difference] = []
@@ -201,7 +206,7 @@ class Search:
         return 1 if width <= self._limits.width else max(width // self._limits.narrowing, self._limits.width)
 
     def _leave_out(self) -> None:
-        """Looks that come next, and go beyond what is looked at one by one."""
+        """Drop the next looks that exceed the limit of single offsets, and note their spans as unexamined."""
         while self._offsets_left is not None and self._looks and self._looks[-1].width == 1:
             size = sum(one.size for one in self._looks[-1].spans)
             if size <= self._offsets_left:
@@ -211,7 +216,7 @@ class Search:
 
 
 class _Pairs(NamedTuple):
-    """Of each cell that has rows on a side."""
+    """Rows and hash sums of both sides, for each cell with rows on a side."""
 
     partitions: Integers
     numbers: Integers
@@ -226,7 +231,7 @@ class _Pairs(NamedTuple):
 
 
 def _paired(left: Sums, right: Sums) -> _Pairs:
-    """Either side is added to nothing where the other one has rows."""
+    """Align both sides: a side has zeros in a cell where only the other side has rows."""
     both = added(left, right)
     rows = np.zeros((2, len(both.numbers)), np.int64)
     totals = np.zeros_like(rows, np.uint64)
@@ -237,8 +242,9 @@ def _paired(left: Sums, right: Sums) -> _Pairs:
 
 
 def _differing(pairs: _Pairs, look: Look, starts: Mapping[int, int]) -> list[Span]:
-    """The cells, as far as they belong to the look: of each partition the first one first, then of each the second
-    one, so that what is left out in the end is some of each."""
+    """Spans of the cells that differ, within the look. The first one of each partition comes first, then the second one
+    of each. So if some are left out, each partition still has some.
+    """
     edges: dict[int, list[Span]] = {}
     for one in sorted(look.spans):
         edges.setdefault(one.partition, []).append(one)
@@ -256,7 +262,7 @@ def _differing(pairs: _Pairs, look: Look, starts: Mapping[int, int]) -> list[Spa
 
 
 def _overlapping(spans: Sequence[Span], begin: int, end: int) -> Iterator[Span]:
-    """Of spans that ascend."""
+    """Spans that overlap [begin, end), of ascending ones."""
     place = max(bisect_right(spans, begin, key=lambda one: one.start) - 1, 0)
     while place < len(spans) and spans[place].start < end:
         if spans[place].end > begin:
@@ -265,7 +271,7 @@ def _overlapping(spans: Sequence[Span], begin: int, end: int) -> Iterator[Span]:
 
 
 def _portions(spans: Sequence[Span], width: int, cells_max: int) -> Iterator[tuple[Span, ...]]:
-    """Of so many cells, or a single span."""
+    """Groups of spans with at most `cells_max` cells each, or with a single span."""
     some: list[Span] = []
     count = 0
     for one in spans:
@@ -284,7 +290,7 @@ def _cell_count(span: Span, width: int) -> int:
 
 
 def _differences(pairs: _Pairs, starts: Mapping[int, int]) -> Iterator[Difference]:
-    """Of cells of one offset."""
+    """Differences in cells of one offset; consecutive ones are merged."""
     run: Difference | None = None
     before = -1
     for index in pairs.differing:
@@ -305,7 +311,7 @@ def _differences(pairs: _Pairs, starts: Mapping[int, int]) -> Iterator[Differenc
 
 
 def _difference(left: Digest, right: Digest) -> tuple[Kind, int]:
-    """Of what the sides have at one offset, and of how many rows that tells."""
+    """Kind of the difference at one offset, and the number of its rows."""
     if not right.rows:
         return Kind.MISSING, left.rows
     if not left.rows:

@@ -1,5 +1,6 @@
-"""The sides that are compared: a log, or the files of a table. Tasks read a part of one and tell the sums of its rows;
-what differs is read again, as `search` says, until it is known.
+"""The sides of a comparison: a log, or the files of a table. Tasks read a part of a side and return sums of its rows.
+
+Ranges that differ are read again, as `search` says, until the differences are known.
 """
 
 from __future__ import annotations
@@ -38,29 +39,28 @@ from spark_connectors.locations import opened
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange
 
-DEAD: Final = 1 << 32  # is added to the partitions of dead letters, which are compared beside the rows
+DEAD: Final = 1 << 32  # added to the partitions of dead letters, which are compared beside the rows
 _RAW: Final = RawForm()
 _HEADERS: Final = "headers"
-_ROWS: Final = 16_384  # of a file, at a time
+_ROWS: Final = 16_384  # of a file, read at a time
 _ANYWHERE: Final = (-(1 << 63), (1 << 63) - 1)
 _SCHEME: Final = re.compile(r"^(file:/+|[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
 class Bounds(NamedTuple):
-    """Of the rows of a row group, as its statistics have them: the least and the greatest, or anything."""
+    """Lowest and highest partition and offset of a row group, by its statistics; without statistics, any."""
 
     partitions: tuple[int, int]
     offsets: tuple[int, int]
 
     def may_have(self, spans: Sequence[Span]) -> bool:
-        """A row within one of them."""
+        """Whether the row group may have a row within one of the spans."""
         (first, last), (least, greatest) = self
         return any(first <= one.partition <= last and one.start <= greatest and least < one.end for one in spans)
 
 
 class Reading(NamedTuple):
-    """What a task tells: of how many rows it read, how many are dead letters or skipped, and `bounds` of each row
-    group."""
+    """Result of a task: sums, numbers of rows, dead letters and skipped rows, and `bounds` of each row group."""
 
     sums: Sums
     rows: int
@@ -70,11 +70,11 @@ class Reading(NamedTuple):
 
 
 class Part(Protocol):
-    """What a task reads of a side."""
+    """A part of a side that a task reads."""
 
     @property
     def size(self) -> int:
-        """In offsets, for who wants to know how far it is."""
+        """Number of offsets, for progress."""
 
     def read(self) -> Reading: ...
 
@@ -87,7 +87,7 @@ def tell(one: Difference, report: Report) -> None:
 
 
 def tell_unexamined(search: Search, report: Report) -> None:
-    """Where the sides differ, and nobody has looked how."""
+    """Report the spans that differ and were not compared offset by offset."""
     for one in joined(search.unexamined):
         is_dead, partition = divmod(one.partition, DEAD)
         report.add(offsets_unexamined=one.size)
@@ -96,20 +96,22 @@ def tell_unexamined(search: Search, report: Report) -> None:
 
 
 class Side(Protocol):
-    """On the driver."""
+    """A side of a comparison, on the driver."""
 
     def parts(self, look: Look) -> Sequence[Part]:
-        """All that has to be read for it."""
+        """All parts that have to be read for the look."""
 
     def has_read(self, part: Part, reading: Reading) -> None:
-        """One of these."""
+        """Take the result of one part."""
 
     def starts(self) -> Mapping[int, int]:
-        """Where its partitions begin now: see `Search.take`. Of those that are not named nothing gets lost."""
+        """Current start of each partition that can lose rows: see `Search.take`."""
 
 
 def compare(search: Search, left: Sequence[Side], right: Sequence[Side], session: Session) -> Iterator[Difference]:
-    """All that is found, as it is found. Each of the two is as many sides as have other rows. Raises what parts do."""
+    """All differences, as they are found. Several sides on the left or right together have the rows of one. Raises the
+    errors of parts.
+    """
     sides = [*left, *right]
     while (look := search.look) is not None:
         tasks = [(number, part) for number, side in enumerate(sides) for part in side.parts(look)]
@@ -125,7 +127,7 @@ def compare(search: Search, left: Sequence[Side], right: Sequence[Side], session
 
 
 def _starts(sides: Sequence[Side]) -> dict[int, int]:
-    """Of each partition where the last of them begins."""
+    """The highest start of each partition."""
     found: dict[int, int] = {}
     for side in sides:
         for partition, start in side.starts().items():
@@ -134,7 +136,7 @@ def _starts(sides: Sequence[Side]) -> dict[int, int]:
 
 
 def _read(task: tuple[int, Part]) -> Reading:
-    """Of a side, by its number."""
+    """Read a part; the number of its side is ignored."""
     _, part = task
     return part.read()
 
@@ -146,8 +148,9 @@ def columns_of(form: Form) -> Columns:
 
 @dataclass(frozen=True)
 class LogPart:
-    """A range of a log, whose rows are compared as those of a table of that form, where spans say so. Rows that this
-    table cannot have are compared in spans of their own."""
+    """A range of a log. Its rows are compared like rows of a table of that form, within `spans`. Dead letters are
+    compared within `dead_spans`.
+    """
 
     options: SourceOptions
     wanted: OffsetRange
@@ -163,7 +166,7 @@ class LogPart:
         return self.wanted.size
 
     def read(self) -> Reading:
-        """See Part. Raises as a query's task does."""
+        """See Part. Raises the errors of a query's task."""
         counts = Counter[str]()
         sums = total(self._sums(counts))
         return Reading(sums, counts["rows"], counts["dead"], counts["skipped"])
@@ -180,10 +183,10 @@ class LogPart:
 
 
 class LogSide:
-    """Implements Side. `rows` are those that there are, of which `dead` and `skipped` are none of a table's."""
+    """Side of a log. `rows` counts all rows; `dead` and `skipped` count those of them that the table does not have."""
 
     def __init__(self, log: TopicLog, form: Form, columns: Columns, tasks_min: int) -> None:
-        """It is read up to where it ends now."""
+        """The side ends at the current end of the log."""
         self._log = log
         self._form = form
         self._columns = columns
@@ -219,8 +222,7 @@ class LogSide:
 
 @dataclass(frozen=True)
 class FilePart:
-    """A file of a table, whose rows of a topic are compared where they lie in spans. `location` says how its file
-    system is opened."""
+    """A file of a table. Rows of one topic are compared within spans. `location` says how to open its file system."""
 
     location: str
     file: str
@@ -232,11 +234,11 @@ class FilePart:
 
     @property
     def size(self) -> int:
-        """See Part: how far a table is read is told in rows."""
+        """See Part. Progress in a table is counted in rows."""
         return 0
 
     def read(self) -> Reading:
-        """See Part. Raises OSError, and what pyarrow does for what is no file of Parquet."""
+        """See Part. Raises OSError, and pyarrow's error if the file is no Parquet file."""
         system, _ = opened(self.location)
         with parquet.ParquetFile(_SCHEME.sub(_root_of, self.file), filesystem=system) as file:
             bounds = tuple(self._bounds(file.metadata))
@@ -264,7 +266,7 @@ class FilePart:
 
 
 def _root_of(scheme: re.Match[str]) -> str:
-    """What a path in a file system begins with, of one with that scheme."""
+    """Root of a path in pyarrow's file system of a URI's scheme."""
     return "/" if scheme[0].startswith("file:") else ""
 
 
@@ -273,7 +275,7 @@ def _bounds_of(statistics: Any) -> tuple[int, int]:
 
 
 def _without_views(kind: pa.DataType) -> pa.DataType:
-    """Some who write files have text and bytes as views, which few functions take."""
+    """The type without views: some writers use views for text and bytes, which few functions accept."""
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
     if types.is_struct(kind):
@@ -282,7 +284,7 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 def _with_nulls(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """A file from before a table had a column has none of it."""
+    """Add the missing columns as nulls: a file may be older than a column of its table."""
     for name in names:
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.nulls(batch.num_rows))
@@ -290,7 +292,9 @@ def _with_nulls(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """No log has an empty list of them; who rewrites a file may make one of null."""
+    """Replace empty lists of headers by null: a log has no empty list, but a rewritten file may have one in place of
+    null.
+    """
     place = batch.schema.get_field_index(_HEADERS)
     headers = batch.column(place)
     if not types.is_list(headers.type):
@@ -300,11 +304,12 @@ def _without_empty_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class TableSide:
-    """Implements Side: of the files that a table has now. `rows` are all that are in them, `compared` those that lie
-    where the log was looked at."""
+    """Side of the files that a table has now. `rows` counts all their rows, `compared` the rows within the compared
+    spans.
+    """
 
     def __init__(self, table: Table, form: Form, topic: str, lane: int = 0) -> None:
-        """Raises TableRefused. A table that is not there has no rows."""
+        """Raises TableRefused. A missing table has no rows."""
         is_there = table.schema() is not None
         self._files = table.files() if is_there else ()
         self._location = table.data_location() if is_there else ""
@@ -340,7 +345,7 @@ class TableSide:
 
 
 def _in_lane(look: Look, lane: int) -> tuple[Span, ...]:
-    """Its spans, with the partitions as logs have them."""
+    """Spans of the look that belong to the lane, with the partition numbers of the log."""
     return tuple(
         one._replace(partition=one.partition - lane) for one in look.spans if one.partition // DEAD == lane // DEAD
     )

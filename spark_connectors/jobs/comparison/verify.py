@@ -1,7 +1,7 @@
-"""Whether a table has the rows of a log that a job has exported to it, each once, and no others.
+"""Comparison of a table with the log that a job exported to it: each row once, and no other rows.
 
-The log says: what retention has taken from it is not compared, and told. Of JSON the log's values are decoded once
-more, and what comes of them has to be in the table, or in that of dead letters, or be one of those that are skipped.
+The log decides: offsets that retention deleted are not compared, but counted. Values in JSON are decoded again. Each
+value has to be in the table, be in the table of dead letters, or be skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RAW: Final = RawForm()
 
 @dataclass(frozen=True)
 class Exported:
-    """What a job has made. `dead_letters`: where those rows are that cannot be in `table`; None: it takes all."""
+    """Tables of an export. `dead_letters`: table of rows that cannot be in `table`; None: all rows can."""
 
     job: str
     table: Table
@@ -36,8 +36,9 @@ class Exported:
 
 
 class Plan(NamedTuple):
-    """What can be compared; how many offsets the log does not have any more; and what it cannot have lost: partitions,
-    up to where they were exported, and where they end."""
+    """Spans to compare, the number of offsets that the log no longer has, and (partition, exported end, log end) of
+    logs that end too early.
+    """
 
     spans: tuple[Span, ...]
     offsets_gone: int
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
 def planned(
     exported: Mapping[int, int], firsts: Mapping[int, int], starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> Plan:
-    """By partition: up to where the job has come, where it was to begin (0 else), where the log begins and ends."""
+    """Plan by partition: end of the export, first offset of the job (0 if unknown), start and end of the log."""
     spans, gone, beyond = [], 0, []
     for partition, exported_end in sorted(exported.items()):
         first = firsts.get(partition, 0)
@@ -61,8 +62,9 @@ def planned(
 
 
 def verify(log: TopicLog, exported: Exported, report: Report, session: Session, *, is_compacted: bool = False) -> None:
-    """Fills the report. `is_compacted`: that the log has lost rows which the table has is no difference. Raises
-    TableRefused, LimitRefused, WireError, and what else tasks raise."""
+    """Verify an export and fill the report. `is_compacted`: rows that only the table has are no difference. Raises
+    TableRefused, LimitRefused, WireError, and the errors of tasks.
+    """
     plan = _plan(log, exported, report)
     left = LogSide(log, exported.form, columns_of(exported.form), session.workers.count)
     rows = TableSide(exported.table, exported.form, log.topic)
@@ -85,7 +87,9 @@ def verify(log: TopicLog, exported: Exported, report: Report, session: Session, 
 
 
 def _plan(log: TopicLog, exported: Exported, report: Report) -> Plan:
-    """Where the job has come to is looked up first: what it exports meanwhile lies behind, and is not compared."""
+    """Look up the progress of the job first. Offsets that the job exports meanwhile lie behind it, and are not
+    compared.
+    """
     schema = exported.table.schema()
     if schema is None:
         raise TableRefused("there is no such table")

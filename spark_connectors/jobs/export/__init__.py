@@ -1,10 +1,11 @@
-"""`kafkawire-spark export`: rows of a topic into a table, each once, whoever dies when.
+"""`kafkawire-spark export`: appends rows of a topic to a table, each once, even if runs are killed.
 
-    wanted      which offsets there are to export, behind where the job is
-    rounds      which of them come next, and in which tasks, so that files get their size: pure
-    tasks       what a task does: rows into files
-    driver      rounds and commits, one behind the other
+    wanted      the offsets to export, from the progress of the job on
+    rounds      the next offsets and their tasks, so that files get their size: pure
+    tasks       a task: writes rows to files
+    driver      rounds and commits, one after the other
 
-Only the table remembers: files and where the job has come to are committed together. Dead letters go before them into a
-table of their own, which remembers likewise; so whatever a run plans that comes after a crash, none is there twice.
+Only the table holds the progress: files and progress are committed together. Dead letters are committed first, to a
+table of their own with progress of its own. So no row and no dead letter is there twice, whatever a run plans after a
+crash.
 """

@@ -1,7 +1,8 @@
-"""Rounds of an export, and what is committed of them: dead letters first, then rows, and both with where they end.
+"""Rounds of an export and their commits: dead letters first, then rows, each with the end offsets.
 
-A run that begins again asks the tables. Rows count from where their table's job is, letters from where that of theirs
-is: it may be further, if somebody died between the two, and then the letters up to there are not written again.
+A new run reads the progress from the tables. Rows count from the progress of their table, dead letters from that of
+theirs. If a run died between the two commits, the table of dead letters is ahead, and these letters are not written
+again.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from spark_connectors.jobs.workers import Workers
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.wire.clock import Clock, SystemClock
 
-ATTEMPTS: Final = 5  # at a commit of which nobody knows whether it was taken
+ATTEMPTS: Final = 5  # at a commit with an unknown outcome
 PAUSE_S: Final = 1.0
 
 
 @dataclass(frozen=True)
 class Target:
-    """`dead`: for forms that have dead letters."""
+    """Tables of an export. `dead`: table of dead letters, for forms that have some."""
 
     job: str
     form: Form
@@ -38,7 +39,7 @@ class Target:
     dead: Table | None = None
 
     def check(self) -> None:
-        """Whether it could be appended to, as far as it is there. Raises ValueError, SchemaRefused."""
+        """Check that existing tables can be appended to. Raises ValueError, SchemaRefused."""
         check_job(self.job)
         for table, schema in self._tables():
             found = table.schema()
@@ -46,7 +47,7 @@ class Target:
                 check_fits(with_microseconds(schema), found)
 
     def create(self) -> None:
-        """What is not there yet. Raises likewise, TableRefused."""
+        """Create the missing tables. Raises ValueError, SchemaRefused, TableRefused."""
         check_job(self.job)
         for table, schema in self._tables():
             table.create(schema)
@@ -59,7 +60,7 @@ class Target:
         return Progress() if self.dead is None else self.dead.progress(self.job)
 
     def sweep(self, older_than_s: float) -> int:
-        """Files that are older and that no commit has taken. Says how many there were."""
+        """Delete files that are older and that no commit names. Returns their number."""
         return sum(table.sweep(older_than_s) for table, _ in self._tables())
 
     def _tables(self) -> list[tuple[Table, pa.Schema]]:
@@ -69,7 +70,7 @@ class Target:
 
 @dataclass
 class Totals:
-    """What a run has committed."""
+    """Counts of the committed work of a run."""
 
     rows: int = 0
     dead_letters: int = 0
@@ -91,7 +92,9 @@ class Totals:
 
 
 class Export:
-    """One run, up to the end of what is wanted. `tell` is told how many offsets and rows are written, now and then."""
+    """A run of an export, up to the end of `wanted`. It calls `tell` now and then with the numbers of written offsets
+    and rows.
+    """
 
     def __init__(
         self,
@@ -117,13 +120,14 @@ class Export:
         self._density = Density()
 
     def run(self) -> None:
-        """Raises what tasks raise, Superseded, CommitUnknown, and other errors of tables: all that was committed until
-        then is, and whoever begins again goes on behind it."""
+        """Export round by round. Raises Superseded, CommitUnknown, other errors of tables, and the errors of tasks.
+        Committed rounds stay committed, and another run continues behind them.
+        """
         while self._round(self._target.progress(), self._target.dead_progress()):
             pass
 
     def _round(self, before: Progress, dead_before: Progress) -> bool:
-        """False: there is nothing left to do."""
+        """Export one round. False: there is nothing left to do."""
         for progress in (before, dead_before):
             check_topic(progress, self._target.job, self._wanted.topic_id)
         reached = {**self._wanted.starts, **before.offsets}
@@ -162,7 +166,7 @@ class Export:
         return done
 
     def _commit_dead(self, done: Sequence[Done], before: Progress, ends: dict[Place, int]) -> bool:
-        """False: the round is to be done again. Without letters nothing is committed."""
+        """Commit the dead letters, if there are some. False: the round has to be done again."""
         files = [file for one in done for file in one.dead]
         if not files:
             return True
@@ -171,8 +175,10 @@ class Export:
         return self._is_committed(self._target.dead, files, before, before.advanced(positions))
 
     def _is_committed(self, table: Table, files: Sequence[NewFile], before: Progress, after: Progress) -> bool:
-        """False: somebody has brought the job elsewhere meanwhile, and whether that was this commit does not matter.
-        What was not answered may have been taken, and is not taken twice: it is only tried where the job still is."""
+        """Commit files and progress. False: the progress of the job has changed meanwhile, by this commit or by another
+        run. If a commit has an unknown outcome, it is tried again only while the progress is still `before`, so it is
+        not taken twice.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 table.commit(self._target.job, files, before, after)

@@ -1,8 +1,8 @@
-"""Which offsets are exported next, and in which tasks, so that files get the size that they should have. Pure.
+"""Choice of the next offsets to export, and of their tasks, so that files get the requested size. Pure.
 
-A round is committed as a whole, and the next one begins where it has ended. How many bytes of a file come of an offset,
-or of a byte of a sealed segment, is what the round before has shown. In the first one nobody knows: a task reads until
-it has filled one file, and what lies behind is left to the next round.
+A round is committed as a whole, and the next one begins at its end. The round before shows how many bytes of a file
+come from an offset, or from a byte of a sealed segment. In the first round this is unknown: a task reads until one file
+is full, and the rest is left to the next round.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from typing import Final, NamedTuple
 from spark_connectors.segments.plan import SealedRange, narrowed
 from spark_connectors.source.ranges import OffsetRange
 
-TASKS_PER_WORKER: Final = 8  # of a round, at the end of which workers wait for each other
-_LEAST: Final = 0.5  # of a file that is worth to be one of its own
+TASKS_PER_WORKER: Final = 8  # in a round: at its end, workers wait for each other
+_LEAST: Final = 0.5  # of a file's size: a smaller rest goes into the file before it
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What a task reads: offsets of one partition without a gap between them. One that is open ends where a file is
-    full."""
+    """Offsets that a task reads: of one partition, without gaps. An open stretch ends when a file is full."""
 
     ranges: tuple[OffsetRange, ...]
     is_open: bool = False
@@ -43,7 +42,7 @@ class Stretch:
 
 
 class Yield(NamedTuple):
-    """What came of a stretch: so many bytes in files, of the offsets before `end`."""
+    """Result of a stretch: bytes of files from the offsets before `end`."""
 
     stretch: Stretch
     end: int
@@ -52,13 +51,13 @@ class Yield(NamedTuple):
 
 @dataclass(frozen=True)
 class Density:
-    """Bytes of files for an offset, and for a byte of a sealed segment; None: nobody knows."""
+    """Bytes of files for each offset, and for each byte of a sealed segment; None: unknown."""
 
     per_offset: float | None = None
     per_log_byte: float | None = None
 
     def after(self, yields: Sequence[Yield]) -> Density:
-        """As this round has shown it."""
+        """Density as this round shows it."""
         offsets = sum(one.end - one.stretch.start for one in yields)
         sealed = [one for one in yields if all(isinstance(part, SealedRange) for part in one.stretch.ranges)]
         log_bytes = sum(_log_bytes(part) for one in sealed for part in left_of(one.stretch.ranges, until=one.end))
@@ -68,7 +67,7 @@ class Density:
         )
 
     def expected_bytes(self, one: OffsetRange) -> float:
-        """In files. `per_offset` is known."""
+        """Expected bytes of files. `per_offset` has to be known."""
         if self.per_log_byte is not None and isinstance(one, SealedRange):
             return _log_bytes(one) * self.per_log_byte
         assert self.per_offset is not None, "rounds are open until one has shown something"
@@ -76,7 +75,7 @@ class Density:
 
 
 def round_of(ranges: Sequence[OffsetRange], density: Density, file_bytes: int, tasks_max: int) -> list[Stretch]:
-    """The first stretches of each partition, in turn, of ranges in the order of partitions and offsets."""
+    """The next stretches, of each partition in turn. `ranges` are in the order of partitions and offsets."""
     partitions = [tuple(of_one) for _, of_one in groupby(ranges, key=lambda one: one.place)]
     if density.per_offset is None:
         return [Stretch(of_one, is_open=True) for of_one in partitions[:tasks_max]]
@@ -86,8 +85,9 @@ def round_of(ranges: Sequence[OffsetRange], density: Density, file_bytes: int, t
 
 
 def stretches(ranges: Iterable[OffsetRange], density: Density, file_bytes: int) -> Iterator[Stretch]:
-    """Of one partition, all of it. Each becomes one file; the last one is larger rather than that there is a small one
-    behind it."""
+    """All stretches of one partition, one for each file. If the rest would be a small file, the last stretch includes
+    it.
+    """
     waiting = deque(ranges)
     while waiting:
         left_bytes = math.fsum(map(density.expected_bytes, waiting))
@@ -96,12 +96,12 @@ def stretches(ranges: Iterable[OffsetRange], density: Density, file_bytes: int) 
 
 
 def is_worth_a_file(left_bytes: float, file_bytes: int) -> bool:
-    """Whether so much is left that it should not go into the file before it."""
+    """Whether the rest is large enough for a file of its own."""
     return left_bytes >= _LEAST * file_bytes
 
 
 def _taken(waiting: deque[OffsetRange], density: Density, room_bytes: float) -> Iterator[OffsetRange]:
-    """From the left, at least one offset."""
+    """Take ranges from the left for `room_bytes`, at least one offset."""
     is_first = True
     while waiting and (is_first or room_bytes >= 1):
         one = waiting.popleft()
@@ -120,7 +120,7 @@ def _taken(waiting: deque[OffsetRange], density: Density, room_bytes: float) -> 
 def left_of(
     ranges: Iterable[OffsetRange], reached: Mapping[int, int] | None = None, until: int | None = None
 ) -> list[OffsetRange]:
-    """What lies behind where the job is in a partition, as far as it is known, and before an offset."""
+    """Parts of the ranges from the reached offset of their partition on, and before `until`."""
     found = []
     for one in ranges:
         start = max(one.start, (reached or {}).get(one.place.partition, one.start))
@@ -131,14 +131,14 @@ def left_of(
 
 
 def within(one: OffsetRange, start: int, end: int) -> OffsetRange:
-    """Of it the offsets in [start, end)."""
+    """The offsets [start, end) of a range."""
     if (start, end) == (one.start, one.end):
         return one
     return narrowed(one, start, end) if isinstance(one, SealedRange) else replace(one, start=start, end=end)
 
 
 def _log_bytes(one: OffsetRange) -> float:
-    """Of its segments, as if all their offsets were alike."""
+    """Bytes of a range in its segments, if all their offsets had the same size; 0 if it is not sealed."""
     if not isinstance(one, SealedRange):
         return 0
     segments = [part.segment for part in one.parts]
@@ -149,5 +149,5 @@ def _log_bytes(one: OffsetRange) -> float:
 
 
 def _ratio(file_bytes: int, by: float) -> float | None:
-    """None: it says nothing."""
+    """Bytes for each unit; None if that is unknown."""
     return file_bytes / by if file_bytes and by else None

@@ -1,4 +1,4 @@
-"""What a task of an export does: reads its stretch, and writes what becomes of the rows into files."""
+"""Task of an export: reads its stretch, and writes the rows to files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spark_connectors.jobs.tables.facts import NewFile
 from spark_connectors.jobs.topic_log import rows_in
 from spark_connectors.source.options import SourceOptions
 
-_ROW_GROUPS: Final = 2  # of a file at least, in memory
+_ROW_GROUPS: Final = 2  # in a file, at least
 
 
 @dataclass(frozen=True)
 class DeadPlace:
-    """Where dead letters go. Those before `start` are in their table already."""
+    """Location of dead letters. Those before `start` are in their table already."""
 
     location: str
     start: int
@@ -30,7 +30,7 @@ class DeadPlace:
 
 @dataclass(frozen=True)
 class Task:
-    """Of `options` it is how to read that counts; which offsets, the stretch says."""
+    """Task of an export. `options` say how to read; the offsets come from the stretch."""
 
     options: SourceOptions
     stretch: Stretch
@@ -41,7 +41,7 @@ class Task:
 
 
 class Done(NamedTuple):
-    """All rows before `end` are in these files, or are left out."""
+    """Result of a task: all rows before `end` are in these files, or are left out."""
 
     stretch: Stretch
     end: int
@@ -51,12 +51,12 @@ class Done(NamedTuple):
 
     @property
     def shown(self) -> Yield:
-        """For the next rounds."""
+        """Yield of the stretch, for the next rounds."""
         return Yield(self.stretch, self.end, sum(one.size_bytes for one in (*self.files, *self.dead)))
 
 
 def run(task: Task) -> Done:
-    """Raises as reading does, OSError."""
+    """Read and write a stretch. Raises OSError, and the errors of reading."""
     return write(task, _rows(task))
 
 
@@ -66,7 +66,7 @@ def _rows(task: Task) -> Iterator[pa.RecordBatch]:
 
 
 def write(task: Task, batches: Iterable[pa.RecordBatch]) -> Done:
-    """Rows of its stretch, in the order of their offsets. If anything fails, the files are deleted."""
+    """Write rows of the task's stretch, in the order of their offsets. If anything fails, the files are deleted."""
     writing = _Writing(task)
     try:
         for batch in batches:
@@ -87,7 +87,7 @@ class _Writing:
         self.reached = task.stretch.start  # the next offset
 
     def add(self, batch: pa.RecordBatch) -> bool:
-        """False: it was enough."""
+        """Write the rows of a batch. False: an open stretch ends here, because a file is full."""
         found = self._task.form.table_rows(batch)
         self._rows.add(found.rows)
         if found.dead is not None:
@@ -120,7 +120,7 @@ class _Writing:
         self._dead.add(letters.filter(pc.greater_equal(letters.column("offset"), self._task.dead.start)))
 
     def _is_full(self, writer: FileWriter) -> bool:
-        """If as much comes of what is left as came of what was read."""
+        """Whether a file is full, and the expected rest of the stretch is worth a file of its own."""
         if writer.file_bytes < self._task.file_bytes:
             return False
         stretch = self._task.stretch
@@ -129,7 +129,7 @@ class _Writing:
 
 
 def _writer(task: Task, schema: pa.Schema, location: str) -> FileWriter:
-    """A name tells whoever looks where it comes from; it is unique, as a task may be done again."""
+    """Writer of files. Their names show the origin, and are unique, because a task may run again."""
     stretch, unique = task.stretch, uuid.uuid4().hex
     sizes = RowGroupSizes()
     return FileWriter(

@@ -1,7 +1,7 @@
-"""Which offsets of a topic there are to export, behind where the job is: looked up once, before the first round.
+"""Offsets of a topic that a run exports, from the progress of the job on: looked up once, before the first round.
 
-What is there by then is what a run exports, so that it has an end. Where the job is counts for more than where it was
-to start, once it has committed: a partition that is new then begins where it begins.
+A run exports the offsets that exist at this time, so that it ends. Once the job has committed, its progress counts
+instead of the requested start, and new partitions begin at their first offset.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from spark_connectors.wire import TopicPartition
 
 
 class Wanted(NamedTuple):
-    """`ranges` are in the order of partitions and offsets; `starts` says of each partition where the first one begins,
-    whether there is one or not."""
+    """Ranges to export, in the order of partitions and offsets. `starts` has the first offset of each partition,
+    whether it has a range or not.
+    """
 
     topic_id: bytes
     ranges: list[OffsetRange]
@@ -30,12 +31,14 @@ class Wanted(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """How many."""
+        """Number of offsets."""
         return sum(one.size for one in self.ranges)
 
 
 def look_up(options: SourceOptions, starting: Limit, job: str, progress: Progress) -> Wanted:
-    """Of one topic. Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable, DataLoss, TableRefused."""
+    """Look up the offsets of one topic. Raises WireError, LimitRefused, TopicRecreated, CatalogueUnavailable, DataLoss,
+    TableRefused.
+    """
     with planned_by(options) as (places, division):
         return wanted(options, starting, job, progress, places, division)
 
@@ -43,7 +46,7 @@ def look_up(options: SourceOptions, starting: Limit, job: str, progress: Progres
 def wanted(
     options: SourceOptions, starting: Limit, job: str, progress: Progress, places: Limits, division: Division
 ) -> Wanted:
-    """As `look_up`, of what `places` knows."""
+    """The offsets to export, by the limits that `places` looks up. Raises as `look_up` does."""
     firsts = places.at(Edge.EARLIEST, is_starting=True)
     begins = firsts if progress.offsets else places.at(starting, is_starting=True)
     ends = places.at(options.ending, is_starting=False)
@@ -67,7 +70,9 @@ def wanted(
 
 
 def check_topic(progress: Progress, job: str, topic_id: bytes) -> None:
-    """Raises TableRefused: offsets of one topic mean nothing in another."""
+    """Raises TableRefused if the progress belongs to another topic, because offsets of one topic mean nothing in
+    another.
+    """
     others = {place.topic_id for place in progress.offsets} - {topic_id}
     if others:
         raise TableRefused(

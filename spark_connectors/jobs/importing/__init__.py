@@ -1,1 +1,1 @@
-"""Fills a topic from one of another cluster: offsets stay as they are, or a file tells which became which."""
+"""Import of a topic from another cluster: offsets stay, or a file maps old offsets to new ones."""

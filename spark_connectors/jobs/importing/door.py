@@ -1,4 +1,4 @@
-"""Where a kafkawire takes batches that keep their offsets: docs/formats/append-at-offset.md, over HTTP."""
+"""Client of a kafkawire's HTTP API that appends batches at their offsets: docs/formats/append-at-offset.md."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.wire import TopicPartition
 
 CONTENT_TYPE: Final = "application/vnd.kafkawire.batches"
-TIMEOUT_S: Final = 150.0  # a broker answers within two minutes, or says that it does not
+TIMEOUT_S: Final = 150.0  # a broker answers within two minutes, by an error if necessary
 ANSWER_MAX_BYTES: Final = 1 << 20
 REASON_MAX_BYTES: Final = 200
-_AGAIN: Final = frozenset({500, 503})  # nobody can say
-_HAS_MOVED: Final = "OFFSET_OUT_OF_RANGE"  # the log; any other conflict stays
+_AGAIN: Final = frozenset({500, 503})  # the outcome is unknown
+_HAS_MOVED: Final = "OFFSET_OUT_OF_RANGE"  # the log ends elsewhere; any other conflict is permanent
 
 
 def door_of(urls: Sequence[str], topic: str) -> str | None:
-    """The URL of a kafkawire, if one of these is; what the topic is to it does not matter."""
+    """The first of these URLs at which a kafkawire answers, whether it has the topic or not; None: none does."""
     for url in urls:
         try:
             asked(url, topic, {"partition": 0, "limit": 1})
@@ -34,13 +34,13 @@ def door_of(urls: Sequence[str], topic: str) -> str | None:
 
 
 def knows(url: str, topic: str, topic_id: bytes) -> bool:
-    """Whether it is a broker of the cluster that has this topic. Raises CatalogueUnavailable."""
+    """Whether the broker belongs to the cluster that has this topic. Raises CatalogueUnavailable."""
     answer = asked(url, topic, {"partition": 0, "limit": 1})
     return answer is not None and answer.get("topic_id") == topic_id.hex()
 
 
 class Door:
-    """Of one broker, for one task. `with` closes it."""
+    """Connection to one broker, for one task. `with` closes it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -55,8 +55,9 @@ class Door:
         self._connection.close()
 
     def append(self, place: TopicPartition, topic_id: bytes, log_end: int, body: bytes) -> int:
-        """Where the log ends when these batches are there; `log_end` is where it ends now. Raises Interrupted where
-        that is not known, or not so, and ImportRefused for what will not be taken however often."""
+        """Append batches to a log that ends at `log_end`; returns its new end. Raises Interrupted if the outcome is
+        unknown or the log ends elsewhere, and ImportRefused if a retry cannot help.
+        """
         query = urlencode({"partition": place.partition, "topic_id": topic_id.hex(), "log_end": log_end})
         path = f"/v1/topics/{quote(place.topic, safe='')}/batches?{query}"
         try:
@@ -64,7 +65,7 @@ class Door:
             response = self._connection.getresponse()
             status, answer = response.status, _document(response.read(ANSWER_MAX_BYTES))
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()  # and the next request opens it again
+            self._connection.close()  # the next request opens it again
             raise Interrupted(f"{place}: {type(error).__name__}: {error}") from error
         if status == http.client.OK:
             return int(answer["log_end"])

@@ -1,11 +1,11 @@
-"""What an import ends with. They come from workers, so they take what they are made of as positional arguments."""
+"""Errors of an import. They are pickled by workers, so they take their parts as positional arguments."""
 
 from __future__ import annotations
 
 
 class ImportRefused(Exception):
-    """What is asked for cannot be had, however often: one line says why."""
+    """An impossible request; a retry cannot help. One line gives the reason."""
 
 
 class Interrupted(Exception):
-    """It is not known how far the target has come, or it is elsewhere than it should be: look there, and go on."""
+    """The end of the target is unknown or unexpected. Look it up, and continue there."""

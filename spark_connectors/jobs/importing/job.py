@@ -1,4 +1,4 @@
-"""An import from its beginning to its end: looks at both sides, decides whether offsets can stay, and has it done."""
+"""Run of an import: looks up both sides, decides whether offsets can stay, and fills the target."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from spark_connectors.wire import Cluster, TopicPartition
 
 NAME: Final = "import"
 
-Became = Callable[[int, int], int | None]  # of a partition, and an offset of the source: that of the target
+Became = Callable[[int, int], int | None]  # (partition, offset of the source) to the offset of the target
 
 
 @dataclass(frozen=True)
 class Asked:
-    """`urls` are of HTTP listeners of the target; `map_path`: where the offset map is to be, None: offsets have to
-    stay; `job` distinguishes imports that append to one topic."""
+    """Request of an import. `urls`: HTTP listeners of the target. `map_path`: file of the offset map; None: offsets
+    have to stay. `job` distinguishes imports into one topic.
+    """
 
     source: SourceOptions
     topic: str
@@ -52,7 +53,7 @@ class Sides(NamedTuple):
 
 
 class Import:
-    """One run."""
+    """A run of an import."""
 
     def __init__(self, asked: Asked, source: Cluster, target: Cluster, session: Session, report: Report) -> None:
         self._asked = asked
@@ -62,7 +63,7 @@ class Import:
         self._report = report
 
     def run(self) -> None:
-        """Raises ImportRefused, and what may be had by another run: WireError, Interrupted, Fenced."""
+        """Import. Raises ImportRefused, or WireError, Interrupted, Fenced: then another run may succeed."""
         asked = self._asked
         source = topics.look_up(self._source, asked.source, asked.topic)
         if source is None:
@@ -86,14 +87,16 @@ class Import:
         asked = self._asked
         left_out = topics.create(self._target, asked.to_topic, len(source.side.spans), source.configs)
         self._report.add(topics_created=1, configs_left_out=len(left_out))
-        self._target.count_partitions(asked.to_topic)  # and wait for it
+        self._target.count_partitions(asked.to_topic)  # wait for the new topic
         created = topics.look_up(self._target, asked.target, asked.to_topic)
         if created is None:
             raise ImportRefused(f"topic {asked.to_topic} is gone again")
         return created
 
     def _why_not_kept(self, sides: Sides | None, url: str | None) -> str | None:
-        """`sides`: unless the target has still to be created. Raises ImportRefused."""
+        """Reason why offsets cannot stay; None: they can. `sides` is None if the target has to be created. Raises
+        ImportRefused.
+        """
         if sides is not None:
             check_partitions(sides.source.side, sides.target.side)
         if url is None:
@@ -119,7 +122,7 @@ class Import:
         return None
 
     def _has_kept(self, sides: Sides) -> bool:
-        """Whether the target is as an import leaves it that lets offsets stay."""
+        """Whether the target looks like the result of an import with the same offsets."""
         if why_not_kept(sides.source.side, sides.target.side) is not None:
             return False
         try:
@@ -128,7 +131,7 @@ class Import:
             return False
 
     def _compare(self, sides: Sides) -> bool:
-        """Whether there was anything to compare. Raises ImportRefused."""
+        """Whether both sides have common offsets, which are equal. Raises ImportRefused if they differ."""
         spans = sides.target.side.spans
         fillings = [one for one in self._fillings(sides, "") if not spans[one.place.partition].is_empty]
         compared = [check_tail(one, self._source, self._target, spans[one.place.partition]) for one in fillings]
@@ -169,7 +172,9 @@ class Import:
         ]
 
     def _map(self, sides: Sides) -> dict[int, OffsetMap]:
-        """Everything, in this process: one producer writes it. By partition, what earlier runs have done, too."""
+        """Append all records in this process, with one producer. Returns the offset map of each partition, with the
+        records of earlier runs.
+        """
         assert self._asked.map_path is not None
         ours, theirs = sides.target.side, sides.source.side
         file = MapFile(self._asked.map_path, _titles(theirs, ours))
@@ -204,7 +209,7 @@ class Import:
         return runs
 
     def _copy_groups(self, sides: Sides, became: Became) -> None:
-        """No group gets further than what was imported."""
+        """Commit the offsets of groups in the target, at most up to the last imported offset."""
         theirs, ours = sides.source.side, sides.target.side
         for group in self._asked.groups:
             found = committed_of(self._source, group, theirs.topic, theirs.spans)

@@ -1,7 +1,7 @@
-"""Fills one partition so that offsets stay as they are: a task of an import.
+"""Import of one partition whose offsets stay: a task.
 
-Where the target ends is all that is known of how far it is, so whatever interrupts it, it looks there, makes sure that
-what is there is its own, and goes on.
+The end of the target is the only progress. After an interruption, the task looks it up, checks that the records before
+it are those of the source, and continues.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from spark_connectors.source.reading import read_range
 from spark_connectors.wire import Cluster, TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock
 
-TAIL_OFFSETS: Final = 64  # that are compared
-COMPACTED_TAIL_OFFSETS: Final = 1000  # of which hardly any may have a record
-PATIENCE_S: Final = 120.0  # without getting any further
+TAIL_OFFSETS: Final = 64  # compared at the end of the target
+COMPACTED_TAIL_OFFSETS: Final = 1000  # the same, for compacted topics, where few offsets have a record
+PATIENCE_S: Final = 120.0  # without progress
 PAUSE_S: Final = 0.5
 _COMPARED: Final = ("key", "value", "offset", "timestamp", "headers")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """What a task is given: which offsets of the source, and the partition that they go to, by way of which broker."""
+    """Task of an import: a range of the source, the partition of the target, and the URL of a broker."""
 
     source: SourceOptions
     target: SourceOptions
@@ -47,7 +47,7 @@ class Filling:
 
 @dataclass
 class Filled:
-    """What it has done, and where the partition ends by now."""
+    """Result of a task, with the current end of the partition."""
 
     partition: int
     end: int
@@ -63,30 +63,31 @@ class Filled:
 
 
 def fill(asked: Filling) -> Filled:
-    """Returns when the target ends where the source does. Raises ImportRefused, and what reading raises; Interrupted if
-    it did not get any further for too long."""
+    """Fill a partition until it ends where the source ends. Raises ImportRefused, the errors of reading, and
+    Interrupted after too long without progress.
+    """
     with cluster_of(asked.source) as source, cluster_of(asked.target) as target, Door(asked.url) as door:
         return Filler(asked.wanted, asked.place.partition, BothEnds(asked, source, target, door)).run()
 
 
 class Ends(Protocol):
-    """A partition of the source, and the one that it goes to."""
+    """A partition of the source, and its partition of the target."""
 
     def span(self) -> Span:
-        """Of the target, now."""
+        """Current span of the target."""
 
     def check(self, span: Span) -> None:
-        """Raises ImportRefused: what it has there is not the source's."""
+        """Raises ImportRefused if the target has other records than the source."""
 
     def pieces(self, start: int, *, is_earliest: bool) -> Iterable[Piece]:
-        """What the source has from there on."""
+        """Batches of the source from an offset on."""
 
     def append(self, log_end: int, body: bytes) -> int:
-        """As `Door.append`."""
+        """Append to the target, as `Door.append` does."""
 
 
 class Filler:
-    """Of one partition."""
+    """Import of one partition, with retries."""
 
     def __init__(self, wanted: OffsetRange, partition: int, ends: Ends, clock: Clock | None = None) -> None:
         self._wanted = wanted
@@ -109,7 +110,7 @@ class Filler:
             self._clock.sleep(PAUSE_S)
 
     def _go_on(self) -> None:
-        """From where the target ends. Raises Interrupted."""
+        """Continue from the end of the target. Raises Interrupted."""
         span = self._ends.span()
         self._filled.end = span.end
         if not span.is_empty:
@@ -129,13 +130,13 @@ class Filler:
                     end = one.end
                     yield one
                 begins = False
-        if end < self._wanted.end:  # nothing is there, and its end is still where groups may have committed
+        if end < self._wanted.end:  # no record is left, but groups may have committed offsets up to the end
             yield Plain(without_records(self._wanted.end - 1, self._wanted.end), 0, self._wanted.end)
 
 
 @dataclass(frozen=True)
 class BothEnds:
-    """Implements Ends."""
+    """Both partitions, over their clusters. Implements Ends."""
 
     asked: Filling
     source: Cluster
@@ -151,7 +152,7 @@ class BothEnds:
         check_tail(self.asked, self.source, self.target, span)
 
     def pieces(self, start: int, *, is_earliest: bool) -> Iterable[Piece]:
-        """See Ends. Raises as RangeFetch does."""
+        """See Ends. Raises the errors of RangeFetch."""
         wanted = replace(self.asked.wanted, start=start, is_earliest=is_earliest)
         return RangeFetch(self.source, self.asked.source, wanted).pieces()
 
@@ -161,8 +162,9 @@ class BothEnds:
 
 
 def check_tail(asked: Filling, source: Cluster, target: Cluster, span: Span) -> bool:
-    """Whether there was something in common with a target that has this span. Raises ImportRefused: it is not what an
-    import has left."""
+    """Whether the target, with this span, has offsets in common with the source. Raises ImportRefused if their records
+    differ.
+    """
     theirs = span_of(source, asked.source, asked.wanted.place)
     tail = tail_of(theirs, span, COMPACTED_TAIL_OFFSETS if asked.is_compacted else TAIL_OFFSETS)
     if tail.is_empty:
@@ -179,7 +181,7 @@ def _rows(cluster: Cluster, options: SourceOptions, place: TopicPartition, topic
 
 
 def span_of(cluster: Cluster, options: SourceOptions, place: TopicPartition) -> Span:
-    """Of one partition, now. Raises WireError."""
+    """Current span of one partition. Raises WireError."""
     places = Places(cluster, options)
     start = places.list_offsets({place: Edge.EARLIEST})[place]
     return Span(start, places.list_offsets({place: Edge.LATEST})[place])

@@ -1,8 +1,9 @@
-"""Appends what a source has to a target that gives it other offsets, exactly once: a machine without a network.
+"""Import with new offsets, exactly once: a state machine without a network.
 
-Each piece of a partition is one transaction: its records, and for the group that is called like the transactional id,
-up to where the source was read. As in `sink.relay`, the group is asked after whoever was at it before is fenced, and
-what it says holds. The lines of the offset map come between: when it is known where records went, before they count.
+Each piece of a partition is one transaction. It contains the records, and an offset commit for the group with the name
+of the transactional id: the position in the source. As in `sink.relay`, the positions are read after other producers
+are fenced, so they are final. Lines of the offset map are written between: after the offsets of the records are known,
+and before the transaction is committed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _SEQUENCES: Final = 2**31
 
 
 class Position(NamedTuple):
-    """Up to where a partition of the source was read, and how many records that were."""
+    """Position in a partition of the source, and the number of records before it."""
 
     offset: int
     records: int
@@ -33,7 +34,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadPositions:
-    """Answered by what the group has committed: an offset and its metadata, by partition."""
+    """Read the commits of the group. The answer has an offset and its metadata for each partition."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class WritePosition:
 
 @dataclass(frozen=True)
 class Note:
-    """Runs for the offset map, to be durable."""
+    """Write runs to the offset map, durably."""
 
     runs: tuple[Run, ...]
 
@@ -56,7 +57,7 @@ Step = Begin | ReadPositions | AddPartitions | Append | AddRecord | WritePositio
 
 @dataclass
 class Mapped:
-    """How far an import is, whoever has done it; and what this run has added."""
+    """Progress of an import over all runs, and the counts of this run."""
 
     producer: Producer
     positions: dict[int, Position]
@@ -67,7 +68,7 @@ class Mapped:
 
 
 def begun(source_id: bytes) -> Generator[Step, Any, Mapped]:
-    """Whoever was at it before is fenced. Raises ImportRefused: it has read another topic."""
+    """Fence other producers and read the positions. Raises ImportRefused if they belong to another source topic."""
     producer: Producer = yield Begin()
     found: dict[int, tuple[int, str]] = yield ReadPositions()
     return Mapped(producer, {number: _position(*told, source_id) for number, told in found.items()})
@@ -85,7 +86,7 @@ def _position(offset: int, metadata: str, source_id: bytes) -> Position:
 
 
 def relayed(mapped: Mapped, place: TopicPartition, source_id: bytes, piece: Piece) -> Generator[Step, Any, list[Run]]:
-    """One piece of the partition with the same number as `place`; where its records went. Raises MalformedBatch."""
+    """Import one piece of a partition into `place`. Returns the runs of its records. Raises MalformedBatch."""
     before = mapped.positions.get(place.partition, Position(piece.start, 0))
     batches = list(dense_of(piece))
     producer = mapped.producer
@@ -110,7 +111,7 @@ def relayed(mapped: Mapped, place: TopicPartition, source_id: bytes, piece: Piec
 
 
 def dense_of(piece: Piece) -> Iterable[Dense]:
-    """What is committed of it, in batches as producers send them. Raises MalformedBatch."""
+    """Committed records of a piece, in batches without gaps, as producers send them. Raises MalformedBatch."""
     for batch in visible(piece.batches, piece.aborted, is_committed_only=True):
         if not batch.records:
             continue
@@ -124,5 +125,5 @@ def _stamped(one: Dense, mapped: Mapped, partition: int) -> bytearray:
     sequence = mapped.sequences.get(partition, 0)
     mapped.sequences[partition] = (sequence + one.records) % _SEQUENCES
     made = stamp(one.batch, mapped.producer.id, mapped.producer.epoch, sequence, is_transactional=True)
-    made[:8] = bytes(8)  # its offset is the target's to give
+    made[:8] = bytes(8)  # the target assigns the offset
     return made

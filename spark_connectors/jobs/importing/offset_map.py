@@ -1,11 +1,10 @@
-"""Which offset of a source became which of its target: a file of JSON lines, and the answer for one offset.
+"""The offset map of an import: a file of JSON lines, and the translation of an offset.
 
     {"format": 1, "source": "orders", "source_id": "9f…", "target": "orders", "target_id": "04…"}
     {"partition": 0, "source": 100, "target": 0, "count": 50}
 
-Each line after the first one is of consecutive records of both. Lines are in the file, synced, before the transaction
-that has their records is committed; so a line holds if the group says that the source was read beyond it, and is
-dropped else.
+Each line after the first one is a run of consecutive records of both topics. Lines are synced before the transaction of
+their records is committed. So a line is valid if the position of the group lies behind it. Otherwise it is dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FORMAT: Final = 1
 
 
 class Run(NamedTuple):
-    """So many records, whose offsets follow one another in both."""
+    """Records with consecutive offsets in both topics."""
 
     partition: int
     source: int
@@ -36,15 +35,16 @@ class Run(NamedTuple):
 
 
 class OffsetMap:
-    """Of one partition: its runs, ascending."""
+    """Offset map of one partition, by its runs."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self._runs = sorted(runs)
         self._starts = [one.source for one in self._runs]
 
     def translated(self, offset: int) -> int | None:
-        """Of the first record at or behind an offset of the source; behind all of them, where the next one will be at
-        the earliest. None: nothing was imported."""
+        """Target offset of the first record at or after an offset of the source. Behind all records: the lowest offset
+        that the next record can get. None: nothing was imported.
+        """
         if not self._runs:
             return None
         number = bisect_right(self._starts, offset) - 1
@@ -56,16 +56,16 @@ class OffsetMap:
 
 
 class MapFile:
-    """The door to the file. `topics` is its first line."""
+    """The file of an offset map. `topics` is its first line."""
 
     def __init__(self, path: str, topics: Mapping[str, str]) -> None:
         self._path = Path(path)
         self._topics = {"format": FORMAT, **topics}
 
     def begin(self, positions: Mapping[int, int], counts: Mapping[int, int]) -> list[Run]:
-        """What holds of it, by how far the source was read, and how many records that were; the rest is dropped.
+        """Keep the valid lines, by the position and the number of records of each partition, and drop the others.
 
-        Raises ImportRefused: it is of other topics, or lacks something.
+        Returns the valid runs. Raises ImportRefused if the file is of other topics, or lacks records.
         """
         runs = [one for one in self._read() if one.source_end <= positions.get(one.partition, 0)]
         for partition, count in counts.items():
@@ -85,7 +85,7 @@ class MapFile:
         return runs
 
     def add(self, runs: Iterable[Run]) -> None:
-        """Synced when it returns."""
+        """Append runs; they are synced when it returns."""
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(_line(one) for one in runs)
             file.flush()
@@ -94,7 +94,7 @@ class MapFile:
     def _read(self) -> Iterator[Run]:
         try:
             first, *lines = self._path.read_text(encoding="utf-8").splitlines()
-        except (FileNotFoundError, ValueError):  # none, or an empty one
+        except (FileNotFoundError, ValueError):  # no file, or an empty one
             return
         try:
             topics = json.loads(first)
@@ -107,7 +107,7 @@ class MapFile:
                 told = json.loads(line)
                 yield Run(told["partition"], told["source"], told["target"], told["count"])
             except (KeyError, TypeError, ValueError):
-                return  # a line that was begun, and what came behind it never was
+                return  # an incomplete line is the last line that was written
 
 
 def _line(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""The steps of `mapping` performed: those that a sink has by `sink.requests`, and those that are an import's own."""
+"""Execution of the steps of `mapping`: common steps by `sink.requests`, and the import's own ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_connectors.wire import TopicPartition
 
 @dataclass(frozen=True)
 class ImportSteps:
-    """Of one import into a topic with so many partitions; the group is called as `requests.name` is."""
+    """Steps of one import into a topic with `partitions` partitions. `requests.name` is also the name of the group."""
 
     requests: Requests
     file: MapFile
@@ -22,7 +22,7 @@ class ImportSteps:
     partitions: int
 
     def perform(self, step: Step) -> Any:
-        """Raises Fenced, WireError."""
+        """Execute a step. Raises Fenced, WireError."""
         match step:
             case ReadPositions():
                 return self._positions()

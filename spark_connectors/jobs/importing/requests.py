@@ -1,7 +1,7 @@
-"""What a source has as batches that are nobody's, and in which requests they go to the target: pure.
+"""Records of a source as plain batches that keep their offsets, and the requests that send them: pure.
 
-A reader of what is committed sees neither markers nor what was aborted, and compaction may have taken more. So that the
-target ends where the source does, the last batch of each piece stands for all offsets behind it.
+Only committed records are copied, without markers, and compaction may have removed more. So that the target ends where
+the source does, the last batch of each piece covers all offsets behind it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from spark_connectors.records.visible import visible
 from spark_connectors.source.fetching import Piece
 
 REQUEST_BYTES: Final = 4 << 20
-REQUEST_MAX_BYTES: Final = 8 << 20  # of one batch, which a broker takes
-REQUEST_BATCHES: Final = 1000  # half of what a broker takes
+REQUEST_MAX_BYTES: Final = 8 << 20  # of one batch, the maximum of a broker
+REQUEST_BATCHES: Final = 1000  # half of a broker's maximum
 
 
 class Plain(NamedTuple):
-    """A batch that keeps its offsets, with so many records; the log ends at `end` when it is there."""
+    """A batch that keeps its offsets. After its append, the log ends at `end`."""
 
     batch: bytearray
     records: int
@@ -28,7 +28,7 @@ class Plain(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Batches that go together."""
+    """Batches of one request."""
 
     body: bytes
     batches: int
@@ -37,8 +37,9 @@ class Request(NamedTuple):
 
 
 def plain_of(piece: Piece, log_end: int, *, begins: bool = False) -> Iterator[Plain]:
-    """What is committed of a piece, for a log that ends there; `begins`: and has nothing yet, so that it is to begin
-    where the piece does, though there may be no record. Raises MalformedBatch."""
+    """Committed records of a piece as plain batches, for a log that ends at `log_end`. `begins`: the log is empty, and
+    begins where the piece does, even if there is no record. Raises MalformedBatch.
+    """
     end = piece.batches[-1].next_offset
     seen = [one for one in visible(piece.batches, piece.aborted, is_committed_only=True) if one.records]
     reached = max(log_end, piece.start)
@@ -46,7 +47,7 @@ def plain_of(piece: Piece, log_end: int, *, begins: bool = False) -> Iterator[Pl
         reached = seen[0].base_offset
         yield Plain(without_records(piece.start, reached), 0, reached)
     for number, batch in enumerate(seen):
-        if batch.base_offset < piece.start:  # the log begins within it
+        if batch.base_offset < piece.start:  # the log begins within the batch
             for made in rebuilt(piece.records, batch, piece.start, keeps_time_type=True):
                 reached = made.first_offset + made.records
                 yield Plain(made.batch, made.records, reached)
@@ -59,7 +60,7 @@ def plain_of(piece: Piece, log_end: int, *, begins: bool = False) -> Iterator[Pl
 
 
 def requests_of(batches: Iterable[Plain]) -> Iterator[Request]:
-    """In their order. Raises ImportRefused for a batch that no request can have."""
+    """Requests with these batches, in order. Raises ImportRefused for a batch that is too large for a request."""
     taken: list[Plain] = []
     size_bytes = 0
     for one in batches:

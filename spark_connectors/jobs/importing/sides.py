@@ -1,4 +1,4 @@
-"""The two topics of an import, and whether one can become the other: pure."""
+"""The two topics of an import, and the checks whether one can become the other: pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 class Span(NamedTuple):
-    """Where a partition begins and ends; of a source, up to where it may be read."""
+    """Start and end offset of a partition; for a source, the end is where reading has to stop."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """A topic; the spans of its partitions by their numbers."""
+    """A topic, with the spans of its partitions by number."""
 
     topic: str
     topic_id: bytes
@@ -32,7 +32,9 @@ class Side:
 
 
 def check_partitions(source: Side, target: Side) -> None:
-    """Raises ImportRefused: a record stays in its partition, so that those of a key stay in their order."""
+    """Raises ImportRefused if the target has too few partitions: a record stays in its partition, to keep the order of
+    its key.
+    """
     if len(source.spans) > len(target.spans):
         raise ImportRefused(
             f"{source.topic} has {len(source.spans)} partitions, {target.topic} has {len(target.spans)}: add some"
@@ -40,8 +42,9 @@ def check_partitions(source: Side, target: Side) -> None:
 
 
 def why_not_kept(source: Side, target: Side) -> str | None:
-    """Why offsets cannot stay as they are, as far as edges tell: who has written what is in the target is another
-    question."""
+    """Reason why offsets cannot stay, by start and end offsets only; None: they may. The records are compared
+    elsewhere.
+    """
     for number, theirs in source.spans.items():
         ours, place = target.spans[number], f"{target.topic}-{number}"
         if ours.is_empty and ours.end > theirs.start:
@@ -54,15 +57,15 @@ def why_not_kept(source: Side, target: Side) -> str | None:
 
 
 def tail_of(source: Span, target: Span, offsets_max: int) -> Span:
-    """The last offsets of a target that its source has, too."""
+    """The last offsets that the target has in common with the source."""
     start = max(source.start, target.start, target.end - offsets_max)
     return Span(min(start, target.end), target.end)
 
 
 def check_own(place: str, theirs: Sequence[Row], ours: Sequence[Row], *, is_compacted: bool) -> int:
-    """How many rows a target has as its source does. Raises ImportRefused: it has others.
+    """Number of rows that both sides have. Raises ImportRefused if the target has others.
 
-    `is_compacted`: either may lack some, but what both have is the same, and something is.
+    `is_compacted`: either side may lack rows, but common offsets have the same rows, and there is at least one.
     """
     wanted, found = ({row["offset"]: row for row in rows} for rows in (theirs, ours))
     common = wanted.keys() & found.keys()

@@ -1,4 +1,4 @@
-"""Topics of either side: what they are, and a target that is not there yet, made as its source is."""
+"""Topics of both sides: their description, and the creation of a missing target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class Topic(NamedTuple):
-    """Whatever there is of a topic, and what was set for it."""
+    """A topic: its partitions, and its configs."""
 
     side: Side
     configs: Mapping[str, str]
@@ -41,12 +41,12 @@ class Topic(NamedTuple):
 
 
 def cluster_of(options: SourceOptions) -> Cluster:
-    """`with` closes it."""
+    """Client of a cluster. `with` closes it."""
     return Cluster(options.bootstrap, options.settings)
 
 
 def look_up(cluster: Cluster, options: SourceOptions, topic: str) -> Topic | None:
-    """None: there is none. Raises WireError."""
+    """Describe a topic; None: it does not exist. Raises ImportRefused for an internal topic, and WireError."""
     found = cluster.topics([topic]).get(topic)
     if found is None:
         return None
@@ -64,7 +64,7 @@ def look_up(cluster: Cluster, options: SourceOptions, topic: str) -> Topic | Non
 
 
 def _configs(cluster: Cluster, topic: str) -> list[DescribedConfig]:
-    """But for what is secret. Raises WireError."""
+    """Configs of a topic without sensitive ones. Raises WireError."""
     wanted = ResourceToDescribe(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
     reply = cluster.at_anybody(
         DESCRIBE_CONFIGS,
@@ -78,7 +78,7 @@ def _configs(cluster: Cluster, topic: str) -> list[DescribedConfig]:
 
 
 def create(cluster: Cluster, topic: str, partitions: int, configs: Mapping[str, str]) -> list[str]:
-    """As far as the cluster takes the configs; returns the names of those that it does not. Raises WireError."""
+    """Create a topic. Returns the names of configs that the target refuses; they are left out. Raises WireError."""
     taken = dict(configs)
     refused = _asked(cluster, topic, partitions, taken, validates_only=True)
     if refused.error_code == ErrorCode.INVALID_CONFIG:
@@ -92,7 +92,7 @@ def create(cluster: Cluster, topic: str, partitions: int, configs: Mapping[str, 
         raise BrokerError(created.error_code, f"topic {topic}", created.error_message)
     left_out = sorted(configs.keys() - taken.keys())
     for name in left_out:
-        _log.warning("%s has %s=%s in the source, which the target does not take", topic, name, configs[name])
+        _log.warning("%s: the target refuses %s=%s of the source", topic, name, configs[name])
     return left_out
 
 

@@ -1,16 +1,16 @@
-"""Tables that a job appends to, exactly once: Parquet files that tasks have written, and up to where they hold a topic.
+"""Tables that a job appends to, exactly once: Parquet files that tasks have written, and the progress of the job.
 
-    api         what a job asks of a table, whatever its format
-    facts       what tasks tell of the files that they have written: pure
-    schemas     whether rows of one schema are rows of another: pure
+    api         interface of a table, whatever its format
+    facts       facts about written files, from tasks: pure
+    schemas     check whether rows of one schema fit another: pure
     places      folders of data files, in file systems
     positions   progress as JSON: pure
-    appending   a commit that was refused, or was not answered: what became of it
+    appending   outcome of a commit that was refused or not answered
     delta       Delta, by deltalake
     iceberg     Iceberg, by pyiceberg, in any of its catalogs
     parquet     a local directory
-    puts        what `parquet` does to files, and survives
+    puts        atomic operations on files, for `parquet`
 
-Nothing is locked, and nobody has to be alive: files and progress are committed together, and only if nobody else of the
-job has committed meanwhile. So it does not matter who dies when, or how many try.
+There are no locks: files and progress are committed together, and only if no other run of the job has committed
+meanwhile. So crashes, and several runs at once, do no harm.
 """

@@ -1,4 +1,4 @@
-"""What a job asks of a table, whatever its format."""
+"""Interface of a table, whatever its format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from spark_connectors.jobs.tables.facts import NewFile
 
 _JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-OWN: Final = "kafkawire"  # what names of ours begin with, in folders and properties that others use as well
+OWN: Final = "kafkawire"  # prefix of our names, in folders and properties that others use too
 
 
 class Place(NamedTuple):
-    topic_id: bytes  # 16 bytes: a topic created again is another one
+    topic_id: bytes  # 16 bytes; a recreated topic has another id
     partition: int
 
 
@@ -31,8 +31,9 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """Up to where a job has committed; without commits, it never has. Commits are counted, so that whoever commits one
-    without rows has moved, too."""
+    """End offsets up to which a job has committed; empty before its first commit. Commits are counted, so that a commit
+    without rows is progress too.
+    """
 
     offsets: Mapping[Place, int] = field(default_factory=dict)
     commits: int = 0
@@ -42,7 +43,9 @@ class Progress:
         return tuple(Position(*place, offset) for place, offset in sorted(self.offsets.items()))
 
     def advanced(self, positions: Iterable[Position]) -> Progress:
-        """By one commit; what is not named stays where it is. Raises ValueError for an offset that goes back."""
+        """Progress after one more commit; partitions without a position stay where they are. Raises ValueError for an
+        offset that goes back.
+        """
         offsets = dict(self.offsets)
         for topic_id, partition, offset in positions:
             place = Place(topic_id, partition)
@@ -53,42 +56,47 @@ class Progress:
 
 
 class Table(Protocol):
-    """Errors of stores, such as OSError, are raised as they come where nothing can have been committed."""
+    """A table. If nothing can have been committed, errors of stores, such as OSError, are raised as they are."""
 
     def schema(self) -> pa.Schema | None:
-        """What files have to have; None: there is no such table yet."""
+        """Schema that files must fit; None: the table does not exist."""
 
     def create(self, schema: pa.Schema) -> None:
-        """Makes it, with types that its format has, unless it is there. Raises TableRefused for one that is there and
-        cannot be appended to."""
+        """Create the table with types of its format, unless it exists. Raises TableRefused if it exists and cannot be
+        appended to.
+        """
 
     def progress(self, job: str) -> Progress: ...
 
     def data_location(self) -> str:
-        """Where tasks write files, as `spark_connectors.locations` opens it. What is there counts once it is
-        committed. Names are new ones, never used before: they may be of use to whoever looks, and are not to us."""
+        """Location where tasks write files, for `spark_connectors.locations`. A file counts when it is committed. Its
+        name must be new, and has no meaning for the table.
+        """
 
     def commit(self, job: str, files: Sequence[NewFile], before: Progress, after: Progress) -> None:
-        """Appends the files if the job is at `before`, and moves it to `after`, which is one commit further: both, or
-        neither. Raises Superseded, CommitUnknown, SchemaRefused, TableRefused, FileRefused."""
+        """Append the files and move the job from `before` to `after`, one commit further: both or neither. Raises
+        Superseded, CommitUnknown, SchemaRefused, TableRefused, FileRefused.
+        """
 
     def files(self) -> tuple[str, ...]:
-        """Those that a reader would read now, whoever has added them: paths, or URIs. Raises TableRefused where it
-        would see other rows than they have."""
+        """Paths or URIs of all files that a reader would read now. Raises TableRefused if a reader would see other rows
+        than those of the files.
+        """
 
     def sweep(self, older_than_s: float) -> int:
-        """Deletes files of that age, and more, that no commit has taken, and says how many. Whoever may yet commit one
-        has to be younger."""
+        """Delete files of at least that age that no commit names; returns their number. Runs that may still commit
+        files must be younger.
+        """
 
 
 def check_job(job: str) -> None:
-    """Raises ValueError: it becomes part of names."""
+    """Raises ValueError for a name that cannot be part of other names."""
     if not _JOB.fullmatch(job):
         raise ValueError(f"a job is named with up to 100 letters, digits, '.', '_' and '-', not {job!r}")
 
 
 def check_step(before: Progress, after: Progress) -> None:
-    """Raises ValueError for what `Progress.advanced` does not make."""
+    """Raises ValueError unless `after` is one commit after `before`, and no offset goes back."""
     if after != before.advanced(after.positions):
         raise ValueError("a commit goes from where a job is to one commit further, and no partition is forgotten")
 

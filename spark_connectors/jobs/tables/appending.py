@@ -1,9 +1,9 @@
-"""A commit that was refused, or was not answered: what became of it.
+"""Outcome of a commit that was refused or not answered.
 
-Stores take a commit only on top of what its writer has seen. One that is refused may have lost to somebody else of the
-job, which ends it, or to a stranger, and then it is tried again on top of that. One that got no answer is looked for.
-Either may be in the table all the same: a store's client asks again where an answer is lost, and is then refused
-because of itself. Files have names that nobody else uses, so they tell whose commit it was.
+Stores take a commit only on top of the snapshot that its writer has seen. A refused commit may have lost to another run
+of the job, which ends this one, or to another writer; then it is tried again on top of that. A commit without an answer
+is looked up. Either may be in the table all the same: a store's client repeats a request if its answer is lost, and the
+repetition is refused because of the first one. File names are unique, so they show whether a commit is this one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from spark_connectors.jobs.tables.api import Progress, check_job, check_step
 from spark_connectors.jobs.tables.errors import CommitUnknown, Superseded
 from spark_connectors.jobs.tables.facts import NewFile
 
-ATTEMPTS: Final = 10  # against strangers; each of them has committed in between
+ATTEMPTS: Final = 10  # against other writers, each of which has committed in between
 
 
 class Refused(Exception):
-    """Somebody else has committed since the table was looked at; this commit is not in it, unless it was this one."""
+    """Another commit came first since the snapshot was read. This one is not in the table, unless both are the same."""
 
 
 class Snapshot(Protocol):
@@ -31,17 +31,20 @@ class Snapshot(Protocol):
         """Raises SchemaRefused, TableRefused."""
 
     def has(self, files: Sequence[NewFile]) -> bool:
-        """Any of them. There is at least one."""
+        """Whether the table has any of these files, of which there is at least one."""
 
     def append(self, job: str, files: Sequence[NewFile], before: Progress, after: Progress) -> None:
-        """Only on top of this snapshot, as far as the job goes. Raises Refused, or anything, of which nobody knows
-        whether the table has taken it."""
+        """Commit on top of this snapshot, or not at all if the job has moved. Raises Refused; after any other error,
+        the outcome is unknown.
+        """
 
 
 def append(
     latest: Callable[[], Snapshot | None], job: str, files: Sequence[NewFile], before: Progress, after: Progress
 ) -> None:
-    """`latest` says None if there is no such table. Raises as `Table.commit` does."""
+    """Commit the files and the progress. `latest` returns None if there is no such table. Raises as `Table.commit`
+    does.
+    """
     check_job(job)
     check_step(before, after)
     refusal: Refused | None = None
@@ -67,7 +70,9 @@ def append(
 
 
 def _seen(latest: Callable[[], Snapshot | None], job: str, refusal: Refused | None) -> Snapshot | None:
-    """Nothing was tried before the first refusal. Raises CommitUnknown after it."""
+    """Read the newest snapshot. After a refusal, an error is raised as CommitUnknown, because an earlier attempt may
+    have succeeded.
+    """
     try:
         return latest()
     except Exception as error:
@@ -91,7 +96,7 @@ def _find(
     after: Progress,
     cause: Exception,
 ) -> None:
-    """A commit that was not answered. Raises CommitUnknown, Superseded."""
+    """Look up a commit without an answer. Raises CommitUnknown, Superseded."""
     try:
         snapshot = latest()
         now = None if snapshot is None else snapshot.progress(job)
@@ -106,7 +111,7 @@ def _find(
 
 
 def _is_taken(snapshot: Snapshot, files: Sequence[NewFile], now: Progress, after: Progress) -> bool:
-    """Without files it matters to nobody whose commit it was."""
+    """Whether the commit is in the table. Without files, equal progress is enough."""
     return now.commits >= after.commits and (snapshot.has(files) if files else now == after)
 
 

@@ -1,16 +1,16 @@
 """Tables of Delta, by deltalake.
 
-A job's progress are app transactions, which Delta keeps for good, of each app id the last version:
+The progress of a job is in app transactions. Delta keeps the last version of each app id forever:
 
-    kafkawire/<job>                                how many times it has committed
-    kafkawire/<job>/topics                         of how many topics
+    kafkawire/<job>                                number of its commits
+    kafkawire/<job>/topics                         number of its topics
     kafkawire/<job>/topics/<number>/<half>         a topic's id, as two signed numbers of 64 bits
-    kafkawire/<job>/<topic id>                     in how many partitions, up to the highest
+    kafkawire/<job>/<topic id>                     highest partition number, plus one
     kafkawire/<job>/<topic id>/<partition>         the next offset to export
 
-They are looked up by app id only, which is why they tell of each other. All commits of a job set the first one, and
-deltalake refuses a commit if one of its app ids was set since its writer looked at the table. It takes a lower version
-than the last one from whoever has seen that: so it is this module that compares, in the snapshot that it commits on.
+App ids cannot be listed, only looked up, so these refer to each other. All commits of a job set the first one, and
+deltalake refuses a commit if one of its app ids was set since its writer read the table. But it accepts a lower version
+than the last one if the writer has read that. So this module compares the progress, in the snapshot that it commits on.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _MILLISECOND_US: Final = 1000
 
 
 class DeltaLakeTable:
-    """Implements `spark_connectors.jobs.tables.api.Table`. The location is one of pyarrow; settings of an object store
-    are told twice, as deltalake has other names for them: its `storage_options`."""
+    """Implements `spark_connectors.jobs.tables.api.Table`. The location is one of pyarrow. Settings of an object store
+    are given twice, because deltalake has other names for them, in `storage_options`.
+    """
 
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         """Raises ValueError, TableRefused."""
@@ -94,8 +95,9 @@ class DeltaLakeTable:
         return snapshot.files()
 
     def sweep(self, older_than_s: float) -> int:
-        """Of files that were committed once, and taken out again, Delta keeps those for a time (for a week, if the
-        table does not say otherwise) that one may want to go back to; what it would not vacuum stays."""
+        """See Table. Delta keeps files that were committed and removed again for a time (a week by default), for time
+        travel. Files that its vacuum would keep stay.
+        """
         snapshot = self._latest()
         if snapshot is None:
             return 0
@@ -125,7 +127,7 @@ class _Snapshot:
         return tuple(unquote(uri) if uri.startswith("/") else uri for uri in uris)
 
     def unreferenced(self) -> set[str]:
-        """Paths below the table that nothing in its log wants, and that are older than it keeps such."""
+        """Paths below the table that its log does not name, and that are older than its retention."""
         return set(self._table.vacuum(dry_run=True, full=True))
 
     def progress(self, job: str) -> Progress:
@@ -142,7 +144,7 @@ class _Snapshot:
         check_files(self._data_location, files, self.schema())
 
     def check_table(self) -> None:
-        """Raises TableRefused for what a file as tasks write them says nothing of, or would break."""
+        """Raises TableRefused for features that tasks ignore when they write files, or would break."""
         for reason in self._beside_files():
             raise refuse_table(self._name, reason)
         settings = self._table.metadata().configuration
@@ -156,7 +158,7 @@ class _Snapshot:
                 raise refuse_table(self._name, f"column {column.name} is made, or checked, by who writes")
 
     def check_plain(self) -> None:
-        """Raises TableRefused where files say something else than the table."""
+        """Raises TableRefused if the files have other rows than the table."""
         for reason in self._beside_files():
             raise refuse_files(self._name, reason)
         may_have = _DELETIONS in (self._table.protocol().reader_features or ())
@@ -186,7 +188,7 @@ class _Snapshot:
             raise appending.Refused(str(error)) from error
 
     def _transactions(self, job: str, before: Progress, after: Progress) -> list[Transaction]:
-        """All that is not yet as it will be."""
+        """App transactions whose version has to change."""
         topics = self._topics(job)
         topics += sorted({place.topic_id for place in after.offsets} - set(topics))
         wanted = {_app_id(job): after.commits, _app_id(job, "topics"): len(topics)}
@@ -231,7 +233,7 @@ def _bounds(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
 
 
 def _as_json(value: Any, *, is_upper: bool) -> Any:
-    """Times have milliseconds there: a bound is moved outwards, so that it stays one."""
+    """A bound in JSON. Times have milliseconds there, so a bound is rounded outwards, to remain a bound."""
     if isinstance(value, datetime):
         return _in_milliseconds(value, is_upper=is_upper)
     return value if isinstance(value, (int, str)) else value.isoformat()

@@ -1,23 +1,23 @@
-"""What a job ends with because of its table."""
+"""Errors of tables, which end a job."""
 
 from __future__ import annotations
 
 
 class Superseded(Exception):
-    """Somebody else has brought the job further, or the table is another now: nothing of this commit is in it."""
+    """Another run has moved the job, or the table is another one now. Nothing of this commit is in the table."""
 
 
 class CommitUnknown(Exception):
-    """A commit whose fate cannot be told now. Its progress tells later; to try again is safe at any time."""
+    """A commit with an unknown outcome. The progress shows it later; a retry is always safe."""
 
 
 class SchemaRefused(ValueError):
-    """Rows that are none of the table's."""
+    """Rows that do not fit the table."""
 
 
 class TableRefused(ValueError):
-    """A table, or a place for one, to which nothing can be appended exactly once."""
+    """A table, or a location for one, to which nothing can be appended exactly once."""
 
 
 class FileRefused(ValueError):
-    """A data file that is not there, or that is not as it was told."""
+    """A data file that is missing, or that differs from its description."""

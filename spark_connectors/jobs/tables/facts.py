@@ -1,6 +1,6 @@
-"""What tasks tell of the files that they have written, as far as formats want to know. Pure.
+"""Facts about written files, from tasks, for the formats of tables. Pure.
 
-A Parquet file's metadata has all of it, and a task that has written one has that at hand.
+All of them are in the metadata of a Parquet file, which its writer has at hand.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pyarrow import types
 
 from spark_connectors.jobs.tables.errors import FileRefused
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")  # nothing to escape anywhere, nothing to be hidden
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.parquet")  # no character to escape, and not hidden
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
-_TEXT_MAX: Final = 64  # characters of a bound; longer ones are of no use to readers
+_TEXT_MAX: Final = 64  # characters of a bound; readers cannot use longer ones
 
 
 class Column(NamedTuple):
-    """What is known of a column in all of a file; bounds are left out, as None, where they are not known."""
+    """Facts about a column in a whole file. Unknown bounds are None."""
 
     nulls: int
-    least: Any = None  # as Python has it
+    least: Any = None  # a Python value
     greatest: Any = None
 
 
 @dataclass(frozen=True)
 class NewFile:
-    path: str  # a name, in the table's data location
+    path: str  # a file name in the table's data location
     rows: int
     size_bytes: int
     schema: pa.Schema
-    columns: Mapping[str, Column] = field(default_factory=dict)  # those that hold no others
+    columns: Mapping[str, Column] = field(default_factory=dict)  # columns without nested columns
 
 
 def new_file(path: str, metadata: Any, size_bytes: int) -> NewFile:
-    """Of pyarrow's metadata of a Parquet file. Raises FileRefused for a name that is not a plain one."""
+    """Facts from pyarrow's metadata of a Parquet file. Raises FileRefused for a name that needs escapes."""
     if not _NAME.fullmatch(path):
         raise FileRefused(f"no name for a data file: {path!r}")
     schema = metadata.schema.to_arrow_schema()
@@ -55,14 +55,14 @@ def new_file(path: str, metadata: Any, size_bytes: int) -> NewFile:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """How many columns of Parquet there are for one of a table: names do not tell, as `a.b` may be either's."""
+    """Number of Parquet columns of a table's column. Names do not show it, because `a.b` may be a name or a path."""
     if types.is_nested(kind):
         return sum(_leaves(kind.field(index).type) for index in range(kind.num_fields))
     return 1
 
 
 def _column(kind: pa.DataType, chunks: list[Any]) -> Column | None:
-    """None: its nulls are not counted everywhere."""
+    """Facts about a column; None if a row group does not count its nulls."""
     statistics = [chunk.statistics for chunk in chunks]
     if not all(one is not None and one.has_null_count for one in statistics):
         return None
@@ -76,7 +76,9 @@ def _column(kind: pa.DataType, chunks: list[Any]) -> Column | None:
 
 
 def _bound(kind: pa.DataType, raw: Any) -> Any:
-    """As Python has it, of how Parquet has it; pyarrow would import pandas for that. None: nobody is told."""
+    """A bound as a Python value, from Parquet's statistics; pyarrow would import pandas to convert it. None: it is left
+    out.
+    """
     try:
         if types.is_signed_integer(kind):
             return raw

@@ -1,15 +1,16 @@
-"""Tables of Iceberg, by pyiceberg, in whichever catalog its properties name.
+"""Tables of Iceberg, by pyiceberg, in the catalog that the properties name.
 
-A job's progress is a property of the table, `kafkawire.<job>`, so that snapshots may expire:
+The progress of a job is a property of the table, `kafkawire.<job>`, so that snapshots may expire:
 
     {"commits": 3, "positions": {"<topic id>": {"0": 23, "1": 5}}}
 
-Each commit appends a snapshot, if only an empty one: that the branch is where it was is all that a catalog compares,
-and of two writers who only set properties it would take both.
+Each commit appends a snapshot, even an empty one: a catalog compares only the position of the branch. If two writers
+only set properties, it would take both.
 
-pyiceberg would try again what a catalog has refused, on top of whoever was first, without another look at the property,
-and commit rows twice. Told not to, it deletes what the commit had written for itself, on which the table stands if it
-was refused because of itself, its answer having been lost. So it does not hear of refusals as such: see `_OneTry`.
+If a catalog refuses a commit, pyiceberg would retry on top of the newer snapshot, without another look at the property,
+and commit rows twice. Without retries, it deletes the metadata that the commit has written. But if the commit was
+taken, its answer was lost, and the repetition was refused, the table needs this metadata. So pyiceberg does not see
+refusals: see `_OneTry`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ _FOLDER: Final = f"data/{OWN}"
 
 
 class IcebergTable:
-    """Implements `spark_connectors.jobs.tables.api.Table`. The name has its namespace: `db.events`; the properties are
-    those of pyiceberg's catalogs, of which those in SQL keep tables by the catalog's name, too."""
+    """Implements `spark_connectors.jobs.tables.api.Table`. The name has its namespace: `db.events`. The properties are
+    those of pyiceberg's catalogs. SQL catalogs also store tables under the catalog's name.
+    """
 
     def __init__(self, name: str, catalog_name: str, properties: Mapping[str, str]) -> None:
         self._name = name
@@ -68,11 +70,11 @@ class IcebergTable:
         return Progress() if snapshot is None else snapshot.progress(job)
 
     def data_location(self) -> str:
-        """Raises TableRefused if there is no such table yet: where it is, the catalog says."""
+        """See Table. Raises TableRefused if there is no such table yet, because the catalog chooses the location."""
         return self._existing().data_location()
 
     def commit(self, job: str, files: Sequence[NewFile], before: Progress, after: Progress) -> None:
-        """Their footers are read, one by one."""
+        """See Table. It reads the footers of the files, one after the other."""
         appending.append(self._latest, job, files, before, after)
 
     def files(self) -> tuple[str, ...]:
@@ -83,7 +85,7 @@ class IcebergTable:
         return snapshot.files()
 
     def sweep(self, older_than_s: float) -> int:
-        """Files stay that any snapshot has, expired ones excepted."""
+        """See Table. Files of any snapshot that has not expired stay."""
         snapshot = self._latest()
         if snapshot is None:
             return 0
@@ -150,7 +152,7 @@ class _Snapshot:
             raise refuse_table(self._name, "it is partitioned")
 
     def check_plain(self) -> None:
-        """Raises TableRefused where files say something else than the table."""
+        """Raises TableRefused if the files have other rows than the table."""
         if any(task.delete_files for task in self._table.scan().plan_files()):
             raise refuse_files(self._name, "rows were deleted that they have (delete files). Rewrite them first")
 
@@ -159,7 +161,7 @@ class _Snapshot:
         return any(path.rpartition("/")[2] in names for path in self.files())
 
     def append(self, job: str, files: Sequence[NewFile], before: Progress, after: Progress) -> None:
-        del before  # is what this snapshot has, and the branch must still be there
+        del before  # it is the progress of this snapshot, and the catalog checks the branch
         transaction = self._table.transaction()
         transaction.add_files(
             [f"{self._folder}/{file.path}" for file in files],
@@ -175,8 +177,9 @@ class _Snapshot:
 
 
 class _OneTry:
-    """A catalog that says of a commit that it was refused in words that are ours: to pyiceberg's transactions that is
-    an error of which they do not know what it means, and so they undo nothing and try nothing again."""
+    """Catalog that raises `Refused` for a refused commit. pyiceberg's transactions do not know this error, so they
+    neither undo nor retry the commit.
+    """
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

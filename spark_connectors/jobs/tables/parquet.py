@@ -1,14 +1,14 @@
-"""A local directory of Parquet files, which any reader takes as it is.
+"""A local directory of Parquet files, which any reader can read.
 
-    <name>.parquet                             committed, or somebody else's
-    _kafkawire/schema.arrow                    of the table, if we have made it
+    <name>.parquet                             committed, or of another writer
+    _kafkawire/schema.arrow                    schema of the table, if a job created it
     _kafkawire/staging/<name>.parquet          written by a task
-    _kafkawire/jobs/<job>/<commit>.json        progress, and which files; commits have 20 digits
+    _kafkawire/jobs/<job>/<commit>.json        progress and names of files; the commit has 20 digits
 
-A commit is in the table once its JSON has its name, which only one can take; then its files are moved. Who dies in
-between has committed: whoever asks for the job's progress next moves the rest, before there can be another commit. So
-a reader may see some of a commit's files before the others, and never one twice: folders whose names begin with an
-underscore are not there for Spark and pyarrow. JSON of commits is never deleted, as its name could be taken again.
+A commit is in the table when its JSON file has its name, which only one run can create. Then its files are moved. A run
+that dies between has committed: the next read of the job's progress moves the remaining files, before another commit.
+So a reader may see some files of a commit before the others, and never a file twice: Spark and pyarrow ignore folders
+whose names begin with an underscore. JSON files of commits are never deleted, so their names cannot be taken again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ParquetDirectory:
             puts.put_new(self._own / "schema.arrow", schema.serialize().to_pybytes(), self._staging)
 
     def progress(self, job: str) -> Progress:
-        """Finishes what a commit has begun. Raises ValueError if its JSON is not what was written."""
+        """See Table. It completes an interrupted commit. Raises ValueError for damaged JSON of a commit."""
         check_job(job)
         last = self._last(job)
         if last is None:
@@ -132,7 +132,7 @@ class ParquetDirectory:
         puts.sync(self._staging)
 
     def _put(self, job: str, files: Sequence[NewFile], after: Progress) -> Any:
-        """What was put; None: somebody else has committed."""
+        """Write the JSON of a commit, and return it; None: another run has committed."""
         found = [{"name": file.path, "rows": file.rows, "size_bytes": file.size_bytes} for file in files]
         manifest = {**progress_to_json(after), "files": found}
         folder = self._folder_of(job)

@@ -1,4 +1,4 @@
-"""Folders of data files, where a table's location says that they are."""
+"""Folders of data files at a table's location."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _S3: Final = "s3://"
 
 
 def below(location: str, folder: str) -> str:
-    """A location in one that was resolved; settings of a URL stay behind it."""
+    """Location of a folder within a resolved location. Settings of a URL stay at its end."""
     path, mark, settings = location.partition("?") if "://" in location else (location, "", "")
     return f"{path.rstrip('/')}/{folder}{mark}{settings}"
 
 
 def check_files(location: str, files: Sequence[NewFile], schema: pa.Schema) -> None:
-    """That they are there, as they were told, with rows of that schema: a file that somebody has swept away would make
-    the table unreadable. Raises FileRefused, SchemaRefused."""
+    """Check that the files exist with the described sizes, and that their rows fit the schema. A missing file (after a
+    sweep, for instance) would make the table unreadable. Raises FileRefused, SchemaRefused.
+    """
     system, path = opened(location)
     for file in files:
         check_fits(file.schema, schema)
@@ -38,8 +39,9 @@ def check_files(location: str, files: Sequence[NewFile], schema: pa.Schema) -> N
 
 
 def delete_aged(location: str, age_s: float, now_s: float, is_wanted: Callable[[str], bool]) -> int:
-    """Files directly there that are as old, and that may be deleted, by their names. Says how many there were. Raises
-    OSError if the place cannot be listed."""
+    """Delete the files directly in a folder that are at least that old and that `is_wanted` selects by name. Returns
+    their number. Raises OSError if the folder cannot be listed.
+    """
     system, path = opened(location)
     deleted = 0
     for one in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
@@ -52,7 +54,7 @@ def delete_aged(location: str, age_s: float, now_s: float, is_wanted: Callable[[
 
 
 def with_settings(location: str, properties: Mapping[str, Any]) -> str:
-    """A URL as pyarrow has it, of one that has no settings, and of what pyiceberg was told of S3."""
+    """URL for pyarrow, with the S3 settings of pyiceberg's properties, from a URL without settings."""
     location = location.replace("s3a://", _S3, 1)
     if not location.startswith(_S3):
         return location

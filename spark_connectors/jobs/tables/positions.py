@@ -8,7 +8,7 @@ from spark_connectors.jobs.tables.api import Place, Progress
 
 
 def progress_to_json(progress: Progress) -> dict[str, Any]:
-    """For json.dumps."""
+    """Progress as an object for json.dumps."""
     positions: dict[str, dict[str, int]] = {}
     for topic_id, partition, offset in progress.positions:
         positions.setdefault(topic_id.hex(), {})[str(partition)] = offset
@@ -16,7 +16,7 @@ def progress_to_json(progress: Progress) -> dict[str, Any]:
 
 
 def progress_of(data: Any) -> Progress:
-    """What `progress_to_json` made. Raises ValueError for what it does not make."""
+    """Parse the output of `progress_to_json`. Raises ValueError for anything else."""
     try:
         offsets = {
             Place(bytes.fromhex(topic_id), int(partition)): int(offset)

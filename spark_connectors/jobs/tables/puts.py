@@ -1,4 +1,4 @@
-"""What is done to files of a directory so that it is done, or is not, whenever the power goes."""
+"""Atomic operations on files of a directory, which survive a power failure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 
 def put_new(path: Path, data: bytes, scratch: Path) -> bool:
-    """All of it, under a name that nobody has, or nothing: False if somebody has it. What a crash leaves is in
-    `scratch`, of the same file system. Raises OSError, after which it may be there."""
+    """Create a file with all of the data under an unused name, or nothing. False: the name is used for other data. A
+    crash may leave a file in `scratch`, which is in the same file system. Raises OSError; then the file may exist.
+    """
     part = scratch / f"put-{uuid.uuid4().hex}.part"
     try:
         with part.open("xb") as file:
@@ -19,7 +20,7 @@ def put_new(path: Path, data: bytes, scratch: Path) -> bool:
             os.fsync(file.fileno())
         os.link(part, path)
     except FileExistsError:
-        return path.read_bytes() == data  # a network file system that lost its answer tries again
+        return path.read_bytes() == data  # a network file system repeats a request whose answer it has lost
     finally:
         with suppress(OSError):
             part.unlink()
@@ -28,7 +29,7 @@ def put_new(path: Path, data: bytes, scratch: Path) -> bool:
 
 
 def move(source: Path, target: Path) -> None:
-    """Nothing if somebody else has moved it."""
+    """Move a file. Do nothing if another run has moved it."""
     with suppress(FileNotFoundError):
         source.rename(target)
 
@@ -41,7 +42,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """A file's bytes, or the names in a folder."""
+    """Sync the bytes of a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,7 +1,7 @@
-"""Whether rows of one schema are rows of another. Pure.
+"""Check whether rows of one schema fit another. Pure.
 
-Names and types have to be the same. How Arrow lays a type out is nobody's business, and no Parquet file tells: strings
-are strings, and lists are lists, whether their offsets are small or large.
+Names and types have to be equal. Arrow's layouts of a type do not count, and no Parquet file has them: a string is a
+string, and a list is a list, whether its offsets have 32 or 64 bits.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from spark_connectors.jobs.tables.errors import SchemaRefused
 
 
 def check_fits(rows: pa.Schema, table: pa.Schema) -> None:
-    """Raises SchemaRefused, with all that is wrong."""
+    """Raises SchemaRefused with all differences."""
     wrong = list(_misfits(rows, table, ""))
     if wrong:
         raise SchemaRefused(f"rows do not fit the table: {'; '.join(wrong)}")
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """The type, laid out as others are that have the same values."""
+    """The type in its plain layout, which is the same for all types with the same values."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
@@ -32,7 +32,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def with_microseconds(schema: pa.Schema) -> pa.Schema:
-    """As lakes' formats have times, which have no other unit, and all types plain."""
+    """The schema with plain types and times in microseconds, which is the unit of the tables' formats."""
     return pa.schema([pa.field(one.name, _in_microseconds(one.type), one.nullable) for one in schema])
 
 

@@ -1,4 +1,4 @@
-"""Rows as the kafka source gives them out, as tests want them."""
+"""Rows of the kafka source for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIME = datetime(2026, 11, 26, tzinfo=UTC)
 
 
 def log_row(offset: int = 0, **columns: Any) -> dict[str, Any]:
-    """By column. What is not said has some value."""
+    """A row by column, with default values."""
     row = {
         "key": b"k",
         "value": b"v",
@@ -33,5 +33,5 @@ def log_batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def batch_of_values(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """One row each, from offset 0 on."""
+    """A batch with one row for each value, from offset 0 on."""
     return log_batch([log_row(offset, value=value) for offset, value in enumerate(values)])

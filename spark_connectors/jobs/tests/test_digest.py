@@ -1,4 +1,4 @@
-"""Held against the same sums in plain Python, a byte at a time."""
+"""Digests, compared with the same sums in plain Python, one byte at a time."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def named(index: int) -> str:
 def written(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, location: Path, sizes: RowGroupSizes | None = None
 ) -> tuple[NewFile, ...]:
-    """As tasks do it."""
+    """Write rows as a task does."""
     writer = FileWriter(schema, str(location), named, sizes)
     try:
         for batch in batches:
@@ -56,7 +56,7 @@ def cut(batch: pa.RecordBatch, rows: int = 10) -> list[pa.RecordBatch]:
 
 
 def read(root: Path, files: tuple[NewFile, ...]) -> pa.Table:
-    """By name: pyarrow would look for partitions in a path."""
+    """Read each file by name: pyarrow would look for partitions in a path."""
     return pa.concat_tables([parquet.ParquetFile(root / one.path).read() for one in files])
 
 
@@ -101,7 +101,7 @@ def test_files_are_compressed_with_zstd(tmp_path: Path) -> None:
 
 
 def test_files_are_written_without_pandas(tmp_path: Path) -> None:
-    """Which takes as long to import as a million rows to write."""
+    """Importing pandas takes as long as writing a million rows."""
     script = (
         "import sys\n"
         "from engine.batches.batch import Record\n"
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 class FullStream:
-    """Takes so many bytes in all files together."""
+    """Stream that takes a number of bytes in all files together."""
 
     def __init__(self, inner: Any, disk: FullDisk) -> None:
         self._inner = inner

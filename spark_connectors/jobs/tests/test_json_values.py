@@ -1,4 +1,4 @@
-"""The rule above all: what becomes of a value is what becomes of it alone."""
+"""The main rule: the result of a value does not depend on other values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _VALUES = st.one_of(
 
 
 def results(values: list[bytes | None], columns: Declared) -> list[Any]:
-    """Of each value: a row, or why there is none."""
+    """Result of each value: a row, or the reason why there is none."""
     found = decode(pa.array(values, pa.binary()), columns)
     found.rows.validate(full=True)
     assert found.rows.schema.equals(columns.table)

@@ -1,4 +1,4 @@
-"""From a job's end to an exit code, a line, and a report."""
+"""Exit code, line and report for the end of a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark_connectors.jobs.tables.errors import TableRefused
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[Report | Exception]:
-    """What the one job there is ends with: a list of one."""
+    """The end of the only job, as a list of one element."""
     found: list[Report | Exception] = [Report("rest", {})]
     command = ModuleType("spark_connectors.jobs.cli.rest")
 
@@ -101,7 +101,7 @@ def test_what_is_not_clear_ends_with_two(ends: list[Report | Exception]) -> None
 
 
 def test_only_what_is_asked_for_is_imported() -> None:
-    """What others need takes as long to import as what is done."""
+    """Imports of other jobs take as long as the work itself."""
     script = (
         "import sys\n"
         "from spark_connectors.jobs.__main__ import main\n"

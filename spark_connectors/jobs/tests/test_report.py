@@ -1,4 +1,4 @@
-"""What a job tells of itself."""
+"""Progress and report of a job."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_why_it_was_stopped_is_told() -> None:
 
 
 class Told:
-    """Lines, and a clock that moves when it is told to."""
+    """Shown lines, and a clock that a test moves."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What tables are called on a command line."""
+"""Names of tables on a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that compare and audit are sent to executors that have no module of ours."""
+"""Tasks of comparisons and audits run on executors without this project's modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks, and who does them: as many at once as there are workers, and none when the first has failed."""
+"""Tasks on workers: as many at once as there are workers, and none after one has failed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def process(_: int) -> int:
     return os.getpid()
 
 
-marked: list[int] = []  # of this process, and of copies of it
+marked: list[int] = []  # of this process and its forks
 
 
 def marks(_: int) -> list[int]:
@@ -43,7 +43,7 @@ def on_request_to_leave(_: int) -> list[object]:
 
 @contextmanager
 def thread() -> Iterator[None]:
-    """Beside this one."""
+    """Another thread beside this one."""
     end = threading.Event()
     started = threading.Thread(target=end.wait)
     started.start()
@@ -60,7 +60,7 @@ def beside_a_thread() -> LocalWorkers:
 
 
 class FakeContext:
-    """Of Spark: tasks are done where they are collected."""
+    """Fake of Spark's context: tasks run where they are collected."""
 
     defaultParallelism = 2  # noqa: N815 # Spark's name
 
@@ -138,7 +138,7 @@ def test_local_workers_are_processes_of_their_own() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not copied")
 def test_the_first_local_workers_have_what_was_there_already(tmp_path: Path) -> None:
-    """Where there are no threads, as xdist has one."""
+    """The script runs in a process without threads; xdist has one."""
     script = tmp_path / "owner.py"
     script.write_text(
         "from contextlib import closing\n"
@@ -187,7 +187,7 @@ def test_local_workers_are_new_ones_where_a_task_has_failed() -> None:
 
 
 def test_local_workers_end_with_whoever_was_killed(tmp_path: Path) -> None:
-    """A pipe that they all hold tells when the last of them is gone."""
+    """All workers hold a pipe, whose end shows that the last one is gone."""
     script = tmp_path / "owner.py"
     script.write_text(
         "import os, signal, sys, time\n"

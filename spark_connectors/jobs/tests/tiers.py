@@ -1,4 +1,4 @@
-"""Topics in the tier of a broker, to be read without one."""
+"""Topics in a broker's tier, to be read without a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = "orders"
 
 
 def log_of(values: Sequence[bytes | None], batch_rows: int = 5) -> Log:
-    """Records with keys, headers now and then, and these values."""
+    """A log of records with keys, some headers, and these values."""
     log = Log()
     records = [
         Record(b"k%d" % number, value, FIRST_MS + number, (RecordHeader(b"h", b"%d" % number),) if number % 3 else ())
@@ -26,7 +26,7 @@ def log_of(values: Sequence[bytes | None], batch_rows: int = 5) -> Log:
 
 
 def tier_of(directory: Path, logs: Sequence[Log], batches_each: int = 2) -> Bucket:
-    """A partition for each log, all of it copied, so many batches a segment."""
+    """A topic with a partition for each log, copied completely, with `batches_each` batches in each segment."""
     bucket = Bucket(directory)
     bucket.put_topic(TOPIC, partition_count=len(logs))
     for partition, log in enumerate(logs):

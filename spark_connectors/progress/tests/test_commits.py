@@ -1,4 +1,4 @@
-"""OffsetCommit: what it says, what becomes of partitions that are refused, and what is asked again."""
+"""OffsetCommit: the request, refused partitions, and retries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POSITIONS = {TopicPartition("u", 0): 3, TopicPartition("t", 1): 2, TopicPartitio
 
 
 class World:
-    """A broker, and what it says of partitions; of all of them where `every` has something left."""
+    """A broker with its codes for partitions; `every` has codes for all of them."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""The thread: who tells waits for nothing, who drains waits for what was told, and it ends when it is closed."""
+"""The committer's thread: events do not wait, `drain` waits for earlier events, and `close` ends the thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spark_connectors.progress.options import report_options
 from spark_connectors.wire import TopicPartition, WireError
 from spark_connectors.wire.tests.fakes import FakeClock
 
-WITHIN_S = 20.0  # nothing takes long; a test that fails ends
+WITHIN_S = 20.0  # nothing takes long; the limit ends a failed test
 FIRST = TopicPartition("t", 0)
 ORDERS = Query("id-1", "run-1", "orders")
 OTHERS = Query("id-2", "run-2", "others")
 
 
 class FakeCluster:
-    """Takes commits while it is `open`; of the next ones it may say something else."""
+    """Takes commits while it is `open`. `next` has other outcomes for the next ones."""
 
     def __init__(self) -> None:
         self.asked: list[Commit] = []
@@ -71,7 +71,7 @@ def threads() -> list[threading.Thread]:
 
 
 def test_nobody_waits_for_a_cluster_that_does_not_answer(committer: Committer, cluster: FakeCluster) -> None:
-    """And only the newest of what is told meanwhile is committed."""
+    """Only the newest of the offsets that arrive meanwhile are committed."""
     cluster.open.clear()
     tell(committer, 0)
     assert cluster.was_asked.acquire(timeout=WITHIN_S)
@@ -126,7 +126,7 @@ def test_what_is_refused_is_not_waited_for(
 def test_whatever_happens_it_goes_on(
     committer: Committer, cluster: FakeCluster, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
-    """Nothing new has to be told."""
+    """The commit is repeated without a new event."""
     caplog.set_level(logging.WARNING)
     cluster.next = [trouble]
     tell(committer, 1)

@@ -1,4 +1,4 @@
-"""Which offsets are committed for which group, and when: the newest, the slowest's, again after trouble."""
+"""Offsets that are committed for a group, and their times: the newest, the lowest, and retries after errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def machine(group_id: str = "spark-{query}", **said: Any) -> Groups:
 
 
 def commit_all(groups: Groups, now_s: float = NOW_S) -> list[Commit]:
-    """Each as if the cluster had taken it."""
+    """Commit all waiting offsets successfully."""
     found = []
     while (wanted := groups.take(now_s)) is not None:
         assert groups.done(wanted, Outcome(wanted.positions)) in (None, "offsets are committed again")
@@ -34,7 +34,7 @@ def commit_all(groups: Groups, now_s: float = NOW_S) -> list[Commit]:
     return found
 
 
-# --- which offsets
+# --- offsets
 
 
 def test_only_the_newest_offsets_count() -> None:
@@ -85,7 +85,7 @@ def test_queries_that_share_a_group() -> None:
 
 
 def test_a_query_that_starts_again_takes_its_own_place() -> None:
-    """Also while the offsets of the run before are waiting, of which Spark may tell the end late; or it goes back."""
+    """Offsets of the run before may still be waiting, Spark may report its end late, and the new run may go back."""
     groups = machine()
     groups.started(ORDERS)
     groups.progressed(ORDERS, {FIRST: 10})
@@ -130,7 +130,7 @@ def test_an_idle_query_is_not_forgotten_by_brokers() -> None:
     assert groups.take(NOW_S) is None
 
 
-# --- trouble
+# --- errors
 
 
 def test_a_cluster_that_is_away_is_told_of_once_and_tried_again() -> None:
@@ -192,7 +192,7 @@ def test_one_group_does_not_keep_others_waiting() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of running queries stay, and what is under way."""
+    """Groups of running queries and the current commit stay."""
     monkeypatch.setattr(tested, "GROUPS_MAX", 3)
     groups = machine()
     groups.progressed(ORDERS, {FIRST: 1})
@@ -231,7 +231,7 @@ def test_what_has_yet_to_come() -> None:
 
 
 class Histories(RuleBasedStateMachine):
-    """Whatever comes in whatever order: at the end each group is where its query was last, and nothing piles up."""
+    """Events in any order: at the end, each group has the last offsets of its query, and nothing accumulates."""
 
     runs: Bundle[Query] = Bundle("runs")
 
@@ -246,7 +246,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(target=runs, number=st.integers(0, 3))
     def start(self, number: int) -> Query:
-        """Its run before may not have ended, as far as is told."""
+        """The end of the run before may not be reported yet."""
         self.count += 1
         query = Query(f"q{number}", f"run-{self.count}", None)
         self.groups.started(query)

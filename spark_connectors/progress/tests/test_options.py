@@ -1,4 +1,4 @@
-"""What a reporter takes, and what it refuses by name."""
+"""Accepted options of a reporter, and options that are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a query's progress is about topics, and where its slowest reader is."""
+"""Offsets of topics in a query's progress, and the lowest offset of each partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_both_sources_tell_the_next_offset_to_read() -> None:
         ("FileStreamSource[file:/data]", '{"logOffset":3}'),
         ("MemoryStream[value#1]", "null"),
         ("TextSocketV2[host: localhost, port: 9999]", "None"),
-        (OURS, '{"t": {"0": 10}}'),  # somebody else's source, written in Python
+        (OURS, '{"t": {"0": 10}}'),  # another source, written in Python
         (OURS, '{"@refused": {}}'),
         (STOCK, "{}"),
     ],

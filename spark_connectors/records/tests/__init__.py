@@ -1,1 +1,1 @@
-"""Tests of records, held against what the engine makes of the same bytes."""
+"""Tests of records, compared with the engine's results for the same bytes."""

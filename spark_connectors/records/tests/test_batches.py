@@ -1,4 +1,4 @@
-"""Headers: told as the engine tells them, what is cut left out, what is wrong refused."""
+"""Headers: equal to the engine's, incomplete batches are left out, wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ def test_markers_say_how_a_transaction_ends() -> None:
     assert not is_abort(marker(Outcome.COMMIT))
     assert is_abort(control(b"\0\0\0\0", codec=Codec.ZSTD))
     assert is_abort(control(b"\0\1\0\0and what later versions append"))
-    assert not is_abort(control(b"\0\0\0\2"))  # a change of leaders, in logs of Kafka's own
-    assert not is_abort(batch(Record(), attributes=CONTROL, kept=[]))  # compaction has left nothing of it
+    assert not is_abort(control(b"\0\0\0\2"))  # a change of leaders, in logs of Kafka
+    assert not is_abort(batch(Record(), attributes=CONTROL, kept=[]))  # emptied by compaction
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
@@ -155,7 +155,7 @@ def test_a_control_batch_of_noise_is_malformed() -> None:
 
 
 def test_a_batch_is_a_tuple() -> None:
-    """Cheap to make, and to send to somebody else."""
+    """A tuple is cheap to create and to pickle."""
     [found] = batches_of(batch(Record()))
     assert isinstance(found, Batch)
     assert isinstance(found, tuple)

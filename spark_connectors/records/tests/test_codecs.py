@@ -1,4 +1,6 @@
-"""Both ways, with the engine's codecs at the other end; bounded; one error for whatever is not what it says."""
+"""Compression and decompression, compared with the engine's codecs. Memory is limited, and all wrong bytes have one
+error.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def test_truncated_data_is_malformed(codec: Codec, data: bytes) -> None:
 
 
 def outcome(found: codecs._Zstandard, packed: bytes, limit_bytes: int) -> bytes | str:
-    """What becomes of it with that in the place of the package; or the error."""
+    """Result of the decompression, with `found` in place of the package; or the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codecs, "_zstandard", found)
         try:
@@ -88,7 +90,7 @@ def outcome(found: codecs._Zstandard, packed: bytes, limit_bytes: int) -> bytes 
 
 
 def missing() -> codecs._Zstandard:
-    """As where it is not installed."""
+    """The adapter without the package."""
     found = codecs._Zstandard()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "zstandard", None)
@@ -165,7 +167,9 @@ def test_a_size_that_is_announced_is_not_believed() -> None:
 
 
 def test_lz4_as_javas_clients_read_it() -> None:
-    """Blocks stand alone (Lz4BlockInputStream takes no others), of the size that Kafka writes, without checksums."""
+    """Blocks are independent (Lz4BlockInputStream accepts no others), have the size that Kafka writes, and have no
+    checksums.
+    """
     for size_bytes in (10, 1 << 20):
         found = lz4.frame.get_frame_info(compress(Codec.LZ4, bytes(size_bytes)))
         assert (found["block_linked"], found["block_size"], found["block_checksum"]) == (False, 1 << 16, False)

@@ -1,4 +1,4 @@
-"""The schema is, to the letter, what PySpark makes of the kafka source's columns."""
+"""The schema is exactly that of PySpark for the kafka source's columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_connectors.records.columns import COLUMNS, schema_of
 
 
 def test_pyspark_makes_the_same_schema_of_it() -> None:
-    """As KafkaRecordToRowConverter has it: everything may be null."""
+    """All columns may be null, as in KafkaRecordToRowConverter."""
     types = pytest.importorskip("pyspark.sql.types", reason="needs pyspark: pip install -r requirements/spark.txt")
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -1,4 +1,4 @@
-"""Rows out of batches: the same ones that the engine finds in them, however they are cut, packed and grouped."""
+"""Rows of batches: the same as those of the engine, for all splits, codecs and groups."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ records = st.builds(Record, octets, octets, timestamps_ms, headers)
 
 @st.composite
 def logs(draw: st.DrawFn) -> bytes:
-    """Batches one behind the other, of all kinds."""
+    """Consecutive batches of all kinds."""
     log, offset = b"", draw(st.integers(0, 2**40))
     for _ in range(draw(st.integers(1, 6))):
         of_batch = draw(st.lists(records, min_size=1, max_size=8))
@@ -71,7 +71,7 @@ def limits(lockstep_batches_min: int, group_records: int, slice_bytes: int, rows
 
 
 def as_spark_has_it(row: Row) -> Row:
-    """A time that it cannot say is null, which these tests tell as 0."""
+    """A row as Spark has it: a timestamp that does not fit is null, which is 0 in these tests."""
     return row if abs(row.timestamp_ms) <= TIMESTAMP_MAX_MS else row._replace(timestamp_ms=0)
 
 
@@ -158,7 +158,7 @@ def test_a_schema_of_anything_else_is_refused(schema: pa.Schema) -> None:
 
 
 def test_rows_are_made_without_pandas() -> None:
-    """Which pyarrow imports for its first scalar, and that takes as long as a million rows."""
+    """pyarrow imports pandas for its first scalar, which takes as long as a million rows."""
     script = (
         "import sys\n"
         "from engine.batches.batch import Record, RecordHeader\n"
@@ -207,7 +207,7 @@ def test_a_time_that_java_wraps_around_is_wrapped_around() -> None:
     assert record_batches(bytes(log))[0].column("timestamp").null_count == 2
 
 
-# What may be wrong with records, though header and CRC are right.
+# Errors in records whose header and CRC are right.
 
 
 def body_of(*of_batch: Record) -> bytes:

@@ -1,4 +1,4 @@
-"""Rows become the batches that the engine builds of the same records, byte for byte, and no batch is too large."""
+"""Rows become the same bytes as the engine's batches, and no batch is too large."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows_of(records: list[Record]) -> Rows:
 
 
 def decoded(encoded: list[Encoded]) -> list[list[Record]]:
-    """By batch, with what all of them must be checked; offsets left out."""
+    """Records of each batch, without offsets. Common properties of batches are checked."""
     found = []
     for one in encoded:
         (batch,) = batches_of(one.batch)
@@ -95,7 +95,7 @@ def test_nothing() -> None:
 
 
 def test_slices() -> None:
-    """Arrow's arrays begin anywhere in their buffers."""
+    """Arrow arrays may begin anywhere in their buffers."""
     records = [
         Record(b"k%d" % number, b"v" * number, number, (RecordHeader(b"h%d" % number, None),) * (number % 3))
         for number in range(20)
@@ -129,7 +129,7 @@ def test_a_record_larger_than_a_batch_has_one_for_itself() -> None:
 
 
 def test_a_record_that_is_too_large() -> None:
-    """By the size of its batch, as in Kafka's producer."""
+    """The limit applies to the size of its batch, as in Kafka's producer."""
     records = [Record(), Record(value=bytes(10_000))]
     size_bytes = len(build_batch(records[1:]))
     assert len(encode(rows_of(records), record_bytes_max=size_bytes)) == 1

@@ -25,7 +25,7 @@ def test_however_many_there_are(counts: list[int]) -> None:
 @pytest.mark.parametrize("records", [1, 40])  # one by one, and together
 @pytest.mark.parametrize("length", [b"\x81\x80\x80\x80\x7c", b"\xff\xff\xff\xff\x7f", b"\x80\x80\x80\x80\x10"])
 def test_a_length_of_more_than_32_bits(records: int, length: bytes) -> None:
-    """As a number of 32 bits it would be another one: perhaps not below none, and beyond the record."""
+    """Truncated to 32 bits, it would be another number, possibly not negative, and longer than the record."""
     of_value = (
         b"\x00" * 4 + b"\x01\x02\x02k" + length
     )  # attributes, deltas, an empty key; no value; one header, its key

@@ -1,4 +1,4 @@
-"""Keys go where Java's producers put them, and rows without one go about."""
+"""Keys go to the same partitions as with Java producers, and rows without a key take turns."""
 
 from __future__ import annotations
 

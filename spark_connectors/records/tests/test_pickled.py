@@ -1,4 +1,4 @@
-"""Executors may have no module of ours: what they run is pickled by value, and works where nothing is imported."""
+"""Executors may not have this project's modules: functions are pickled by value, and work without imports."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def test_by_value() -> None:
         found = decode(log, seen, topic="t", partition=0, start=0, end=1, schema=schema_of(columns))
         return [row for one in found for row in one.to_pylist()]
 
-    expected = repr(task())  # what this process has made for it stays here
+    expected = repr(task())  # this process's caches are not pickled
     assert printed_elsewhere(task) == expected

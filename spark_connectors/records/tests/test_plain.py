@@ -1,4 +1,4 @@
-"""Batches of another log become nobody's: the same records at the same offsets, and nothing of whose they were."""
+"""Plain batches of another log: the same records at the same offsets, without producer and transaction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODECS = pytest.mark.parametrize("codec", list(Codec), ids=str)
 def batch_of(
     offsets: list[int], codec: Codec = Codec.NONE, attributes: int = TRANSACTIONAL_BIT, end: int | None = None
 ) -> bytes:
-    """As a log has it where compaction has been: records at these offsets, of a transaction."""
+    """A batch of a transaction after compaction, with records at these offsets."""
     records = b"".join(_record(offset - offsets[0], offset) for offset in offsets)
     return bytes(
         seal_batch(
@@ -51,7 +51,7 @@ def batch_of(
 
 
 def _record(delta: int, offset: int) -> bytes:
-    """Some are tombstones, some have headers, some have no key."""
+    """A record; some are tombstones, some have headers, some have no key."""
     key = None if offset % 5 == 0 else b"k%d" % (offset % 3)
     value = None if offset % 4 == 0 else b"v" * (offset % 7)
     headers = () if offset % 2 else (RecordHeader(b"h", None), RecordHeader("\u00fc".encode(), b"%d" % offset))
@@ -63,7 +63,7 @@ def _record(delta: int, offset: int) -> bytes:
 
 
 def told(data: bytes | bytearray) -> list[tuple[object, ...]]:
-    """Offsets, times, and what a record has, in order."""
+    """Offsets, timestamps and content of the records, in order."""
     return [
         (header.base_offset + one.offset_delta, one.timestamp_ms, one.key, one.value, one.headers)
         for header, records in batches_in(bytes(data))

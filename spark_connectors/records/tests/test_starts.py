@@ -1,4 +1,4 @@
-"""Both ways find the same beginnings."""
+"""Both methods find the same positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of headers are what Java makes of them: the expectations are what `new String(bytes, UTF_8)` gave in JDK 17."""
+"""Keys of headers are decoded as by Java. The expected values come from `new String(bytes, UTF_8)` in JDK 17."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = {
     b"\xe2\x82": "\ufffd",
     b"\xe2\x82a": "\ufffda",
     b"\xf0\x9f\x98": "\ufffd",
-    b"\xed\xa0\x80": "\ufffd",  # a surrogate, three times wrong to Python
+    b"\xed\xa0\x80": "\ufffd",  # a surrogate: three wrong bytes in Python
     b"\xed\xa0\x80\xed\xb0\x80": "\ufffd\ufffd",
     b"\xed\xbe\xc0\xf0\x80A\xef\x8f": "\ufffd\ufffd\ufffd\ufffdA\ufffd",
     b"\xed\xa0\xdf\xa0": "\ufffd\u07e0",

@@ -1,4 +1,4 @@
-"""What was committed is seen and nothing else, wherever a reader begins and however its batches come."""
+"""Committed records are visible, and no others, for any start offset and any sequence of calls."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from spark_connectors.records.visible import Aborted, Visibility, visible
 
 @dataclass
 class History:
-    """A log of several producers, and what is true of it."""
+    """A log of several producers, and the outcomes of their transactions."""
 
     log: bytes = b""
     end: int = 0
-    open: dict[int, tuple[int, list[int]]] = field(default_factory=dict)  # producer: where it began, its batches
+    open: dict[int, tuple[int, list[int]]] = field(default_factory=dict)  # producer: first offset, its batches
     aborted: list[Aborted] = field(default_factory=list)
     committed: set[int] = field(default_factory=set)  # base offsets
 
@@ -47,7 +47,7 @@ class History:
         self.end += 1
 
     def aborted_from(self, offset: int, *, with_ends: bool) -> list[tuple[int, int] | tuple[int, int, int]]:
-        """As a broker tells it to who fetches from there: what ended before is not told."""
+        """Aborted transactions as a broker returns them to a Fetch at this offset, without those that ended before."""
         return [
             (each.producer_id, each.first_offset, each.last_offset or 0)
             if with_ends
@@ -71,7 +71,7 @@ def histories(draw: st.DrawFn) -> History:
         elif producer is not None:
             history.finish(producer, Outcome.COMMIT if what == "commit" else Outcome.ABORT)
     history.write(None)
-    for producer in sorted(history.open):  # a reader gets no further than the last stable offset
+    for producer in sorted(history.open):  # a reader stops at the last stable offset
         history.finish(producer, draw(st.sampled_from(Outcome)))
     return history
 
@@ -117,7 +117,7 @@ def test_what_is_not_transactional_is_seen_whoever_wrote_it() -> None:
 
 @pytest.mark.parametrize("last_offset", [0, None])
 def test_an_aborted_transaction_begun_in_an_earlier_segment(last_offset: int | None) -> None:
-    """Its first offset lies before anything that is read; a known end holds where compaction has taken the marker."""
+    """The first offset lies before all read batches. A known last offset replaces a marker that compaction removed."""
     log = batch(Record(), Record(), base_offset=10, attributes=TRANSACTIONAL, producer=(1, 0, 0))
     log += batch(Record(), base_offset=12, attributes=TRANSACTIONAL | CONTROL, producer=(1, 0, -1), kept=[])
     log += batch(Record(), base_offset=20, attributes=TRANSACTIONAL, producer=(1, 0, 5))

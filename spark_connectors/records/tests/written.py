@@ -1,4 +1,4 @@
-"""Batches as the engine writes them, and their rows as it reads them: what the decoder is held against."""
+"""Batches and rows of the engine, which the decoder's results are compared with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELETE_HORIZON = 1 << 6
 
 
 class Row(NamedTuple):
-    """What a record is, whoever decoded it."""
+    """A record as any decoder returns it."""
 
     offset: int
     key: bytes | None
@@ -47,7 +47,7 @@ def batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     max_timestamp_ms: int | None = None,
 ) -> bytes:
-    """One batch; `kept` are the records that compaction has left of it."""
+    """A batch; `kept` are the records that compaction has not removed."""
     plain = build_batch(records)
     header, body, left = parse_header(plain), bytes(plain[61:]), len(records)
     if kept is not None:
@@ -95,7 +95,7 @@ def sealed(
 
 
 def rows_by_the_engine(buffer: bytes) -> list[Row]:
-    """Of complete batches. CorruptMessage."""
+    """Rows of complete batches. Raises CorruptMessage."""
     rows = []
     position = 0
     while position < len(buffer):
@@ -120,7 +120,7 @@ def record_batches(
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    """Timestamps that are null become the ones that Spark's microseconds do not hold, told as 0."""
+    """Rows of Arrow batches. A null timestamp does not fit into Spark's microseconds, and becomes 0."""
     return [row_of(each) for one in batches for each in with_plain_timestamps(one).to_pylist()]
 
 

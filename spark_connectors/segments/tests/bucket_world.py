@@ -39,7 +39,7 @@ _numbers = itertools.count(1)
 
 
 class AtOnce:
-    """No threads: implements `tiering.object_store.Workers`."""
+    """Runs jobs at once, without threads. Implements `tiering.object_store.Workers`."""
 
     async def run(self, job: Callable[[], T]) -> T:
         return job()
@@ -50,7 +50,7 @@ def name() -> str:
 
 
 class Written(NamedTuple):
-    """A segment as it was put: what a manifest says of it, and what is behind its records."""
+    """A copied segment: its entry in the manifest, its key, and its trailer."""
 
     entry: Entry
     key: str
@@ -58,8 +58,7 @@ class Written(NamedTuple):
 
 
 class Tier:
-    """Of one cluster, in a store that others may have a part of, too; `root` as in Place. `now_ms` is for tests to
-    move."""
+    """Tier of one cluster, in a store that others may use too. `root` as in Place. Tests may change `now_ms`."""
 
     def __init__(self, store: ObjectStore, root: str = "", cluster_id: str = CLUSTER, generation: int = 0) -> None:
         self.now_ms = 1_000
@@ -83,7 +82,7 @@ class Tier:
         return trio.run((log or self.log()).change, decide)
 
     def copy(self, end: int, place: Place | None = None, log: ManifestLog | None = None, **segment: Any) -> Written:
-        """The next segment, up to `end`, with its object."""
+        """Copy the next segment, up to `end`, with its object."""
         place = place or self.place()
         log = log or self.log(place)
         base = trio.run(log.load).end or 0
@@ -97,7 +96,7 @@ class Tier:
         return Written(entry, place.segment(entry), b"".join(put.content.slices())[entry.size_bytes :])
 
     def shed(self, log_start: int, log: ManifestLog | None = None) -> Manifest:
-        """Begin there, as far as one version may."""
+        """Move the log start, as far as one version may."""
         log = log or self.log()
         manifest = trio.run(log.load)
         first_page = trio.run(log.page, manifest.pages[0]) if manifest.pages else ()
@@ -109,7 +108,7 @@ class Tier:
         return self.change(change, log)
 
     def entries(self, log: ManifestLog | None = None) -> list[Entry]:
-        """All that the broker finds."""
+        """All entries that the broker finds."""
         log = log or self.log()
         return trio.run(log.entries, trio.run(log.load))
 
@@ -119,7 +118,7 @@ class Tier:
 
 
 class Bucket(Tier):
-    """In a directory."""
+    """Tier in a directory."""
 
     def __init__(self, directory: Path, cluster_id: str = CLUSTER, generation: int = 0) -> None:
         self.directory = directory
@@ -152,7 +151,7 @@ def segment_of(
     rows: Sequence[tuple[int, int, int]] = (),
     producers: bytes = b"producers",
 ) -> CopiedSegment:
-    """All that is told of its batches is right; where they are not said, no batch of it is one."""
+    """A segment with a correct description of its batches; without `batches`, its bytes are no batches."""
     tally = Tally()
     tally.max_timestamp_ms = end
     if batches:

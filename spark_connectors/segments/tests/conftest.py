@@ -1,4 +1,4 @@
-"""A tier in a directory, and who knows what it has."""
+"""A tier in a directory, and its catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs whose sealed segments are in memory, and whoever knows of them."""
+"""Logs with sealed segments in memory, and their catalogue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def whole(log: Log) -> OffsetRange:
 
 
 def sealed_of(log: Log, batches_each: Sequence[int], *, tells_aborted: bool = True) -> tuple[Sealed, dict[str, bytes]]:
-    """So many batches in each segment, what is left is not sealed; and the bytes of each, by key."""
+    """Sealed segments with these numbers of batches, and their bytes by key. The remaining batches are not sealed."""
     segments, objects = list[Segment](), dict[str, bytes]()
     batches = list(log.batches)
     base = parse_header(memoryview(batches[0])).base_offset if batches else log.start
@@ -117,7 +117,7 @@ class Memory:
 
 
 def fetch_of(log: Log) -> tuple[list[OffsetRange], object]:
-    """What was fetched, and how."""
+    """Ranges that were fetched, and the function that fetches."""
     fetched: list[OffsetRange] = []
 
     def fetch(one: OffsetRange) -> Iterator[Piece]:
@@ -131,7 +131,7 @@ def fetch_of(log: Log) -> tuple[list[OffsetRange], object]:
 
 
 def rows(pieces: Iterator[Piece], options: SourceOptions, wanted: OffsetRange) -> list[tuple[int, bytes, bytes]]:
-    """Offset, key and value."""
+    """Offset, key and value of each row."""
     found = []
     for batch in rows_of(pieces, options, wanted, schema_of(COLUMNS)):
         table = pa.Table.from_batches([batch]).to_pydict()
@@ -140,7 +140,7 @@ def rows(pieces: Iterator[Piece], options: SourceOptions, wanted: OffsetRange) -
 
 
 def tasks_of(log: Log, sealed: Sealed, count: int) -> list[OffsetRange]:
-    """What is sealed in about so many tasks, and what is not in one more."""
+    """Tasks: the sealed part in about `count` ranges, and the rest in one more."""
     found: list[OffsetRange] = []
     for one in cut(whole(log), sealed):
         found += split(one, one.size_bytes / count) if isinstance(one, SealedRange) else [one]

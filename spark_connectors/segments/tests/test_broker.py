@@ -1,4 +1,4 @@
-"""What a broker tells over HTTP of sealed segments, as it is understood here."""
+"""Answers of a broker about sealed segments over HTTP, and their interpretation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def answer(*rows: Mapping[str, object], **fields: object) -> dict[str, object]:
 
 
 def catalogue(*answers: Any, has_files: bool = False) -> tuple[BrokerCatalogue, list[tuple[str, Mapping[str, object]]]]:
-    """Of one broker, which answers so, or of several, which raise what is an exception."""
+    """Catalogue of brokers that give these answers in turn; an answer that is an exception is raised."""
     left, seen = list(answers), list[tuple[str, Mapping[str, object]]]()
 
     def ask(url: str, topic: str, query: Mapping[str, object]) -> Mapping[str, Any] | None:
@@ -89,7 +89,7 @@ def test_pages_are_followed_as_far_as_they_are_wanted() -> None:
 
 
 def test_only_what_was_told_counts() -> None:
-    """A page that was asked for ends where it ends, whatever is sealed behind it."""
+    """A page ends at its own end, whatever is sealed behind it."""
     found = sealed(answer(row(0, 10), row(10, 20)), end=15)
     assert found is not None
     assert found.end == 20
@@ -147,7 +147,7 @@ async def _as_told(cold: Cold) -> Sealed:
 
 
 class Connection:
-    """Of http.client: what is answered, and what was asked for."""
+    """Fake of http.client's connection: `status` and `body` are its answer, `asked` is the request."""
 
     status = 200
     body: bytes | Exception = b"{}"

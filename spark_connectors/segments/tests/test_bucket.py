@@ -1,4 +1,4 @@
-"""What a bucket tells is what the broker finds there, or an error says that it cannot be told."""
+"""The catalogue of a bucket has the segments that the broker finds there, or raises an error."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tiering.topic_deletion import delete_partition
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests that have room for little: the rest goes into pages."""
+    """Small manifests: most entries go into pages."""
     monkeypatch.setattr(manifest_log, "MANIFEST_MAX_BYTES", 2_000)
     monkeypatch.setattr(manifest_log, "PAGE_ENTRIES", 4)
 
 
 def told(place: Place, entries: list[Entry]) -> list[Segment]:
-    """As a catalogue has to."""
+    """Segments that a catalogue has to return."""
     return [
         Segment(
             *(one.base, one.end, one.size_bytes, one.max_timestamp_ms, one.records_digest),
@@ -53,7 +53,7 @@ def told(place: Place, entries: list[Entry]) -> list[Segment]:
 
 
 def check(bucket: Bucket, catalogue: BucketCatalogue) -> Sealed:
-    """Against what the broker finds."""
+    """Compare with the segments that the broker finds."""
     found = everything(catalogue)
     holding = trio.run(holding_of, Part(bucket.store, "", CLUSTER), bucket.place())
     assert (found.log_start, found.end) == (holding.log_start, holding.end)
@@ -66,7 +66,7 @@ def paths_of(bucket: Bucket, prefix: str) -> list[Path]:
     return sorted(bucket.path(f"{bucket.place().prefix}{prefix}").iterdir())
 
 
-# --- what is sealed
+# --- sealed segments
 
 
 def test_segments_are_those_that_were_copied(bucket: Bucket, catalogue: BucketCatalogue) -> None:
@@ -128,7 +128,7 @@ def test_what_lies_below_the_log_start_is_not_told(bucket: Bucket, catalogue: Bu
 
 
 def test_a_log_whose_copies_begin_later_begins_there(bucket: Bucket, catalogue: BucketCatalogue) -> None:
-    """Nothing was copied while the tier was off."""
+    """Copies begin later if the tier was off at first."""
     for offset in (10, 20):
         bucket.copy(offset)
 
@@ -145,7 +145,7 @@ def test_many_segments_lie_in_pages(small: None, bucket: Bucket, catalogue: Buck
         bucket.copy(offset)
     assert len(trio.run(bucket.log().load).pages) > 2
     assert len(check(bucket, catalogue).segments) == 21
-    bucket.shed(25)  # within a page, of which another one is made
+    bucket.shed(25)  # within a page, which is replaced
     bucket.shed(25)
     assert check(bucket, catalogue).segments[0].base == 20
 
@@ -183,7 +183,7 @@ def test_pages_that_go_meanwhile_are_those_of_an_older_version(
 
 
 def test_what_parts_from_what_was_copied_takes_its_place(bucket: Bucket, catalogue: BucketCatalogue) -> None:
-    """In another epoch, under keys of another generation."""
+    """The new segment has another epoch and another generation."""
     for offset in (10, 20, 30):
         bucket.copy(offset)
     log = bucket.log(epoch=1)
@@ -204,7 +204,7 @@ def test_a_restored_cluster_goes_on_in_the_same_place(bucket: Bucket, catalogue:
 
 
 def versions(bucket: Bucket, count: int) -> int:
-    """So many more, which change nothing; the newest then."""
+    """Write `count` more versions without changes; returns the newest."""
     log = bucket.log()
     for _ in range(count):
         manifest = bucket.change(Change, log)
@@ -239,7 +239,7 @@ def test_a_version_that_was_met_is_where_the_next_search_begins(
 
 
 def old(monkeypatch: pytest.MonkeyPatch, bucket: Bucket) -> None:
-    """Versions go soon after they are written."""
+    """Let versions be deleted soon after they are written."""
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
     bucket.now_ms = 2**50 + KEPT_MS
 
@@ -281,7 +281,7 @@ def test_a_listing_that_lags_behind_for_long_is_told(
         everything(catalogue)
 
 
-# --- what is not there
+# --- missing topics and damage
 
 
 def test_of_a_topic_that_was_never_there_nothing_is_known(bucket: Bucket, catalogue: BucketCatalogue) -> None:

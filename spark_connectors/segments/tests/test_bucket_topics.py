@@ -1,4 +1,4 @@
-"""Whose tier a bucket is, which topics it has, and that all of what a broker brings there is found."""
+"""The cluster and the topics of a bucket, and segments that a broker copied there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.wire import TopicPartition
 from tiering.topic_deletion import delete_partition
 
-# --- of which cluster
+# --- the cluster
 
 
 def test_of_more_than_one_cluster_one_is_named(bucket: Bucket) -> None:

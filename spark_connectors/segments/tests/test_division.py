@@ -1,4 +1,4 @@
-"""How much a task reads of sealed segments, and of whom it is asked what is sealed."""
+"""Size of tasks for sealed segments, and questions to the catalogue."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ ID = bytes(16)
 
 @dataclass
 class Told:
-    """Implements Catalogue: of each partition so many segments, of ten offsets and a hundred bytes, four batches in
-    each."""
+    """Catalogue with a number of segments for each partition. A segment has ten offsets, a hundred bytes and four
+    batches.
+    """
 
     segments: dict[int, int]
     asked: list[tuple[int, int, int]] = field(default_factory=list)
@@ -47,7 +48,7 @@ def one(partition: int, start: int, end: int) -> OffsetRange:
 
 
 def told(ranges: list[OffsetRange]) -> list[tuple[int, int, int, int]]:
-    """Partition, start, end, bytes of segments."""
+    """Partition, start, end and bytes of segments of each range."""
     sizes = [each.size_bytes if isinstance(each, SealedRange) else 0 for each in ranges]
     return [(each.place.partition, each.start, each.end, size) for each, size in zip(ranges, sizes, strict=True)]
 
@@ -119,7 +120,7 @@ def test_a_stream_at_the_end_asks_now_and_then(partition: int) -> None:
         division.divided([one(partition, start, end)], None, None)
         return len(catalogue.asked) - before
 
-    behind = 0 if partition else 1  # of a partition of which nothing is known there is nothing to catch up with
+    behind = 0 if partition else 1  # a partition without known segments has nothing to catch up with
     assert [plan(0, 10), plan(10, 20), plan(20, 35)] == [1, behind, behind]
     assert [plan(35, 40), plan(40, 41)] == [0, 0]
     clock.moment_s += LOOK_AGAIN_S

@@ -16,7 +16,7 @@ from spark_connectors.source.tests.world import Log
 
 
 def sealed(directory: Path, *values: bytes) -> Segment:
-    """With its footer, as a log dir has it."""
+    """A segment file with its footer, as in a log dir."""
     log, tally = Log(), Tally()
     log.append(*values)
     content = b"".join(log.batches)

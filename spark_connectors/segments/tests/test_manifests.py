@@ -1,4 +1,4 @@
-"""What the broker writes of a tier is what is read of it, or it is refused with its name."""
+"""Objects that the broker writes to a tier are read with the same content, or refused by name."""
 
 from __future__ import annotations
 

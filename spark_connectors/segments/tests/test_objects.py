@@ -1,4 +1,4 @@
-"""Segments in objects: what is read ahead is what follows, and no more than is wanted."""
+"""Segments in objects: the read-ahead has the next bytes, and no more than the part."""
 
 from __future__ import annotations
 

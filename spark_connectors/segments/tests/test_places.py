@@ -1,4 +1,4 @@
-"""Where a query begins and ends without a broker: as the tier says."""
+"""Start and end of a query without a broker, from the tier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ZERO, ONE = TopicPartition("topic", 0), TopicPartition("topic", 1)
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
-    """A topic of two partitions, of which one has two segments and begins in the middle of the first; and another."""
+    """A topic with two partitions, of which one has two segments and begins in the middle of the first; and another
+    topic.
+    """
     made = Bucket(tmp_path)
     made.put_topic("topic", partition_count=2)
     made.put_topic("other", OTHER_ID)

@@ -1,4 +1,4 @@
-"""Which task reads which bytes."""
+"""The bytes that each task reads."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_segments_without_a_record_that_is_early_enough_are_left_out_where_that_
 
 
 def test_segments_with_out_of_order_timestamps_are_not_pruned() -> None:
-    """That a producer's latest time, or the first one, is late says nothing of the others."""
+    """A late first or maximal timestamp of a producer shows nothing about its other timestamps."""
     known = sealed(segment(0, 10, 100, 9), segment(10, 20, 100, 9)._replace(min_timestamp_ms=8))
     [found] = cut(wanted(0, 20), known, Times(before_ms=3))
     assert told(found)[2] == [(0, 0, 100)]
@@ -135,5 +135,5 @@ def test_tasks_follow_each_other_and_read_no_less_than_their_offsets(
 
 
 def _held(base: int, position: int, end: int) -> range:
-    """Each offset has ten bytes."""
+    """Offsets of these bytes; each offset has ten bytes."""
     return range(base + position // 10, base + end // 10)

@@ -1,4 +1,4 @@
-"""What a task gives out of sealed segments, and what it does when they are not what they were."""
+"""Rows of sealed segments from a task, and its behaviour if segments have changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_of(*sizes: int) -> Log:
 
 
 def in_order(log: Log, chosen: SourceOptions = ALL) -> list[tuple[int, bytes, bytes]]:
-    """All of the log, as it is fetched."""
+    """All rows of the log, fetched."""
     _, fetch = fetch_of(log)
     return rows(fetch(whole(log)), chosen, whole(log))  # type: ignore[operator]
 
@@ -40,7 +40,7 @@ def in_order(log: Log, chosen: SourceOptions = ALL) -> list[tuple[int, bytes, by
 def read_all(
     log: Log, tasks: list[OffsetRange], memory: Memory, chosen: SourceOptions = ALL
 ) -> tuple[list[tuple[int, bytes, bytes]], list[OffsetRange]]:
-    """What the tasks give out, and what of it was fetched."""
+    """Rows of the tasks, and the ranges that were fetched."""
     found: list[tuple[int, bytes, bytes]] = []
     fetched, fetch = fetch_of(log)
     for one in tasks:
@@ -65,7 +65,7 @@ steps: st.SearchStrategy[list[Step]] = st.lists(
 
 
 def made(story: list[Step]) -> Log:
-    """Batches, transactions that are decided, gaps, and a start within a batch perhaps."""
+    """A log with batches, decided transactions, gaps, and perhaps a start within a batch."""
     log = Log()
     for step in story:
         if isinstance(step, int):
@@ -115,7 +115,7 @@ def test_a_border_within_a_batch_gives_each_row_to_one_side(
 def test_wrong_positions_cost_no_row_and_double_none(
     story: list[Step], batches_each: list[int], count: int, data: st.DataObject
 ) -> None:
-    """An index may be wrong, and nobody who plans reads a batch."""
+    """An index may be wrong, and the planner does not read batches."""
     log = made(story)
     sealed, objects = sealed_of(log, batches_each)
     segments = []
@@ -132,7 +132,7 @@ def test_wrong_positions_cost_no_row_and_double_none(
 
 
 def first_task(log: Log, *batches_each: int) -> tuple[SealedRange, Memory]:
-    """Of one that reads all that is sealed."""
+    """A task that reads the whole sealed part."""
     sealed, objects = sealed_of(log, batches_each)
     [task] = [one for one in tasks_of(log, sealed, 1) if isinstance(one, SealedRange)]
     return task, Memory(objects)

@@ -1,4 +1,4 @@
-"""What is behind the records of an object is what the broker put there, or it is refused."""
+"""Trailers of objects are read as the broker wrote them, or refused."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_positions_are_those_that_the_broker_tells(apart: list[int]) -> None:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Position and size of each that is made."""
+    """Position and size of each read."""
     made: list[tuple[int, int]] = []
     read_at = stores.StoredObject.read_at
 
@@ -141,7 +141,7 @@ def test_every_flipped_bit_of_a_trailer_is_found(bucket: Bucket) -> None:
     written = bucket.copy(20, aborted=ABORTED, rows=[(0, 0, 0), (9, 9 * MIB, 0)])
     data = written.trailer
     assert decode_trailer(data, *named(written)).aborted == ABORTED
-    for position in range(len(data) - 4):  # behind its CRC is nothing
+    for position in range(len(data) - 4):  # the last bytes are behind the CRC
         flipped = data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
         with pytest.raises(ObjectDamaged, match=written.key):
             decode_trailer(flipped, *named(written))
@@ -176,7 +176,7 @@ def test_a_trailer_of_another_version_is_refused(bucket: Bucket) -> None:
 
 
 def test_parts_that_make_no_sense_are_refused(bucket: Bucket) -> None:
-    """Their CRC is right."""
+    """The CRC is right."""
     written = bucket.copy(20, rows=[(0, 0, 0)])
     tail = list(struct.unpack(">8sQ5QII", written.trailer[-TAIL_SIZE_BYTES:]))
     for changes, reason in (({3: -1, 4: 1}, "an index that"), ({2: -1, 3: 1}, "the footer"), ({2: 1}, "another size")):

@@ -1,7 +1,8 @@
-"""A cluster that knows transactions, as far as a sink can tell: one step after the other, no bytes of the protocol.
+"""Model of a cluster with transactions, as far as a sink sees it: one step after the other, without the protocol's
+bytes.
 
-What it holds against a producer is what Kafka's coordinator and leaders do: its epoch, whether a partition is in the
-transaction, its sequences. Everything happens at once; what may be lost on the way is the business of a test.
+It checks producers as Kafka's coordinators and leaders do: epoch, partitions of the transaction, and sequences. Each
+step is executed at once; tests inject lost requests and answers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from spark_connectors.wire import BrokerError, ErrorCode, TopicPartition
 
 @dataclass
 class Transaction:
-    """What an id has under way."""
+    """The open transaction of a transactional id."""
 
     places: set[TopicPartition] = field(default_factory=set)
     batches: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Transaction:
 
 @dataclass
 class State:
-    """Of a transactional id."""
+    """State of a transactional id."""
 
     producer: Producer
     open: Transaction | None = None
@@ -48,7 +49,7 @@ class State:
 
 
 class Model:
-    """Of all transactional ids; a group's record is kept beside."""
+    """All transactional ids, and the records of groups."""
 
     def __init__(self) -> None:
         self.states: dict[str, State] = {}
@@ -82,7 +83,7 @@ class Model:
         return None
 
     def values(self, place: TopicPartition) -> list[bytes | None]:
-        """What a reader of committed records gets."""
+        """Values that a read_committed reader gets."""
         found = []
         for data in self.committed.get(place, []):
             (batch,) = batches_of(data)
@@ -98,7 +99,7 @@ class Model:
     def _begin(self, name: str) -> Producer:
         before = self.states.get(name)
         known = Producer(1000 + len(self.states), -1) if before is None else before.producer
-        self.states[name] = State(Producer(known.id, known.epoch + 1))  # what was open is aborted
+        self.states[name] = State(Producer(known.id, known.epoch + 1))  # an open transaction is aborted
         return self.states[name].producer
 
     def _read_record(self, name: str) -> int | None:
@@ -138,7 +139,7 @@ class Model:
     def _commit(self, name: str, state: State) -> None:
         if state.open is None:
             if state.was_committed:
-                return  # again
+                return  # a repetition
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, name)
         for place, batches in state.open.batches.items():
             self.committed.setdefault(place, []).extend(batches)

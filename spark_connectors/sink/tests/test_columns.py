@@ -1,4 +1,4 @@
-"""The columns of Spark's kafka sink, and pieces of rows that are neither small nor large."""
+"""Columns of Spark's kafka sink, and pieces of rows of a useful size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_columns_that_are_taken() -> None:
     check_columns(ALL, None)
     check_columns({"value": "binary"}, "t")
     check_columns({"value": "string collate UTF8_LCASE", "key": "string", "more": "double"}, "t")
-    check_columns(ALL | {"topic": "int"}, "t")  # the option says it, so the column is as any other
+    check_columns(ALL | {"topic": "int"}, "t")  # the option has the topic, so the column is ignored
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What tasks have staged is written once by requests to a broker, files go then, and refusals say what to do."""
+"""Staged batches are written once by requests to a broker, then files are deleted; refusals name a remedy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def staged(options: SinkOptions, by: Task, *values: bytes) -> Staged:
 
 
 def tasks(options: SinkOptions, batch_id: int | None, *, of_bytes: int = 4, query: str = "q") -> list[Staged]:
-    """Of a task set of two, each with a row."""
+    """Staged rows of two tasks, with one row each."""
     return [
         staged(options, Task(query, batch_id, task, 0), (b"%d/%d" % (batch_id or 0, task)).ljust(of_bytes))
         for task in range(2)
@@ -79,7 +79,7 @@ def test_for_a_job_without_rows_nobody_is_asked(world: World, options: SinkOptio
 
 
 def test_an_answer_that_is_lost_is_asked_for_again(world: World, options: SinkOptions) -> None:
-    """Whichever it is: what was done is not done twice."""
+    """An executed request is not executed twice, whichever answer is lost."""
     commit(tasks(options, 0), options, world.cluster())
     count = len(world.broker.requests)
     for lost in range(1, count):
@@ -91,7 +91,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(world: World, options: SinkOp
 
 
 def test_abort_after_unknown_commit_undoes_nothing(world: World, options: SinkOptions) -> None:
-    """Trap: the commit was done, and who asked for it never learns; the next try does."""
+    """Trap: the commit succeeded without an answer. The next attempt finds out."""
     answer = world.broker.handlers[EndTxnRequest]
 
     def done_and_gone(request: EndTxnRequest) -> Message:
@@ -121,7 +121,7 @@ def test_who_is_overtaken_is_fenced(world: World, options: SinkOptions) -> None:
 
 
 def test_a_topic_that_its_coordinator_does_not_know_yet_is_waited_for(world: World, options: SinkOptions) -> None:
-    """The others of the request are not attempted then, which is no answer to anything."""
+    """The other partitions of the request are not attempted then, and that is no final answer."""
     answer = world.broker.handlers[AddPartitionsToTxnRequest]
 
     def unknown(request: AddPartitionsToTxnRequest) -> Message:
@@ -165,7 +165,7 @@ def test_a_record_that_is_missing(world: World, options: SinkOptions) -> None:
 
 
 def test_a_copy_of_a_checkpoint_is_the_same_query(world: World, options: SinkOptions) -> None:
-    """Also where it is to write to another topic."""
+    """Another topic does not make it another query."""
     assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
     elsewhere = replace(options, topic="u")
     assert commit(tasks(elsewhere, 0), elsewhere, world.cluster()) is Outcome.WRITTEN_BEFORE
@@ -215,7 +215,7 @@ def test_old_files_are_looked_for_now_and_then(world: World, options: SinkOption
 def test_files_that_cannot_be_deleted_are_no_failure(
     world: World, options: SinkOptions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where they ought to be there is a file, and so nobody can look for them."""
+    """A file is in place of the directory, so it cannot be listed."""
     (Path(options.staging) / "kafkawire-spark").touch()
     assert commit(tasks(options, 0), options, world.cluster()) is Outcome.WRITTEN
     assert "are not deleted" in caplog.text

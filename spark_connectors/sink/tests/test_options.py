@@ -1,4 +1,4 @@
-"""Options of Spark's kafka sink become values, and what cannot be obeyed is refused by its name."""
+"""Options of Spark's kafka sink are parsed, and options that cannot be obeyed are refused by name."""
 
 from __future__ import annotations
 

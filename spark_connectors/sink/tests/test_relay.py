@@ -1,6 +1,7 @@
-"""However many processes try to write a micro-batch, and wherever each of them stops: each row is there once.
+"""Each row is written once, however many processes try to write a micro-batch, and wherever each of them stops.
 
-A process is a machine whose steps a model of a cluster performs. Between any two of them it may die, or others may run.
+A process is a state machine whose steps a model of a cluster executes. Between any two steps it may die, or other
+processes may run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def frame(place: TopicPartition, *values: bytes) -> Frame:
     return Frame(place, one.batch, one.records)
 
 
-# Of each micro-batch: what it writes. The second one needs two steps to append it.
+# Frames of each micro-batch. The second one needs two steps to append them.
 MICRO_BATCHES: dict[int, list[Frame]] = {
     0: [frame(PLACES[0], b"0a", b"0b"), frame(PLACES[1], b"0c")],
     1: [frame(PLACES[0], b"1a"), frame(PLACES[1], b"1b", b"1c"), frame(PLACES[0], b"1d")],
@@ -61,7 +62,7 @@ EXPECTED: list[list[bytes]] = [[b"0a", b"0b", b"1a", b"1d"], [b"0c", b"1b", b"1c
 
 
 class Process:
-    """One that commits a micro-batch, step by step; `is_heard_twice`: each request reaches the cluster twice."""
+    """A process that commits a micro-batch, step by step. `is_heard_twice`: each request reaches the cluster twice."""
 
     def __init__(self, model: Model, batch_id: int, *, is_heard_twice: bool = False) -> None:
         self._model = model
@@ -79,7 +80,7 @@ class Process:
         return self.outcome is not None or self.is_fenced or self.is_refused
 
     def step(self) -> None:
-        """Nothing if it is over."""
+        """Execute one step; do nothing if the process has ended."""
         if self.is_over:
             return
         try:
@@ -112,7 +113,7 @@ def written(model: Model) -> list[list[bytes | None]]:
 
 
 def steps_of(batch_id: int) -> int:
-    """Until it is over."""
+    """Number of steps of a complete process."""
     model = Model()
     for one in range(batch_id):
         Process(model, one).run()
@@ -124,7 +125,7 @@ def steps_of(batch_id: int) -> int:
 
 
 def started(batch_id: int) -> Model:
-    """Everything before this micro-batch is written."""
+    """A model in which all earlier micro-batches are written."""
     model = Model()
     for one in range(batch_id):
         assert Process(model, one).run() is Outcome.WRITTEN
@@ -132,7 +133,7 @@ def started(batch_id: int) -> Model:
 
 
 def finish(model: Model, batch_id: int) -> None:
-    """As Spark does: this one again, until it is done, then the others."""
+    """Continue as Spark does: repeat this micro-batch until it is done, then write the others."""
     assert Process(model, batch_id).run() in (Outcome.WRITTEN, Outcome.WRITTEN_BEFORE)
     for one in range(batch_id + 1, len(MICRO_BATCHES)):
         assert Process(model, one).run() is Outcome.WRITTEN
@@ -153,7 +154,7 @@ def test_steps_in_their_order() -> None:
 
 @pytest.mark.parametrize("batch_id", MICRO_BATCHES)
 def test_a_process_dies_anywhere(batch_id: int) -> None:
-    """Before a step is asked for, or behind it, without its answer: to the cluster it is the same."""
+    """A crash before a step is requested, or after it without its answer, is the same for the cluster."""
     count = steps_of(batch_id)
     for until, until_again in product(range(count), range(count)):
         model = started(batch_id)
@@ -180,8 +181,10 @@ def test_a_commit_whose_answer_was_lost_is_found(batch_id: int) -> None:
 
 @pytest.mark.parametrize("batch_id", [0, 2])
 def test_record_is_read_after_fencing(batch_id: int) -> None:
-    """Trap: whoever reads the record first may not see what another one commits behind its back. Two processes at the
-    same micro-batch take turns in every order there is, and one of them is heard twice in some.
+    """Trap: a process that reads the record before fencing may miss a commit of another process.
+
+    Two processes with the same micro-batch take turns in each possible order, and in some orders each request of one
+    reaches the cluster twice.
     """
     count = steps_of(batch_id)
     for firsts in combinations(range(2 * count), count):
@@ -196,7 +199,7 @@ def test_record_is_read_after_fencing(batch_id: int) -> None:
 
 @pytest.mark.parametrize("batch_id", MICRO_BATCHES)
 def test_orphan_commit_process_is_fenced(batch_id: int) -> None:
-    """Trap: the process that commits outlives its driver. Where it has not committed yet, it cannot any more."""
+    """Trap: the committing process outlives its driver. If it has not committed yet, it must not be able to."""
     for until in range(1, steps_of(batch_id) - 1):
         model = started(batch_id)
         orphan = Process(model, batch_id).stepped(until)
@@ -208,7 +211,7 @@ def test_orphan_commit_process_is_fenced(batch_id: int) -> None:
 
 
 def test_an_orphan_of_an_earlier_micro_batch_writes_nothing() -> None:
-    """Not even one that begins so late: it stops who writes the next one, who then tries again."""
+    """A late orphan writes nothing either: it fences the process of the next micro-batch, which then tries again."""
     for until, begun in product(range(steps_of(0)), range(steps_of(1))):
         model = Model()
         orphan = Process(model, 0).stepped(until)
@@ -236,7 +239,7 @@ def test_many_processes_take_turns(data: st.DataObject) -> None:
 
 
 def asked(job: Job, *answers: Any, frames: Sequence[Frame] = ()) -> list[Step]:
-    """The first steps, with these answers."""
+    """The first steps of a job, with these answers."""
     machine = relay(job, frames)
     return [machine.send(answer) for answer in (None, *answers)]
 
@@ -259,7 +262,7 @@ def test_a_job_without_rows_has_no_transaction() -> None:
 
 @pytest.mark.parametrize("batch_id", range(2))
 def test_a_micro_batch_is_recorded_without_rows_too(batch_id: int) -> None:
-    """Else the next one with rows would miss its record, if only as it has aged out meanwhile."""
+    """Otherwise the next micro-batch with rows would miss its record, because it may have expired."""
     model = started(batch_id)
     model.steps.clear()
     assert performed(model, relay(Job(NAME, batch_id, ()), [])) is Outcome.WRITTEN
@@ -275,14 +278,14 @@ def test_a_micro_batch_is_recorded_without_rows_too(batch_id: int) -> None:
 
 @pytest.mark.parametrize("record", [None, 1, 2])
 def test_a_record_that_is_missing(record: int | None) -> None:
-    """Or is of one before the last one, as where another sink has written meanwhile. Nobody knows what that means, but
-    who reads the message.
+    """The record may also be that of an earlier micro-batch, for instance if another sink has written meanwhile. Only
+    the user can decide.
     """
     job = Job(NAME, 3, PLACES)
     with pytest.raises(CommitRefused, match="whether micro-batch 3 is written already: group query has no record"):
         asked(job, PRODUCER, record)
     assert asked(replace(job, is_missing_accepted=True), PRODUCER, record)[-1] == AddPartitions(PRODUCER, PLACES)
-    assert asked(replace(job, places=()), PRODUCER, record)[-1] == AddRecord(PRODUCER)  # no row can be there twice
+    assert asked(replace(job, places=()), PRODUCER, record)[-1] == AddRecord(PRODUCER)  # no rows to double
 
 
 def test_a_record_of_the_one_before() -> None:
@@ -291,7 +294,7 @@ def test_a_record_of_the_one_before() -> None:
 
 
 def test_a_record_from_the_future() -> None:
-    """Of a checkpoint that was put back: its micro-batches have the numbers of others."""
+    """The checkpoint was restored: its micro-batches have the numbers of others."""
     with pytest.raises(CommitRefused, match=r"micro-batch 3 is to be written, .* recorded that 4 was"):
         asked(Job(NAME, 3, PLACES), PRODUCER, 5)
 
@@ -322,7 +325,7 @@ def test_sequences_go_on_and_begin_anew() -> None:
     assert {(one.producer_id, one.producer_epoch, one.is_transactional) for one in batches} == {(5, 6, True)}
 
 
-# --- how much at once
+# --- size of a step
 
 
 def test_one_batch_of_each_place_at_once() -> None:

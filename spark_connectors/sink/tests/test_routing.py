@@ -1,4 +1,4 @@
-"""Rows come to where one by one they would, and stay in their order there."""
+"""Rows go to the same partitions as one by one, and keep their order there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sink_rows(rows: list[dict[str, object]]) -> SinkRows:
 
 
 def routed(router: Router, rows: list[dict[str, object]]) -> dict[TopicPartition, list[int]]:
-    """By place, the numbers of its rows."""
+    """Numbers of the rows of each place."""
     found = router.routed(sink_rows(rows))
     assert len(set(found.places)) == len(found.places)
     values = [int(value) for value in found.rows.values.to_pylist()]

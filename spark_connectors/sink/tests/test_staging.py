@@ -1,4 +1,4 @@
-"""What was staged is what is relayed, or an error says that it is not; and files go when nobody wants them."""
+"""Staged batches are relayed unchanged, or an error is raised; and files are deleted when no longer needed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_file_that_was_cut(tmp_path: Path, size_bytes: int) -> None:
 
 
 def test_a_file_that_was_changed(tmp_path: Path) -> None:
-    """Whatever the byte: nothing but StagingLost comes of it, and no memory is taken for what it announces."""
+    """Any wrong byte causes StagingLost only, and no large allocation."""
     staged = stage(SOME, tmp_path)
     path = Path(staged.path)
     content = path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_message_of_other_rows(tmp_path: Path) -> None:
         list(frames_of(replace(stage(SOME, tmp_path), rows=1)))
 
 
-# --- where
+# --- locations
 
 
 def test_a_location_may_have_blanks_and_other_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_location_may_have_blanks_and_other_characters(tmp_path: Path, monkeyp
         assert list(frames_of(stage(SOME, Path(resolved(location))))) == SOME
 
 
-# --- what is not wanted any more
+# --- deletion
 
 
 def test_files_of_what_is_written_go(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_files_of_what_is_written_go(tmp_path: Path) -> None:
 
 
 def test_files_that_nobody_came_for_go_by_their_age(tmp_path: Path) -> None:
-    """By the newest of a query, and nothing beside our folder."""
+    """The newest file of a query counts, and files outside of the sink's folder stay."""
     now_s = 1_700_000_000.0
     for query, ages_days in (("old", [8, 9]), ("mixed", [8, 1]), ("new", [1])):
         for number, age_days in enumerate(ages_days):
@@ -167,7 +167,7 @@ def test_files_that_nobody_came_for_go_by_their_age(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_time_are_no_reason_to_delete() -> None:
-    """As in an object store, where a file is not to be seen before it is whole."""
+    """Object stores show a file only when it is complete."""
     old, new = 1, 9
     begun: dict[str, int | None] = {"q": None, "q/7": None}
     assert aged(begun, 5) == []

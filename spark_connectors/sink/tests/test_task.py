@@ -1,4 +1,4 @@
-"""Rows of a task become batches by partition, staged where the driver finds them, or nothing is left of them."""
+"""Rows of a task become batches by partition, staged for the driver; a failed task leaves nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def staged(batches: list[pa.RecordBatch], using: SinkOptions, partitions: int = 
 
 
 def records_of(found: Staged) -> list[tuple[TopicPartition, bytes | None, bytes | None, int]]:
-    """Place, key, value and time, in the order in which they are staged."""
+    """Place, key, value and time of each record, in the order of staging."""
     records = []
     for frame in frames_of(found):
         data = bytes(frame.batch)
@@ -65,7 +65,7 @@ def test_small_batches_of_arrow_become_one(tmp_path: Path) -> None:
 
 
 def test_places_take_turns(tmp_path: Path) -> None:
-    """So that the driver has something for several of them at once."""
+    """So the driver can append to several places at once."""
     count = 64
     batch = rows(*[bytes(1000)] * count, partition=pa.array([number % 2 for number in range(count)], pa.int32()))
     frames = list(frames_of(staged([batch], options(tmp_path, **{"kafka.batch.size": "8000"}))))
@@ -93,7 +93,7 @@ def test_each_topic_is_counted_once(tmp_path: Path) -> None:
 
 
 def large_then(*last: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """So much that a file is there when the last ones come."""
+    """Enough rows for a file, and then the last ones."""
     for _ in range(40):
         yield rows(bytes(900_000), partition=pa.array([0], pa.int32()))
     yield from last

@@ -1,4 +1,4 @@
-"""What Spark hands to writers comes to a topic once, by a task's properties, and what it calls in vain does nothing."""
+"""Rows that Spark passes to writers are written once, by a task's properties, and `abort` does nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("v
 
 @dataclass
 class FakeContext:
-    """As much of a TaskContext as writers look at."""
+    """The part of a TaskContext that writers use."""
 
     partition: int = 0
     attempt: int = 0
@@ -49,7 +49,7 @@ InTask = Callable[[FakeContext], None]
 
 @pytest.fixture
 def in_task(monkeypatch: pytest.MonkeyPatch) -> InTask:
-    """Sets who `TaskContext.get()` says that it is."""
+    """Sets the result of `TaskContext.get()`."""
     return lambda context: monkeypatch.setattr(TaskContext, "_taskContext", context)
 
 
@@ -72,7 +72,7 @@ def of_stream(batch_id: int, partition: int = 0, attempt: int = 0) -> FakeContex
 
 
 def sent(message: StagedRows) -> StagedRows:
-    """Spark pickles it on its way to the driver."""
+    """A message after its way to the driver, for which Spark pickles it."""
     found: StagedRows = pickle.loads(pickle.dumps(message))
     return found
 
@@ -92,7 +92,7 @@ def test_a_stream(world: World, options: SinkOptions, in_task: InTask) -> None:
 
 
 def test_a_job(world: World, options: SinkOptions, in_task: InTask) -> None:
-    """Even one that a stream's function starts, whose properties are those of a stream."""
+    """A job may be started by a function of a stream, and then has the properties of the stream."""
     writers = [BatchWriter(options, world.network) for _ in range(2)]
     names = set()
     for writer in writers:
@@ -114,7 +114,7 @@ def test_a_writer_is_the_same_where_it_is_sent_to(options: SinkOptions, in_task:
 
 
 def test_abort_after_unknown_commit_undoes_nothing(world: World, options: SinkOptions, in_task: InTask) -> None:
-    """Trap: Spark aborts what it did not hear to be committed. Nor is a file deleted that another try may want."""
+    """Trap: Spark aborts a commit without an answer. Files must stay too, because another attempt may need them."""
     in_task(of_stream(0))
     message = StreamWriter(options, world.network).write(iter([rows(*[bytes(10_000)] * 200)]))
     assert message.staged.data is None
@@ -127,7 +127,7 @@ def test_abort_after_unknown_commit_undoes_nothing(world: World, options: SinkOp
     assert Path(message.staged.path).exists()
 
 
-# --- what is refused
+# --- refusals
 
 
 def schema(**types: object) -> StructType:
@@ -170,7 +170,7 @@ def test_a_topic_is_not_overwritten(options: SinkOptions) -> None:
 
 
 def test_output_mode_complete_appends() -> None:
-    """To Spark it is overwriting."""
+    """Spark calls this mode an overwrite."""
     source = Kafkawire({"kafka.bootstrap.servers": "one", "topic": "t"})
     columns = schema(value=StringType())
     assert isinstance(source.streamWriter(columns, True), StreamWriter)

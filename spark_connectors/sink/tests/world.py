@@ -1,4 +1,4 @@
-"""A broker without a network whose transactions are those of the model: requests in, replies out."""
+"""A broker without a network, with the transactions of the model: requests in, replies out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PARTITIONS = 3
 
 
 class World:
-    """One broker with one topic, `t`, which leads and coordinates everything."""
+    """A broker with one topic, `t`. It leads and coordinates everything."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -86,7 +86,7 @@ class World:
         return Cluster([ADDRESS], Settings(), connect=self.network, clock=self.clock)
 
     def values(self) -> list[bytes | None]:
-        """Of all partitions, one after the other."""
+        """Values of all partitions, one after the other."""
         return [value for number in range(PARTITIONS) for value in self.model.values(TopicPartition("t", number))]
 
     def _code(self, name: str, *steps: Step) -> int:

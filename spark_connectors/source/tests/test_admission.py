@@ -1,4 +1,4 @@
-"""How much the next batch gets."""
+"""Size of the next batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def at(*offsets: int) -> dict[TopicPartition, int]:
         (at(0), at(100), 30, at(30)),
         (at(0), at(20), 30, at(20)),
         (at(0, 0), at(100, 300), 40, at(10, 30)),
-        (at(0, 0), at(1, 1000), 10, at(1, 9)),  # a small one is not starved
+        (at(0, 0), at(1, 1000), 10, at(1, 9)),  # a small partition is not starved
         (at(5, 5), at(5, 5), 10, at(5, 5)),
         (at(5, 5), at(5, 25), 10, at(5, 15)),
-        (at(9), at(7), 10, at(7)),  # a loss, of which planning tells
-        (at(0), at(10, 10), 5, at(5, 10)),  # one whose start is not known
+        (at(9), at(7), 10, at(7)),  # a loss, which the planner reports
+        (at(0), at(10, 10), 5, at(5, 10)),  # a partition without a known start
         ({}, {}, 5, {}),
     ],
 )

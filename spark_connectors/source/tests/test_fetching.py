@@ -1,4 +1,4 @@
-"""The Fetch loop: each record of the range once, in order, or an error that says what is missing."""
+"""The Fetch loop: each record of the range once, in order, or an error that names the missing offsets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pieces(world: World, start: int, end: int, is_earliest: bool = False, /, **o
 
 
 def offsets(found: Iterator[Piece]) -> list[int]:
-    """Of the records, also of those behind the range."""
+    """Offsets of the records, also of those behind the range."""
     offsets: list[int] = []
     for piece in found:
         for batch in piece.batches:
@@ -75,7 +75,7 @@ def test_what_is_asked_for_follows_what_was_seen(world: World) -> None:
         world.topics["t"].logs[0].append(b"x" * 1000)
     list(pieces(world, 0, 21))
     sizes = [row.partition_max_bytes for row in fetches(world)]
-    assert sizes[0] == 64 << 10  # some tens of records of a kilobyte: the least that is asked for
+    assert sizes[0] == 64 << 10  # for some tens of records of a kilobyte: the minimum
     assert sizes[1] == 20 * len(world.topics["t"].logs[0].batches[0]) * 5 // 4
     assert len(sizes) == 2
 
@@ -90,7 +90,7 @@ def test_gaps_are_no_loss(world: World) -> None:
 
 
 def test_a_batch_larger_than_what_was_asked_for(world: World) -> None:
-    """Brokers give it whole since Kafka 0.10.1; one that cuts it is asked for more."""
+    """Brokers return it complete since Kafka 0.10.1; a broker that truncates it is asked for more bytes."""
     whole = world.broker.handlers[FetchRequest]
 
     def cutting(request: Any) -> Any:
@@ -169,7 +169,7 @@ def test_offsets_that_are_deleted_meanwhile(world: World) -> None:
 
 
 def test_a_log_that_begins_later_than_it_was_asked_for(world: World) -> None:
-    """Told by the reply alone: what comes before its first batch is lost."""
+    """Only the reply shows it: offsets before its first batch are lost."""
     log = world.topics["t"].logs[0]
     log.delete_before(25)
     whole = world.broker.handlers[FetchRequest]
@@ -182,7 +182,7 @@ def test_a_log_that_begins_later_than_it_was_asked_for(world: World) -> None:
     world.broker.handlers[FetchRequest] = lenient
     with pytest.raises(DataLoss):
         list(pieces(world, 5, 50))
-    assert offsets(pieces(world, 24, 50))[0] == 24  # given out, so read before it was deleted
+    assert offsets(pieces(world, 24, 50))[0] == 24  # returned, so it was read before the deletion
 
 
 def test_offsets_behind_the_end(world: World) -> None:
@@ -204,7 +204,7 @@ def test_an_offset_that_is_out_of_range_for_a_moment(world: World) -> None:
 
 
 def test_records_that_come_late(world: World) -> None:
-    """A leader that is new may not have heard yet how far it may give records out."""
+    """A new leader may not know its high watermark yet."""
     log = world.topics["t"].logs[0]
     whole, log.end = log.end, 95
     asked = world.broker.handlers[FetchRequest]
@@ -302,7 +302,7 @@ def test_a_broker_that_throttles(world: World) -> None:
     assert world.clock.pauses_s == [pytest.approx(0.4), pytest.approx(0.4)]
 
 
-# --- whatever happens
+# --- random faults
 
 
 PASSING = (
@@ -325,7 +325,7 @@ DEEDS = st.sampled_from([None, None, FakeBroker.BREAK, FakeBroker.BREAK_AFTER, F
 def test_each_record_comes_once(
     parts: list[tuple[int, int]], cut: tuple[int, int], size_bytes: int, codes: list[ErrorCode], deeds: list[str | None]
 ) -> None:
-    """Of any log with any gaps, in fetches of any size, with faults that pass."""
+    """Logs with random gaps, random sizes of fetches, and faults that pass."""
     world = World()
     log = world.topic().logs[0]
     there: list[int] = []

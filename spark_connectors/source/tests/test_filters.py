@@ -1,4 +1,4 @@
-"""What filters leave of a topic is what SQL would leave of its rows, whatever they are, and less is read for it."""
+"""Filters leave the same rows as SQL, for any rows, and reads become smaller."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_connectors.source.tests.world import FIRST_MS, World
 Row = dict[str, Any]
 NULL_ONLY = (Operator.IS_NULL, Operator.IS_NOT_NULL)
 TEXT_ONLY = (Operator.STARTS, Operator.ENDS, Operator.CONTAINS)
-NOT_IN_SPARK_MS = 2**63 - 1  # a time that is null there
+NOT_IN_SPARK_MS = 2**63 - 1  # a timestamp that is null in Spark
 
 
 def planned(world: World, *conditions: Condition, **options: str) -> list[tuple[str, int, int]]:
@@ -36,7 +36,7 @@ def planned(world: World, *conditions: Condition, **options: str) -> list[tuple[
 
 
 def rows(world: World, chosen: SourceOptions, filters: Filters = NO_FILTERS) -> list[Row]:
-    """What the tasks of a query give out, in order. Times are in µs."""
+    """Rows of a query's tasks, in order. Timestamps are in µs."""
     schema = schema_of(chosen.columns)
     return [
         {**row, "timestamp": None if row["timestamp"] is None else microseconds(row["timestamp"])}
@@ -51,7 +51,7 @@ def microseconds(time: datetime) -> int:
 
 
 def world_of(*counts: int) -> World:
-    """A topic with so many records in each partition, 10 ms apart."""
+    """A topic with these numbers of records in its partitions, 10 ms apart."""
     world = World()
     logs = world.topic(partitions=len(counts)).logs
     for number, count in enumerate(counts):
@@ -61,11 +61,11 @@ def world_of(*counts: int) -> World:
 
 
 def pushed(name: str, *path: str, **fields: Any) -> object:
-    """One of Spark's filters."""
+    """A fake of one of Spark's filters."""
     return type(name, (), {"attribute": path, **fields})()
 
 
-# --- as in SQL
+# --- results of SQL
 
 COMPARED: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.EQUAL: operator.eq,
@@ -80,7 +80,7 @@ COMPARED: dict[Operator, Callable[[Any, Any], bool]] = {
 
 
 def truth(condition: Condition, row: Row) -> bool | None:
-    """As SQL has it."""
+    """Truth as in SQL."""
     found = plain_truth(condition.operator, row[condition.column], condition.value)
     return found if found is None or not condition.is_negated else not found
 
@@ -131,7 +131,7 @@ SPLITS: list[dict[str, str]] = [{}, {"minPartitions": "7"}, {"maxRecordsPerParti
 def test_what_is_left_is_what_sql_leaves(
     logs: list[list[list[Record]]], wanted: list[Condition], split: dict[str, str], start: int
 ) -> None:
-    """Trap: times are in no order."""
+    """Trap: timestamps have no order."""
     world = World()
     for log, batches in zip(world.topic(partitions=len(logs)).logs.values(), logs, strict=True):
         for batch in batches:
@@ -179,7 +179,7 @@ def test_offsets_that_are_not_wanted_are_not_planned() -> None:
     ],
 )
 def test_where_times_begin(condition: Condition, start: int) -> None:
-    """Trap: an early record may follow any number of late ones, so a last time cuts nothing."""
+    """Trap: an early record may follow any number of late ones, so a maximal time does not shorten a range."""
     assert planned(world_of(10), condition) == [("t-0", start, 10)]
 
 
@@ -216,11 +216,11 @@ def test_a_batch_of_which_all_is_wanted_is_passed_on() -> None:
         assert Filters((condition,)).applied(batch) is batch
 
 
-# --- what is lost meanwhile
+# --- losses between lookups
 
 
 def test_what_is_lost_before_a_time_is_a_loss_still() -> None:
-    """It might have been wanted, so the task has to find it missing."""
+    """The lost record might have been wanted, so the task has to notice the loss."""
     world = world_of(10, 10)
     world.topics["t"].logs[0].delete_before(4)
     late = Condition("timestamp", Operator.AT_LEAST, 1000 * FIRST_MS + 60_000)
@@ -251,7 +251,7 @@ def test_a_topic_that_is_created_again_meanwhile() -> None:
         batch_ranges(options, Meanwhile(world.cluster(options), options, world.clock), wanted)
 
 
-# --- what Spark says
+# --- filters of Spark
 
 TIME = datetime(2026, 11, 25, 12, 0, 0, 5, timezone(timedelta(hours=1)))
 

@@ -1,4 +1,4 @@
-"""The source's options: the kafka source's names, its defaults, what it refuses, and columns."""
+"""Options of the source: names of the kafka source, defaults, refusals, and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions there are, and where they begin, end, or come to a time."""
+"""Partitions, their start and end offsets, and offsets for times."""
 
 from __future__ import annotations
 

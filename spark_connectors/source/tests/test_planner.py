@@ -1,4 +1,4 @@
-"""Where a query starts, how far its batches go, what its tasks read, and what of all that is wrong."""
+"""Start of a query, ends of its batches, ranges of its tasks, and the errors of these."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def world_of(*counts: int) -> World:
-    """A topic with so many records in each partition."""
+    """A topic with these numbers of records in its partitions."""
     world = World()
     for number, count in enumerate(counts):
         if number == 0:
@@ -113,7 +113,7 @@ def test_a_batch_of_a_stream_waits() -> None:
 
 
 def test_a_batch_that_is_planned_again_has_the_same_borders() -> None:
-    """By a driver that was not there when its end was decided, and whatever has come since then."""
+    """Another driver plans it again, and records have arrived since."""
     world = world_of(10, 5)
     query = planner(world, minPartitions="5")
     start = query.initial()
@@ -130,7 +130,7 @@ def test_available_now_has_an_end() -> None:
     query.read_what_is_there()
     start = query.latest(query.initial(), 6, 5)
     world.topics["t"].logs[0].append(*[b"v"] * 100)
-    end = query.latest(start, 6, 5)  # a minimum would be waited for in vain
+    end = query.latest(start, 6, 5)  # a minimum would never be reached
     assert (start.positions, end.positions) == ({ONE: 6}, {ONE: 10})
     assert query.latest(end, 6, 5) == end
 
@@ -169,7 +169,7 @@ def test_losses() -> None:
 
 
 def test_a_topic_that_was_created_again() -> None:
-    """Trap: with more records than the old one had, so that no offset looks wrong; and whatever failOnDataLoss says."""
+    """Trap: the new topic has more records than the old one, so no offset looks wrong; for any failOnDataLoss."""
     world = world_of(10)
     query = planner(world, failOnDataLoss="false")
     start = query.latest(query.initial(), None, None)
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_the_kafka_source() -> None:
 
 
 def test_an_idle_query_rests() -> None:
-    """Trap: to Spark offsets are text, so the same ones must be the same text."""
+    """Trap: Spark compares offsets as text, so equal offsets must have equal text."""
     world = world_of(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
     query = planner(world)
     first = query.latest(query.initial(), None, None)
@@ -218,7 +218,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.none() | st
 def test_each_offset_is_planned_once(
     steps: list[tuple[int, int, int | None]], least: int | None, most: int | None, restarts: bool
 ) -> None:
-    """However a topic and its partitions grow, a query is limited, cut for tasks, and begun again."""
+    """A topic and its partitions grow, while a query is limited, divided among tasks, and restarted."""
     world = world_of(0)
     options = {key: str(value) for key, value in (("minPartitions", least), ("maxRecordsPerPartition", most)) if value}
     query = planner(world, **options)

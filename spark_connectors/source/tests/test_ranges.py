@@ -1,4 +1,4 @@
-"""What is to be read, cut for tasks: each offset once, in order."""
+"""Division of ranges among tasks: each offset once, in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOME = st.lists(st.tuples(st.integers(0, 10**12), st.integers(-5, 10**6)), max_s
 
 @given(SOME, st.none() | st.integers(1, 50), st.none() | st.integers(10**4, 10**7))
 def test_each_offset_is_read_once(ranges: list[OffsetRange], least: int | None, most: int | None) -> None:
-    """Trap: a border lies where two tasks meet, and belongs to the second alone."""
+    """Trap: the offset where two tasks meet belongs to the second one only."""
     found = divided(ranges, least, most)
     assert all(one.size > 0 for one in found)
     for whole in ranges:
@@ -49,7 +49,7 @@ def test_without_a_wish_a_partition_is_a_task() -> None:
 
 @pytest.mark.parametrize(
     ("ranges", "least", "expected"),
-    [  # as KafkaOffsetRangeCalculatorSuite has them
+    [  # as in KafkaOffsetRangeCalculatorSuite
         ([of(0, 0, 4)], 1, [4]),
         ([of(0, 0, 5)], 3, [1, 2, 2]),
         ([of(0, 0, 1), of(1, 0, 1)], 3, [1, 1]),

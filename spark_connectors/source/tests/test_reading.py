@@ -1,4 +1,4 @@
-"""What a task gives out: the rows of its range that its reader may see."""
+"""Rows that a task returns: those of its range that are visible to its reader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SEEN = {"read_committed": [0, 3, 7], "read_uncommitted": [0, 1, 3, 5, 7]}
 @pytest.mark.parametrize("isolation", SEEN)
 @pytest.mark.parametrize("size_bytes", ["50", "5000"])
 def test_transactions(isolation: str, size_bytes: str) -> None:
-    """An aborted one, a committed one, another aborted one; begun behind the first of them, too."""
+    """An aborted transaction, a committed one, and another aborted one; also with a start behind the first."""
     world = World()
     log = world.topic().logs[0]
     log.append(b"v")

@@ -1,4 +1,4 @@
-"""What has sealed segments read where they lie."""
+"""Options for reads of sealed segments past the broker."""
 
 from __future__ import annotations
 

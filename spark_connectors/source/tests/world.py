@@ -1,4 +1,4 @@
-"""A broker with topics in memory, as far as a source can tell: metadata, offsets, and fetches of real batches."""
+"""A broker with topics in memory, as far as a source sees it: metadata, offsets, and fetches of real batches."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ FIRST_MS = 1_700_000_000_000
 
 @dataclass
 class Log:
-    """One partition: batches, one after the other, perhaps with gaps."""
+    """A partition: consecutive batches, perhaps with gaps."""
 
     start: int = 0
     end: int = 0
     batches: list[bytes] = field(default_factory=list)
-    times: list[tuple[int, int]] = field(default_factory=list)  # of each record: time and offset
-    open_since: int | None = None  # the first offset of a transaction that is not decided
+    times: list[tuple[int, int]] = field(default_factory=list)  # time and offset of each record
+    open_since: int | None = None  # the first offset of an open transaction
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first offset, marker's offset
 
     def append(self, *values: bytes, producer_id: int = -1, attributes: int = 0) -> int:
-        """A batch; its records are 10 ms apart. Returns its base offset."""
+        """Append a batch of records that are 10 ms apart. Returns its base offset."""
         records = [
             Record(b"k%d" % (self.end + place), value, FIRST_MS + 10 * (self.end + place))
             for place, value in enumerate(values)
@@ -60,17 +60,17 @@ class Log:
         return self._put(build_batch(records, attributes=attributes, producer=producer), records)
 
     def add(self, *records: Record) -> int:
-        """A batch of exactly these. Returns its base offset."""
+        """Append a batch of these records. Returns its base offset."""
         return self._put(build_batch(records), records)
 
     def send(self, producer_id: int, *values: bytes) -> int:
-        """In a transaction."""
+        """Append a batch in a transaction. Returns its base offset."""
         base = self.append(*values, producer_id=producer_id, attributes=TRANSACTIONAL_BIT)
         self.open_since = base if self.open_since is None else self.open_since
         return base
 
     def decide(self, producer_id: int, outcome: Outcome, first: int) -> None:
-        """The end of the transaction that began at `first`; no other one is open."""
+        """End the transaction that began at `first`; no other one is open."""
         marker = self._put(build_marker(Marker(producer_id, 0, 0, outcome), FIRST_MS), [])
         self.open_since = None
         if outcome is Outcome.ABORT:
@@ -80,7 +80,7 @@ class Log:
         self.end += count
 
     def delete_before(self, offset: int) -> None:
-        """What a log starts within stays, as in a segment."""
+        """Move the log start. A batch that contains it stays, as in a segment."""
         self.start = offset
         self.batches = [one for one in self.batches if _next_offset(one) > offset]
 
@@ -96,7 +96,7 @@ class Log:
         return next((offset for time, offset in self.times if time >= timestamp and offset >= self.start), -1)
 
     def read(self, offset: int, max_bytes: int, end: int) -> bytes:
-        """Whole batches, the first one whatever its size, the last one cut."""
+        """Batches up to `max_bytes`: the first one complete, the last one truncated."""
         found = [
             one
             for one in self.batches
@@ -127,7 +127,7 @@ class Topic:
 
 
 class World:
-    """One broker, which leads everything, and a clock."""
+    """A broker that leads all partitions, and a clock."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -138,11 +138,11 @@ class World:
         self.network.brokers[ADDRESS] = self.broker
         self.topics: dict[str, Topic] = {}
         self.fetch_errors: list[int] = []  # codes of the next fetches
-        self.lag: dict[TopicPartition, int] = {}  # ends that are told too low, once each
+        self.lag: dict[TopicPartition, int] = {}  # differences by which the next ends are too low, once each
         self._ids = 0
 
     def topic(self, name: str = "t", partitions: int = 1, *, is_internal: bool = False) -> Topic:
-        """A new one, with a new id, also in the place of an old one."""
+        """Create a topic with a new id; it replaces an old one."""
         self._ids += 1
         logs = {number: Log() for number in range(partitions)}
         self.topics[name] = Topic(self._ids.to_bytes(16, "big"), logs, is_internal)

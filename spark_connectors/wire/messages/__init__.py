@@ -1,1 +1,1 @@
-"""One module per API: what is asked and what is answered, in the one version that is spoken."""
+"""Messages: one module for each API, with the request and the reply of the one version that is used."""

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: that a transaction will commit offsets of a group, before it does (KIP-98)."""
+"""AddOffsetsToTxn: adds a group to a transaction, before offsets of the group are committed in it (KIP-98)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: which partitions a transaction will write to, before it does (KIP-98)."""
+"""AddPartitionsToTxn: adds partitions to a transaction, before records are written to them (KIP-98)."""
 
 from __future__ import annotations
 

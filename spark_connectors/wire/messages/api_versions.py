@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs a broker has, in which versions. The first request of a connection (KIP-511)."""
+"""ApiVersions: the APIs of a broker, with their versions. The first request of a connection (KIP-511)."""
 
 from __future__ import annotations
 

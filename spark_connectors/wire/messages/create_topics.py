@@ -1,4 +1,4 @@
-"""CreateTopics: topics with so many partitions, and configurations that are not the broker's."""
+"""CreateTopics: creates topics with numbers of partitions and configs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from spark_connectors.wire.api import Api
 from spark_connectors.wire.layout import Bool, Int8, Int16, Int32, NullableText, Text, TopicId, message
 
-BY_BROKER: Final = -1  # a replication factor
+BY_BROKER: Final = -1  # a replication factor: the broker's default
 
 
 @message
@@ -49,7 +49,7 @@ class CreatedConfig:
 
 @message
 class CreatedTopic:
-    """`configs` is null where they may not be told, which a tagged field says why."""
+    """A created topic. If the client may not see the configs, `configs` is null, and a tagged field has the reason."""
 
     name: Text
     topic_id: TopicId

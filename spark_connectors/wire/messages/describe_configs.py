@@ -1,4 +1,4 @@
-"""DescribeConfigs: what a topic's configuration is, and whose each value is."""
+"""DescribeConfigs: the configs of a topic, with the source of each value."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 from spark_connectors.wire.api import Api
 from spark_connectors.wire.layout import Bool, Int8, Int16, Int32, NullableText, Text, message
 
-TOPIC: Final = 2  # a type of resource, as Kafka's ConfigResource numbers them
-OF_TOPIC: Final = 1  # a source: somebody has set it for this topic (ConfigEntry.ConfigSource)
+TOPIC: Final = 2  # a type of resource, numbered as in Kafka's ConfigResource
+OF_TOPIC: Final = 1  # a source: it was set for this topic (ConfigEntry.ConfigSource)
 
 
 @message
 class ResourceToDescribe:
-    """With all keys where `configuration_keys` is null."""
+    """A resource; all keys if `configuration_keys` is null."""
 
     resource_type: Int8
     resource_name: Text

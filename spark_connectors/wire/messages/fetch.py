@@ -57,7 +57,7 @@ class FetchRequest:
 
 @message
 class AbortedTransaction:
-    """It ends at the abort marker of its producer that follows."""
+    """An aborted transaction. It ends at the next abort marker of its producer."""
 
     producer_id: Int64
     first_offset: Int64
@@ -65,7 +65,9 @@ class AbortedTransaction:
 
 @message
 class FetchedPartition:
-    """`records` are batches, the last of them perhaps cut off; the first may begin before the offset asked for."""
+    """Fetched records. `records` are batches, and the last one may be incomplete. The first one may begin before the
+    requested offset.
+    """
 
     partition_index: Int32
     error_code: Int16

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker keeps a group's offsets, or a transactional id's state (KIP-699)."""
+"""FindCoordinator: the coordinator of a group or of a transactional id (KIP-699)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_connectors.wire.layout import Int8, Int16, Int32, NullableText, Text,
 
 
 class Coordinated(IntEnum):
-    """What has a coordinator: Kafka's CoordinatorType."""
+    """Types of coordinators: Kafka's CoordinatorType."""
 
     GROUP = 0
     TRANSACTIONAL_ID = 1

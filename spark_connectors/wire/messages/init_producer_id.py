@@ -1,4 +1,4 @@
-"""InitProducerId: a producer id for a transactional id, in an epoch that fences everybody before (KIP-98, KIP-360)."""
+"""InitProducerId: a producer id for a transactional id, with a new epoch that fences older ones (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 

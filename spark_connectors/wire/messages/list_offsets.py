@@ -1,4 +1,4 @@
-"""ListOffsets: the offset of the first record at or behind a time, or of a partition's begin or end."""
+"""ListOffsets: the offset of the first record at or after a time, or the start or end offset of a partition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from spark_connectors.wire.api import Api
 from spark_connectors.wire.layout import Int8, Int16, Int32, Int64, Text, message
 
-LATEST_TIMESTAMP: Final = -1  # where the next record will be; with read_committed the last stable offset
+LATEST_TIMESTAMP: Final = -1  # the next offset; with read_committed the last stable offset
 EARLIEST_TIMESTAMP: Final = -2
 
 
@@ -33,7 +33,7 @@ class ListOffsetsRequest:
 
 @message
 class ListOffsetsPartitionResponse:
-    """With offset -1 where no record is so late."""
+    """Offset of a partition; -1 if no record is so late."""
 
     partition_index: Int32
     error_code: Int16

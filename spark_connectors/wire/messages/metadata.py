@@ -1,4 +1,4 @@
-"""Metadata: which topics there are, under which ids (KIP-516), and who leads their partitions."""
+"""Metadata: topics with their ids (KIP-516), their partitions, and the leaders of these."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_connectors.wire.layout import (
 
 @message
 class MetadataRequestTopic:
-    """By its name; by its id where that is null."""
+    """A topic by name; by id if `name` is null."""
 
     topic_id: TopicId = ZERO_UUID
     name: NullableText
@@ -27,7 +27,7 @@ class MetadataRequestTopic:
 
 @message
 class MetadataRequest:
-    """Of all topics where `topics` is null."""
+    """Request for these topics; for all if `topics` is null."""
 
     topics: tuple[MetadataRequestTopic, ...] | None
     allow_auto_topic_creation: Bool = False

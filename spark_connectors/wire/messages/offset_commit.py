@@ -1,4 +1,4 @@
-"""OffsetCommit: where a group has come to, told by somebody who is no member of it."""
+"""OffsetCommit: commits offsets of a group, by default without a member id."""
 
 from __future__ import annotations
 

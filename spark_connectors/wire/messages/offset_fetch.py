@@ -1,4 +1,4 @@
-"""OffsetFetch: what a group has committed; `require_stable`: no answer while a transaction may change it (KIP-447)."""
+"""OffsetFetch: committed offsets of a group. `require_stable`: an error if a transaction may change them (KIP-447)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class OffsetFetchTopic:
 
 @message
 class OffsetFetchRequest:
-    """Of all topics where `topics` is null."""
+    """Request for these topics; for all if `topics` is null."""
 
     group_id: Text
     topics: tuple[OffsetFetchTopic, ...] | None
@@ -25,7 +25,7 @@ class OffsetFetchRequest:
 
 @message
 class FetchedOffset:
-    """With offset -1 where nothing is committed."""
+    """Committed offset of a partition; -1 if there is none."""
 
     partition_index: Int32
     committed_offset: Int64

@@ -1,4 +1,4 @@
-"""Produce: record batches to the ends of partitions."""
+"""Produce: appends record batches to partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACKS_ALL: Final = -1
 
 @message
 class PartitionToProduce:
-    """`records` is one batch or several; with a producer id Kafka takes one."""
+    """Records for a partition: one batch or several. From a producer with an id, Kafka accepts one only."""
 
     index: Int32
     records: NullableBytes

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets of a group that hold if their transaction is committed (KIP-98, KIP-447)."""
+"""TxnOffsetCommit: offsets of a group that are valid if their transaction is committed (KIP-98, KIP-447)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TxnOffsetCommitTopic:
 
 @message
 class TxnOffsetCommitRequest:
-    """Of somebody who is no member of the group, as the defaults say."""
+    """Request to commit offsets in a transaction; the defaults are for a client without a member id."""
 
     transactional_id: Text
     group_id: Text

@@ -1,4 +1,4 @@
-"""All APIs there are, and Hypothesis strategies for their messages."""
+"""All APIs of this client, and Hypothesis strategies for their messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELEMENTS_MAX = 4  # of one array
 
 
 def every_api() -> list[Api[Any, Any]]:
-    """One of each module of wire.messages."""
+    """The API of each module of wire.messages."""
     modules = [
         importlib.import_module(f"{messages.__name__}.{one.name}") for one in pkgutil.iter_modules(messages.__path__)
     ]

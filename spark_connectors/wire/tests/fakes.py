@@ -1,7 +1,7 @@
-"""Brokers without a network, for whatever speaks to some: they read and write bytes by kafkawire's messages.
+"""Fake brokers without a network. They read and write bytes by kafkawire's messages.
 
-A FakeBroker answers each request by the handler of its class; what it is told to do to the next requests (to break
-off, to fall silent, to answer other bytes) comes first. Time is a FakeClock's, which a time-out moves.
+A FakeBroker answers each request by the handler of its class, unless `next` has something else for it: to break off, to
+be silent, or to answer other bytes. Time is that of a FakeClock, which timeouts move.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from spark_connectors.wire.transport import Address
 
 Handler = Callable[[Any], Message]
 
-PIECE_BYTES: Final = 7  # of what a stream hands out first; then all there is
+PIECE_BYTES: Final = 7  # in the first piece of a stream; then all the rest
 
 
 class FakeClock:
-    """It stands still but for pauses and time-outs."""
+    """A clock that only pauses and timeouts move."""
 
     def __init__(self) -> None:
         self.moment_s = 1000.0
@@ -39,9 +39,9 @@ class FakeClock:
 
 
 class FakeBroker:
-    """What is asked of one broker, in `requests`; `next` says what to do instead of answering."""
+    """A broker. `requests` are those it received; `next` has other actions in place of answers."""
 
-    BREAK = "break off"  # before a byte of the request is taken
+    BREAK = "break off"  # before any byte of the request is received
     BREAK_AFTER = "break off behind the request"
     SILENCE = "say nothing"
 
@@ -51,7 +51,7 @@ class FakeBroker:
         self.next: deque[str | bytes | None] = deque()
         self.is_down = False
         self.connections = 0
-        self.rooms_bytes: list[int] = []  # that there were for pieces of replies
+        self.rooms_bytes: list[int] = []  # sizes of buffers for pieces of replies
 
     def asked(self, kind: type[Message]) -> list[Any]:
         return [one for one in self.requests if type(one) is kind]
@@ -132,7 +132,7 @@ class FakeStream:
 
 
 def supports_everything(_: Any) -> ApiVersionsResponse:
-    """As kafkawire's messages go."""
+    """The version ranges of kafkawire's messages."""
     ranges = {key: request_class(key).VERSIONS for key in MODULES}
     return ApiVersionsResponse(
         api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items()]

@@ -1,4 +1,4 @@
-"""Leaders and coordinators that move, brokers that go and come back: whom is asked, how often, until when."""
+"""Leaders and coordinators move, and brokers leave and return: the choice of a broker, retries, and deadlines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class World:
         self.leaders = {0: 1, 1: 2}
         self.epoch = 5
         self.coordinator = 1
-        self.refusals: list[int] = []  # of the next requests for something real
+        self.refusals: list[int] = []  # codes for the next requests other than metadata and coordinators
         self.topic_error = 0
         for address in IDS.values():
             self.network.brokers[address] = FakeBroker(
@@ -216,7 +216,7 @@ def test_what_cannot_have_happened_is_repeated_anyway() -> None:
     world.two.is_down = False
     world.coordinator = 2
     with pytest.raises(GaveUp):
-        world.end(is_repeatable=False)  # the bootstrap server is down, and no other is connected to
+        world.end(is_repeatable=False)  # the bootstrap server is down, and there is no other connection
     world.one.is_down = False
     assert world.end(is_repeatable=False).error_code == 0
 

@@ -1,4 +1,4 @@
-"""A request and its reply over a stream that may do anything."""
+"""A request and its reply over a stream with faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASKED = MetadataRequest(topics=None)
 
 
 class World:
-    """One broker and a clock."""
+    """A broker, and a clock."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = FakeClock()
@@ -56,7 +56,7 @@ def test_a_long_reply_comes_in_pieces() -> None:
 
 
 def test_memory_grows_with_what_was_received() -> None:
-    """By this reply, or by one before: room that is made in one piece does not have to be moved."""
+    """Bytes of this reply or an earlier one count: a buffer that is allocated at once is not copied."""
     world = World()
     connection = world.open()
     brokers = [MetadataResponseBroker(host="x" * 32_000) for _ in range(5 * FIRST_BUFFER_BYTES // 32_000)]

@@ -1,4 +1,4 @@
-"""Whatever comes from the network becomes a message or a MalformedReply, and no memory beyond its size."""
+"""Any bytes from the network become a message or a MalformedReply, without more memory than their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message is held against kafkawire's, whose own are held against another implementation: the same bytes."""
+"""Each message has the same bytes as kafkawire's, which are compared with another implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of topics in a tier without a broker, of files, and of what a broker sends."""
+"""Audits of topics in a tier without a broker, of files, and of fetched batches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def report_of(bucket: Bucket, *, has_records: bool = False, is_dry_run: bool = F
 
 
 def objects(bucket: Bucket) -> list[Path]:
-    """Of partition 0."""
+    """Paths of the objects of partition 0."""
     return [bucket.path(bucket.place().segment(one)) for one in bucket.entries()]
 
 
@@ -112,7 +112,7 @@ def test_an_object_is_what_its_key_says(bucket: Bucket) -> None:
 
 
 def test_an_object_that_was_put_under_the_key_of_another_is_found(bucket: Bucket) -> None:
-    """It is right by itself, of the same segment, and knows other producers."""
+    """The object is correct and belongs to the same segment, but has other producers."""
     (entry, *_), (path, *_) = bucket.entries(), objects(bucket)
     batches = log_of(VALUES).batches[:2]
     other = make_object(segment_of(bucket.place(), 0, entry.end, batches=batches, producers=b"others"))
@@ -142,7 +142,7 @@ def test_a_dry_run_reads_nothing(bucket: Bucket) -> None:
 
 
 def test_what_is_gone_when_it_is_read_is_asked_for_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compaction has replaced it, or retention has deleted it."""
+    """Compaction has replaced the segment, or retention has deleted it."""
     run = SealedTask.run
 
     def run_late(task: SealedTask) -> Any:
@@ -161,7 +161,7 @@ def test_what_is_gone_when_it_is_read_is_asked_for_again(bucket: Bucket, monkeyp
 
 
 def sealed_file(directory: Path, log: Log) -> Segment:
-    """With its footer, as a log dir has it."""
+    """A segment file with its footer, as in a log dir."""
     tally = Tally()
     for one in log.batches:
         tally.add(parse_header(memoryview(one)))
@@ -192,7 +192,7 @@ def test_a_file_without_its_footer_or_itself_is_gone(tmp_path: Path, suffix: str
 
 
 class Told:
-    """Implements Catalogue: a file, and an object, of the same segment."""
+    """Catalogue with a file and an object of the same segment."""
 
     def __init__(self, *segments: Segment) -> None:
         self._segments = segments
@@ -219,7 +219,7 @@ def test_a_file_is_looked_at_beside_its_object(bucket: Bucket, tmp_path: Path, m
     assert "has become shorter" in found["detail"]
 
 
-# --- what a broker sends
+# --- batches from a broker
 
 Pieces = Callable[..., Iterator[Piece]]
 

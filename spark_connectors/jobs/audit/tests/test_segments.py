@@ -1,4 +1,4 @@
-"""What is right has no findings, and whatever is not has some, which say where."""
+"""Correct segments have no findings, and wrong ones have findings that name the place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_connectors.source.tests.world import Log
 
 
 def log_of(*sizes: int) -> Log:
-    """Batches of so many records."""
+    """A log with batches of these numbers of records."""
     log = Log()
     for size in sizes:
         log.append(*[b"%d" % number for number in range(size)])
@@ -28,7 +28,7 @@ def log_of(*sizes: int) -> Log:
 
 
 def segment_of(log: Log) -> Segment:
-    """All that there is to tell of it, as a broker would."""
+    """Complete description of the log's segment, as from a broker."""
     tally = Tally()
     places = []
     position = 0
@@ -61,7 +61,7 @@ def whats(content: bytes, segment: Segment) -> list[What]:
 
 
 def transactions(*outcomes: Outcome) -> Log:
-    """One of each, of different producers that write in turn."""
+    """A log with one transaction of each outcome, by different producers whose batches alternate."""
     log = Log()
     firsts = [log.send(number, b"a", b"b") for number in range(len(outcomes))]
     log.append(b"plain")

@@ -1,4 +1,4 @@
-"""What jobs have in common on the command line."""
+"""Common arguments of jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `export` is asked for on the command line, and what of it is refused."""
+"""Arguments of `export`, and refused ones."""
 
 from __future__ import annotations
 

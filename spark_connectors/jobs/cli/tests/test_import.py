@@ -1,4 +1,4 @@
-"""What `import` is asked for on the command line."""
+"""Arguments of `import`."""
 
 from __future__ import annotations
 

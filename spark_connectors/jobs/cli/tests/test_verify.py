@@ -1,4 +1,4 @@
-"""From words to a comparison, of a topic in a tier and a table in a directory."""
+"""Comparison of a topic in a tier with a table in a directory, from arguments to the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = '[{"name": "id", "type": "int64"}]'
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """Rows in `raw`, of which one is missing; JSON in `json`, and its dead letters beside it; and the tier."""
+    """A tier, a table `raw` with one missing row, and a table `json` with dead letters beside it."""
     bucket = tier_of(tmp_path / "tier", [log_of([*VALUES, b"dead"])])
     with TopicLog(options_of(bucket)) as log:
         export(log, directory_table(tmp_path / "raw"), RawForm(), without(7))

@@ -1,4 +1,4 @@
-"""Tables as an export leaves them, made in one step; and what may become of their rows."""
+"""Tables as after an export, made in one step, and changes of their rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unchanged(rows: pa.Table) -> pa.Table:
 
 
 def export(log: TopicLog, table: Table, form: Form, change: Change = unchanged, letters: Table | None = None) -> None:
-    """All that the log has, in files of few rows; `change` is done to the rows of the table before."""
+    """Export the whole log in files of few rows. `change` is applied to the rows of the table first."""
     made = [form.table_rows(batch) for one in log.ranges(_spans(log)) for batch in rows_in(log.options, one)]
     dead = [one.dead for one in made if one.dead is not None]
     if letters is not None and dead:
@@ -42,7 +42,7 @@ def _commit(log: TopicLog, table: Table, rows: pa.Table) -> None:
 
 
 def written(table: Table, rows: pa.Table) -> Sequence[NewFile]:
-    """Two row groups a file."""
+    """Write data files with two row groups each."""
     system, folder = opened(table.data_location())
     system.create_dir(folder, recursive=True)
     found = []

@@ -1,4 +1,4 @@
-"""Of topics in two tiers, without brokers."""
+"""Comparison of topics in two tiers, without brokers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ HASHES = st.lists(st.integers(0, 2**64 - 1), max_size=60)
 
 
 def chunks(hashes: list[int], random: Any = None, first: int = 0) -> Iterator[Rows]:
-    """Of any sizes; the offsets are not those of another side."""
+    """Rows in chunks of random sizes, with offsets that differ from those of the other side."""
     begin = 0
     while begin < len(hashes):
         end = len(hashes) if random is None else random.randint(begin + 1, len(hashes))

@@ -1,4 +1,4 @@
-"""Whatever happens to rows on one side is found, and told as what it is; and nothing else is."""
+"""Each change of rows on one side is found and classified, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Rows = list[dict[str, Any]]
 
 
 def side(rows: Rows, look: Look, random: Any = None) -> Sums:
-    """Read in batches of any rows."""
+    """Sums of a side, read in batches of random rows."""
     rows, within, sums = list(rows), Within(look.spans), list[Sums]()
     if random is not None:
         random.shuffle(rows)
@@ -60,7 +60,7 @@ def searched(
 
 
 def told(left: Rows, right: Rows) -> Counter[tuple[Kind, int, int]]:
-    """What there is to find, a row at a time."""
+    """The expected differences, one for each row."""
     found: Counter[tuple[Kind, int, int]] = Counter()
     values: dict[tuple[int, int], tuple[list[bytes], list[bytes]]] = {}
     for number, rows in enumerate((left, right)):

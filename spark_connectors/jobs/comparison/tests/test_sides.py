@@ -1,4 +1,4 @@
-"""What tasks read of a side, and what they need not read."""
+"""Reads of the sides by tasks, and reads that are skipped."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_has_no_statistics_is_read_and_columns_that_are_not_there_are_null(
 
 
 def test_it_does_not_matter_how_others_have_written_the_same_rows(tmp_path: Path) -> None:
-    """Text and bytes as views, as deltalake does, and no headers as an empty list of them, as pyiceberg does."""
+    """Text and bytes as views, as from deltalake, and an empty list in place of null headers, as from pyiceberg."""
     header = {"key": "h", "value": b"x"}
     logged = [log_row(offset, topic=TOPIC, headers=[header] if offset % 2 else None) for offset in range(10)]
     rows = RAW.table_rows(log_batch(logged)).rows
@@ -94,7 +94,7 @@ def test_a_file_is_not_opened_again_that_has_nothing_of_what_is_looked_at(tmp_pa
 
 
 def test_each_row_is_found_again_by_its_offset(tmp_path: Path) -> None:
-    """In whichever row group of its file it is, and be it the first one of that or the last."""
+    """The row may be in any row group of its file, and be the first or the last one there."""
     bucket = tier_of(tmp_path / "tier", [log_of([b"v"] * 30), log_of([b"v"] * 30)])
     table = directory_table(tmp_path / "table")
     with TopicLog(options_of(bucket)) as log:

@@ -1,4 +1,4 @@
-"""Of tables in a directory, and topics in a tier without a broker."""
+"""Verification of tables in a directory against topics in a tier without a broker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ QUIET = ProgressLine(lambda _: None, lambda: 0.0)
 
 
 class Scene:
-    """A topic, a table of it and one of its dead letters."""
+    """A topic, its table, and its table of dead letters."""
 
     def __init__(self, directory: Path, logs: list[Log], form: Form = RAW, change: Change = unchanged) -> None:
         self.bucket: Bucket = tier_of(directory / "tier", logs)

@@ -1,4 +1,4 @@
-"""A log and tables of their own for exports: rows are in files, and everything else in memory, where it may fail."""
+"""A log and tables for exports. Rows are in files, and everything else is in memory, where it can fail."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ Values = Mapping[int, Sequence[bytes | None]]
 
 
 class Killed(BaseException):
-    """Caught by nobody."""
+    """End of a process. No code catches it."""
 
 
 @dataclass
 class Steps:
-    """All that an export does to the world. One of them may be its last, before it is done or just after."""
+    """Steps of an export with an effect outside. One of them may be the last, before or after its effect."""
 
     last: int | None = None
     is_done: bool = False
@@ -57,13 +57,13 @@ class Steps:
 
 
 class MemoryTable:
-    """Implements `spark_connectors.jobs.tables.api.Table`: what it was told is there at once, as a store has it."""
+    """Implements `spark_connectors.jobs.tables.api.Table`. A commit is visible at once, as in a store."""
 
     def __init__(self, directory: Path) -> None:
         self.steps = Steps()
-        self.before_commits: list[Callable[[], object]] = []  # what happens first, once each
-        self.unanswered = 0  # commits that are taken, and not answered
-        self.refused = 0  # commits that are neither taken nor answered
+        self.before_commits: list[Callable[[], object]] = []  # called before a commit, once each
+        self.unanswered = 0  # commits that are taken without an answer
+        self.refused = 0  # commits that are not taken, without an answer
         self.taken: list[NewFile] = []
         self._directory = directory
         self._schema: pa.Schema | None = None
@@ -101,7 +101,7 @@ class MemoryTable:
         raise NotImplementedError
 
     def rows(self) -> list[dict[str, Any]]:
-        """In the order of partitions and offsets."""
+        """Rows in the order of partitions and offsets."""
         return [row for path in self.files() for row in pq.ParquetFile(path).read().to_pylist()]
 
     def _take(self, job: str, files: Sequence[NewFile], before: Progress, after: Progress) -> None:
@@ -116,14 +116,14 @@ class MemoryTable:
 
 @dataclass
 class Lake:
-    """`values` by partition; their offsets are from 0 on."""
+    """A log with `values` by partition, with offsets from 0 on, and the tables of its export."""
 
     directory: Path
     values: Values
     form: Form = field(default_factory=RawForm)
     has_dead: bool = False
     file_bytes: int = FILE_BYTES
-    ends: dict[int, int] = field(default_factory=dict)  # of what is there, less than all values
+    ends: dict[int, int] = field(default_factory=dict)  # ends of partitions, before those of all values
     table: MemoryTable = field(init=False)
     dead: MemoryTable = field(init=False)
     tasks: list[Task] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Lake:
     def export(
         self, workers: Workers | None = None, task: Callable[[Task], Done] | None = None, topic_id: bytes = TOPIC_ID
     ) -> Export:
-        """A run, from its beginning to its end."""
+        """Run an export from beginning to end."""
         target = self.target
         target.create()
         job = Export(
@@ -176,7 +176,7 @@ class Lake:
                 yield log_batch(rows)
 
     def fail_at(self, steps: Steps) -> None:
-        """Of both tables together, and the tasks."""
+        """Set the steps of both tables and of the tasks."""
         self.table.steps = self.dead.steps = steps
 
 
@@ -185,5 +185,5 @@ def options() -> SourceOptions:
 
 
 def places_of(rows: Sequence[Mapping[str, Any]], mark: str = "") -> list[tuple[int, int]]:
-    """Partition and offset of each, in order."""
+    """Partition and offset of each row, in order."""
     return sorted((row[f"{mark}partition"], row[f"{mark}offset"]) for row in rows)

@@ -1,4 +1,4 @@
-"""Each row is in its table once, whoever dies, races, or gets no answer; and so is each dead letter."""
+"""Each row and each dead letter is in its table once, despite crashes, races and lost answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noise(count: int, seed: int = 0) -> list[bytes]:
 
 
 def mixed(count: int) -> list[bytes | None]:
-    """In JSON; every third is a dead letter, and some of these are null."""
+    """Values in JSON. Every third one is a dead letter, and some of these are null."""
     choice = random.Random(count)
     pad = [choice.randbytes(600).hex() for _ in range(count)]
     return [
@@ -61,7 +61,7 @@ def json_lake(tmp_path: Path) -> Lake:
 
 
 def json_lake_in(directory: Path) -> Lake:
-    """Of several rounds, with dead letters in each."""
+    """A log for several rounds, with dead letters in each."""
     return Lake(directory, {0: mixed(200), 1: mixed(60)}, JsonForm(COLUMNS), has_dead=True, file_bytes=12_000)
 
 
@@ -128,7 +128,7 @@ def test_tombstones_may_be_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("ends", [{}, {0: 90, 1: 0}], ids=["as before", "more than before"])
 def test_every_step_may_be_the_last(tmp_path: Path, is_done: bool, ends: dict[int, int]) -> None:
-    """Whether the next run finds the same rows, and so plans the same rounds, or not."""
+    """The next run may find the same rows, and plan the same rounds, or find more."""
     for step in range(1, STEPS_MAX):
         lake = json_lake_in(tmp_path / str(step))
         lake.ends = ends
@@ -180,7 +180,7 @@ def test_of_two_runs_one_ends_and_each_row_is_there_once(json_lake: Lake, which:
 
 
 def rival_of(lake: Lake, ends: dict[int, int] | None = None) -> Lake:
-    """To the same tables."""
+    """Another run with the same tables."""
     rival = Lake(lake.directory, lake.values, lake.form, lake.has_dead, lake.file_bytes, ends or {})
     rival.table, rival.dead = lake.table, lake.dead
     return rival
@@ -188,7 +188,7 @@ def rival_of(lake: Lake, ends: dict[int, int] | None = None) -> Lake:
 
 @pytest.mark.parametrize("which", ["table", "dead"])
 def test_a_rival_commits_where_an_answer_was_lost(json_lake: Lake, which: str) -> None:
-    """Then the job goes on from where the rival has brought it."""
+    """The job continues from the progress of the rival."""
     table = getattr(json_lake, which)
     rival = rival_of(json_lake, ends={0: 100, 1: 30})
 
@@ -228,7 +228,7 @@ def test_a_task_that_fails_ends_the_run_and_leaves_no_file_of_its_own(lake: Lake
 
 
 class Shuffled:
-    """Workers whose outcomes come in any order."""
+    """Workers with results in random order."""
 
     count = 3
 

@@ -1,4 +1,4 @@
-"""Which offsets come next, and in which tasks: files get their size, and each offset is in one task."""
+"""Rounds and their tasks: files get their size, and each offset is in one task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_connectors.wire import TopicPartition
 
 TOPIC_ID = bytes(range(16))
 FILE = 1000
-KNOWN = Density(per_offset=10.0)  # so that a file has 100 offsets
+KNOWN = Density(per_offset=10.0)  # a file has 100 offsets
 
 
 def fetched(start: int, end: int, partition: int = 0) -> OffsetRange:
@@ -24,7 +24,7 @@ def fetched(start: int, end: int, partition: int = 0) -> OffsetRange:
 
 
 def sealed(start: int, end: int, size_bytes: int, partition: int = 0) -> SealedRange:
-    """In one segment."""
+    """A range in one segment."""
     segment = Segment(start, end, size_bytes, 0, "digest")
     parts = (Part(segment, start, 0, size_bytes),)
     return SealedRange(TopicPartition("t", partition), TOPIC_ID, start, end, True, parts)

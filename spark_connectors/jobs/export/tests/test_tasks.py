@@ -1,4 +1,4 @@
-"""What a task writes of its stretch, and where it ends."""
+"""Files of a task, and the end of its stretch."""
 
 from __future__ import annotations
 

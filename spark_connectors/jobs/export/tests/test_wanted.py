@@ -1,4 +1,4 @@
-"""What there is to export: behind where a job is, up to what was there when it was looked up."""
+"""Offsets to export: from the progress of the job on, up to the end at the lookup."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_job_begins_where_partitions_do(world: World) -> None:
 
 
 def test_a_job_may_begin_at_the_end(world: World) -> None:
-    """And remember that."""
+    """The job remembers this start."""
     found = look(world, starting=Edge.LATEST)
     assert found.ranges == []
     topic_id = world.topics["t"].id
@@ -65,7 +65,7 @@ def test_a_job_may_begin_anywhere(world: World) -> None:
 
 
 def test_a_job_goes_on_where_it_is(world: World) -> None:
-    """Wherever it was to begin."""
+    """The requested start is ignored."""
     found = look(world, at(world, 4, 5), startingOffsets='{"t": {"0": 7, "1": 1}}')
     assert edges(found) == [(0, 4, 10)]
     assert not found.ranges[0].is_earliest

@@ -1,4 +1,4 @@
-"""Pieces of a log, as a Fetch gives them, and what a reader of what is committed sees of them."""
+"""Pieces of a log as from a Fetch, and their committed records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_connectors.records.batches import batches_of
 from spark_connectors.records.tests.test_plain import NOW_MS, batch_of
 from spark_connectors.source.fetching import Piece
 
-PRODUCER = 1234  # of batch_of
+PRODUCER = 1234  # the producer in batch_of
 
 Told = tuple[int, bytes | None, bytes | None]
 

@@ -1,4 +1,4 @@
-"""How a broker is asked to take batches, and what its answers mean."""
+"""Requests to append batches at their offsets, and the meaning of the answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ID = bytes(range(16))
 
 
 class Connection:
-    """Of http.client: what is answered, and what was asked for."""
+    """Fake of http.client's connection: `status` and `body` are its answer, `asked` is the request."""
 
     status = 200
     body: bytes | Exception = b'{"log_start": 3, "log_end": 9}'

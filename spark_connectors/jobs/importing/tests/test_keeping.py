@@ -1,4 +1,4 @@
-"""A partition is filled to its end, whatever interrupts that, and whoever else writes to it is not taken for it."""
+"""A partition is filled to its end despite interruptions, and records of other writers are noticed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ WANTED = OffsetRange(TopicPartition("t", 0), bytes(16), 3, END)
 
 
 class Model:
-    """Both ends: the source has PIECES, and a broker's rules hold for the target. With `rng` requests are lost, or
-    their answers are, or a part of one is done."""
+    """Both partitions: the source has PIECES, and the target follows a broker's rules. With `rng`, requests or answers
+    are lost, or a part of a request is executed.
+    """
 
     def __init__(self, rng: Random | None = None) -> None:
         self.log = b""

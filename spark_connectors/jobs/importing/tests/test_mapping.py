@@ -1,4 +1,4 @@
-"""Each record is appended once, and the map is true, wherever an import dies."""
+"""Each record is appended once, and the offset map is correct, wherever an import dies."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ SOURCE_ID = bytes(range(16))
 
 
 class Dead(Exception):
-    """The process is gone."""
+    """End of the process."""
 
 
 class Target:
-    """A partition with transactions, of one transactional id, and its group; it dies at a step, done or not."""
+    """A partition with transactions of one transactional id, and its group. It dies at a step, before or after its
+    effect.
+    """
 
     def __init__(self, file: MapFile) -> None:
         self.file = file
-        self.log: list[Told | None] = [None] * 5  # what somebody has written before
+        self.log: list[Told | None] = [None] * 5  # records of another writer
         self.positions: dict[int, tuple[int, str]] = {}
         self.steps_left = 10**6
         self.is_done_before = False
@@ -91,14 +93,14 @@ class Target:
         return offset
 
     def _end(self, *, is_committed: bool) -> None:
-        """Records of an aborted transaction, and markers, take offsets, too."""
+        """Aborted records and markers use offsets too."""
         self.log += [*(self._open if is_committed else [None] * len(self._open)), *([None] if self._open else [])]
         self.positions |= self._positions if is_committed else {}
         self._open, self._positions = [], {}
 
 
 def imported(target: Target) -> Mapped:
-    """What of the source is left."""
+    """Import the rest of the source."""
     mapped = run(begun(SOURCE_ID), target)
     positions = mapped.positions
     target.file.begin(
@@ -112,7 +114,7 @@ def imported(target: Target) -> Mapped:
 
 
 def check(target: Target) -> None:
-    """Against the source: whatever has happened."""
+    """Compare the target and the offset map with the source."""
     source = {one[0]: one[1:] for piece in PIECES for one in told(bytes(piece.records)) if one[0] in VISIBLE}
     appended = [(at, one) for at, one in enumerate(target.log) if one is not None]
     assert [one[1:] for _, one in appended] == [source[at] for at in VISIBLE], "in their order, each once"

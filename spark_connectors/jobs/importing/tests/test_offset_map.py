@@ -1,4 +1,4 @@
-"""Which offset became which: the answer for each, and a file that has what was committed and nothing else."""
+"""Translation of offsets, and a file that has committed runs only."""
 
 from __future__ import annotations
 

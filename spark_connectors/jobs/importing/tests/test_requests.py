@@ -1,4 +1,4 @@
-"""What a source has, for a target in which it keeps its offsets: all that is committed, and where it ends."""
+"""Batches for a target that keeps the offsets of its source: all committed records, and the same end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_target_has_what_is_committed_and_ends_where_the_source_does() -> No
 
 
 def test_each_piece_ends_where_the_next_one_begins() -> None:
-    """So an import that is interrupted goes on at the end of a batch of its source."""
+    """Then an interrupted import continues at the end of a batch of the source."""
     for piece in PIECES:
         *_, last = plain_of(piece, piece.start)
         assert last.end == piece.batches[-1].next_offset
@@ -42,7 +42,7 @@ def test_what_was_aborted_is_an_empty_batch_of_its_offsets() -> None:
 
 
 def test_a_target_that_has_nothing_begins_where_its_source_does() -> None:
-    """Its start is where an import that died there finds it, and the source's."""
+    """The start of the target is that of the source, so an import that died there finds it."""
     piece = piece_of(8, batch_of([11, 12]))
     for begins, first in [(True, 8), (False, 11)]:
         batches = list(plain_of(piece, 0, begins=begins))

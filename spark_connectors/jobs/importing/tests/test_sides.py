@@ -1,4 +1,4 @@
-"""Whether offsets can stay as they are, and whether what is in a target is its source's."""
+"""Checks whether offsets can stay, and whether a target has the rows of its source."""
 
 from __future__ import annotations
 

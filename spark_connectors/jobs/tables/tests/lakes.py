@@ -1,4 +1,4 @@
-"""Tables of each format in a directory, what tasks write for them, and readers and writers who know nothing of us."""
+"""Tables of each format in a directory, files of tasks, and readers and writers of other software."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_connectors.locations import opened
 KINDS = ["delta", "iceberg", "parquet"]
 CATALOG = "house"
 JOB = "nightly"
-TOPIC_ID = bytes(range(0xF0, 0x100))  # whose halves are negative numbers
+TOPIC_ID = bytes(range(0xF0, 0x100))  # its halves are negative numbers
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 SCHEMA = pa.schema(
     [
@@ -33,12 +33,12 @@ SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-OTHERS = -1  # offsets of rows that are not from us
+OTHERS = -1  # offset of rows of other writers
 
 
 @dataclass(frozen=True)
 class Lake:
-    """Travels to other processes."""
+    """A table of one format. It can be sent to other processes."""
 
     kind: str
     directory: Path
@@ -49,7 +49,7 @@ class Lake:
 
     @property
     def catalog(self) -> dict[str, str]:
-        """Without a pool, whose connections would be closed by who collects garbage."""
+        """Properties of the catalog, without a pool, whose connections would be closed by the garbage collector."""
         return {
             "type": "sql",
             "uri": f"sqlite:///{self.directory}/catalog.db?timeout=60",
@@ -59,7 +59,7 @@ class Lake:
         }
 
     def table(self) -> Table:
-        """As a process has it that has just started."""
+        """The table as a new process opens it."""
         return _TABLES[self.kind](self)
 
     def made(self) -> Table:
@@ -68,19 +68,19 @@ class Lake:
         return table
 
     def offsets(self) -> list[int]:
-        """What a reader sees."""
+        """Offsets that a reader sees."""
         return sorted(self.rows().column("offset").to_pylist())
 
     def rows(self) -> pa.Table:
         return _READERS[self.kind](self)
 
     def append_as_stranger(self) -> None:
-        """One row."""
+        """Append one row as another writer does."""
         _STRANGERS[self.kind](self, rows_of([OTHERS]))
 
 
 def lake_of(kind: str, directory: Path) -> Lake:
-    """Skips the test if the format is not installed."""
+    """A table of this format. Skips the test if the format is not installed."""
     if kind == "delta":
         pytest.importorskip("deltalake", reason="needs deltalake: pip install -r requirements/test.txt")
     if kind == "iceberg":
@@ -98,7 +98,7 @@ def rows_of(offsets: Sequence[int], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def written(table: Table, offsets: Iterable[int], schema: pa.Schema = SCHEMA) -> NewFile:
-    """As a task does it."""
+    """Write a file as a task does."""
     rows = rows_of(list(offsets), schema)
     system, path = opened(table.data_location())
     system.create_dir(path, recursive=True)
@@ -113,7 +113,7 @@ def next_one(before: Progress, offsets: range, partition: int = 0) -> Progress:
 
 
 def export(table: Table, offsets: range) -> Progress:
-    """One commit, of one file, where the job is."""
+    """Commit one file after the progress of the job."""
     before = table.progress(JOB)
     after = next_one(before, offsets)
     table.commit(JOB, [written(table, offsets)], before, after)
@@ -151,7 +151,7 @@ def _write_delta(lake: Lake, rows: pa.Table) -> None:
 
 
 def _write_iceberg(lake: Lake, rows: pa.Table) -> None:
-    """However often others are first."""
+    """Append rows, with retries while other writers are first."""
     from pyiceberg.exceptions import CommitFailedException
 
     while True:

@@ -1,4 +1,4 @@
-"""What happens between a look at the table and a commit on what was seen, at the worst moment."""
+"""Events between the read of a snapshot and the commit on top of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAKES = [kind for kind in KINDS if kind != "parquet"]
 
 
 def door(kind: str) -> tuple[Any, str]:
-    """The one by which a store takes a commit."""
+    """The function by which a store takes a commit."""
     if kind == "delta":
         from deltalake import DeltaTable
 
@@ -41,7 +41,7 @@ def door(kind: str) -> tuple[Any, str]:
 
 
 def refusal(kind: str) -> Any:
-    """As a store, or its client, says it."""
+    """A refusal of the store or of its client."""
     if kind == "delta":
         from deltalake.exceptions import CommitFailedError
 
@@ -75,7 +75,7 @@ def before_a_commit(kind: str, happening: Callable[[], object], times: int = 1) 
 
 @contextmanager
 def answering(kind: str, answer: Exception) -> Iterator[None]:
-    """Commits are taken, and this is said of them."""
+    """Take commits, but answer with this error."""
     owner, name = door(kind)
     original = getattr(owner, name)
 
@@ -97,7 +97,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 @pytest.fixture(params=LAKES)
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    """Of a format of which several may write one table."""
+    """A table of a format that allows several writers."""
     lake = lake_of(request.param, tmp_path)
     export(lake.made(), range(3))
     return lake
@@ -113,7 +113,7 @@ def test_another_run_of_the_job_wins(lake: Lake) -> None:
 
 
 def test_another_run_without_rows_wins_too(lake: Lake) -> None:
-    """Which has not moved any offset of this one."""
+    """The other run has not moved any offset of this one."""
 
     def rival() -> None:
         table = lake.table()
@@ -153,7 +153,7 @@ def test_another_job_does_no_harm(lake: Lake) -> None:
 
 
 def test_a_commit_that_was_taken_though_it_was_refused(lake: Lake) -> None:
-    """A client that got no answer asks again, and there it is already: it has lost against itself."""
+    """A client without an answer repeats the commit, and the repetition is refused because of the first one."""
     with answering(lake.kind, refusal(lake.kind)):
         export(lake.table(), range(3, 6))
     assert lake.offsets() == list(range(6))
@@ -205,7 +205,7 @@ def drop_column(lake: Lake) -> None:
 
 
 def test_a_column_is_taken_away_meanwhile(tmp_path: Path) -> None:
-    """A catalog does not tell, as a schema is not what it compares; so files of ours may have more than the table."""
+    """A catalog does not compare schemas, so files may have more columns than the table."""
     lake = lake_of("iceberg", tmp_path)
     lake.made()
     file = written(lake.table(), range(3))

@@ -1,4 +1,4 @@
-"""Whoever dies, and whatever a store does not answer: each offset is in the table once in the end."""
+"""Each offset is in the table once, after crashes and lost answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STEPS_MAX = 60
 
 
 class Killed(BaseException):
-    """Caught by nobody."""
+    """End of a process. No code catches it."""
 
 
 def doors(kind: str) -> list[tuple[Any, str]]:
-    """All by which a commit reaches the world."""
+    """All functions by which a commit has an effect outside."""
     if kind == "delta":
         from deltalake import DeltaTable
 
@@ -36,7 +36,7 @@ def doors(kind: str) -> list[tuple[Any, str]]:
 
 @contextmanager
 def failing(kind: str, step: int, error: BaseException, *, is_done: bool) -> Iterator[Callable[[], bool]]:
-    """What is done as the `step`-th fails, before it or just after. Says whether there was such a step."""
+    """Let the `step`-th call fail, before or after its effect. Yields a function: whether there was such a call."""
     left = step
 
     def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def test_every_step_may_be_the_last(kind: str, error: BaseException, is_done: bo
 
 
 def attempt(lake: Lake) -> bool:
-    """To export another three. Says whether one was told that it is done."""
+    """Try to export three more offsets. Returns whether the commit was acknowledged."""
     try:
         export(lake.table(), range(3, 6))
     except (Killed, CommitUnknown, OSError):
@@ -86,7 +86,7 @@ def attempt(lake: Lake) -> bool:
 
 
 def go_on(lake: Lake, is_told: bool) -> None:
-    """From where the table says, as the next run does."""
+    """Continue from the progress in the table, as the next run does."""
     commits = lake.table().progress(JOB).commits
     assert commits == 2 or not is_told
     for start, stop in [(3, 6), (6, 7)][commits - 1 :]:

@@ -1,4 +1,4 @@
-"""What Delta keeps of a job, and tables of Delta to which nothing is appended."""
+"""Entries of a job in Delta's log, and Delta tables that are refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_others_may_rewrite_the_files(lake: Lake) -> None:
     assert len(table.files()) == 1
     export(table, range(3, 5))
     assert lake.offsets() == list(range(5))
-    assert table.sweep(0) == 0  # what was rewritten can be gone back to
+    assert table.sweep(0) == 0  # time travel needs the replaced files
     assert DeltaTable(lake.place, version=3).to_pyarrow_table().num_rows == 3
 
 
@@ -86,7 +86,7 @@ def actions(lake: Lake) -> list[dict[str, Any]]:
 
 
 def test_bounds_of_times_are_moved_outwards(lake: Lake) -> None:
-    """Of milliseconds: a reader leaves out a file whose bounds say that it has nothing for it."""
+    """Bounds have milliseconds: a reader skips a file whose bounds exclude its rows."""
     table = lake.made()
     file = written(table, range(3))
     at = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
@@ -97,7 +97,7 @@ def test_bounds_of_times_are_moved_outwards(lake: Lake) -> None:
     assert told["max.timestamp"] == at.replace(microsecond=679_000)
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_paths_that_deltalake_mistakes(tmp_path: Path, name: str) -> None:
 
 
 def deletion_vector(*rows: int) -> dict[str, Any]:
-    """As Delta's protocol has one in its log: a bitmap of numbers of rows, all below 2^16, in Z85."""
+    """A deletion vector as Delta's protocol has it in its log: a bitmap of row numbers, all below 2^16, in Z85."""
     bitmap = struct.pack("<IIHHI", 12_346, 1, 0, len(rows) - 1, 16) + struct.pack(f"<{len(rows)}H", *rows)
     data = struct.pack("<IQI", 1_681_511_377, 1, 0) + bitmap
     inline = b85_of(data.ljust(-(-len(data) // 4) * 4, b"\0"))

@@ -1,4 +1,4 @@
-"""What a file's metadata says of it, and nothing that it does not say."""
+"""Facts about a file are those of its metadata, and no others."""
 
 from __future__ import annotations
 

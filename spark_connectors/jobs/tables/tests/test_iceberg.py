@@ -1,4 +1,4 @@
-"""What Iceberg keeps of a job, and what is not left to pyiceberg."""
+"""Properties of a job in Iceberg, and refusals that pyiceberg must not handle."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_progress_outlives_snapshots(lake: Lake) -> None:
 
 
 def test_a_refused_commit_is_sent_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyiceberg itself would send it five times, on top of whatever there is by then."""
+    """pyiceberg itself would send it five times, on top of any newer snapshot."""
     table = lake.made()
     before = table.progress(JOB)
     sent: list[str] = []
@@ -95,7 +95,7 @@ def test_where_files_go_the_catalog_says(lake: Lake) -> None:
 
 
 def test_files_of_which_rows_were_deleted_are_not_given_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyiceberg reads what others have deleted so, and writes none itself."""
+    """pyiceberg reads delete files, but does not write any."""
     table = lake.made()
     export(table, range(3))
     (task,) = stored_iceberg(lake).scan().plan_files()

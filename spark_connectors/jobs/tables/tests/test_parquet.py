@@ -111,7 +111,7 @@ def test_a_commit_that_cannot_be_read_is_not_passed_over(lake: Lake) -> None:
         lake.table().progress(JOB)
 
 
-# --- where, and what is there already
+# --- locations, and existing files
 
 
 def test_object_stores_are_refused_without_telling_their_secrets() -> None:
@@ -142,6 +142,6 @@ def test_a_directory_with_folders_is_refused(tmp_path: Path) -> None:
 def test_a_name_is_given_once(tmp_path: Path) -> None:
     assert put_new(tmp_path / "a", b"1", tmp_path)
     assert not put_new(tmp_path / "a", b"2", tmp_path)
-    assert put_new(tmp_path / "a", b"1", tmp_path)  # whoever asks again without having been answered
+    assert put_new(tmp_path / "a", b"1", tmp_path)  # a repetition after a lost answer
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"1"

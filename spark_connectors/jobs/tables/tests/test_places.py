@@ -1,4 +1,4 @@
-"""Folders in places of all kinds."""
+"""Folders at all kinds of locations."""
 
 from __future__ import annotations
 

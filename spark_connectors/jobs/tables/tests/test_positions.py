@@ -1,4 +1,4 @@
-"""Progress comes back as it was written, and goes only forward."""
+"""Progress is read as it was written, and only moves forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows fit a table if names, types and nulls are its, however Arrow lays them out."""
+"""Rows fit a table if names, types and nullability are the same, in any layout of Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every table does, whatever its format: all of a commit or nothing, once, whoever dies or races."""
+"""Behaviour of every table, whatever its format: a commit is complete or absent, and is taken once, despite crashes and
+races.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return lake_of(request.param, tmp_path)
 
 
-# --- what is there
+# --- content
 
 
 def test_a_table_that_is_not_there(lake: Lake) -> None:
@@ -52,7 +54,7 @@ def test_a_table_that_is_not_there(lake: Lake) -> None:
 
 def test_a_table_that_was_made_is_empty_and_has_the_schema(lake: Lake) -> None:
     lake.made()
-    table = lake.made()  # once more is nothing
+    table = lake.made()  # a second creation has no effect
     schema = table.schema()
     assert schema is not None
     assert schema.names == SCHEMA.names
@@ -83,7 +85,7 @@ def test_commits_follow_each_other(lake: Lake) -> None:
 
 
 def test_several_files_topics_and_partitions(lake: Lake) -> None:
-    """A partition that is left out, and a topic that was created again."""
+    """A commit without one partition, and a topic that was created again."""
     table = lake.made()
     first = Progress().advanced([Position(TOPIC_ID, 0, 2), Position(TOPIC_ID, 7, 3)])
     table.commit(JOB, [written(table, range(2)), written(table, range(10, 13))], Progress(), first)
@@ -95,7 +97,7 @@ def test_several_files_topics_and_partitions(lake: Lake) -> None:
 
 
 def test_a_commit_without_files_moves_the_job(lake: Lake) -> None:
-    """As of a topic in which there are only control records."""
+    """A topic with control records only is an example."""
     table = lake.made()
     after = next_one(Progress(), range(9))
     table.commit(JOB, [], Progress(), after)
@@ -129,7 +131,7 @@ def test_a_commit_is_one_step(lake: Lake) -> None:
             table.commit(JOB, [], Progress(), after)
 
 
-# --- whoever else there is
+# --- other writers
 
 
 def test_the_same_step_again_is_refused(lake: Lake) -> None:
@@ -173,7 +175,7 @@ def _append_at(lake: Lake, start: threading.Barrier) -> None:
 
 
 def _race(lake: Lake, start: threading.Barrier, number: int) -> str:
-    """To be the one with this commit. A store that is too busy may leave a loser in the dark."""
+    """Try to make this commit. If the store is too busy, the outcome may be unknown."""
     table = lake.table()
     before = table.progress(JOB)
     assert before.commits == number
@@ -207,7 +209,7 @@ def _race_as_process(lake: Lake, start: threading.Barrier, outcomes: multiproces
     outcomes.put(_race(lake, start, 0))
 
 
-# --- what does not fit
+# --- files and rows that do not fit
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_a_file_that_is_gone_is_not_committed(lake: Lake) -> None:
     assert table.progress(JOB) == Progress()
 
 
-# --- what is left
+# --- files without a commit
 
 
 def test_what_no_commit_took_is_swept_once_it_is_old(lake: Lake) -> None:
