@@ -1,7 +1,7 @@
-"""The façade: Kafka's binary protocol on trio, in front of the segment engine.
+"""Kafka's binary protocol on trio, in front of the segment engine.
 
 Requests come in through `server`, are decoded by `wire` and `messages`, and answered by one module per API in
-`handlers`. Nothing here stores a record or decides who leads a partition: `engine` and `coordinator` do.
+`handlers`. This package neither stores records nor elects leaders: `engine` and `coordinator` do.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,8 @@
 """The composition root: builds one broker from its parts, starts them in order, and stops them in the reverse order.
 
-Start: listeners are bound (their ports are what the broker registers), the metadata store is opened, the coordinator
-loads the cluster and acquires its leaderships, the log dirs are recovered, and only then is anything accepted. What
-touches the outside world comes in through `Surroundings`; `testing.py` puts other ones in.
+Start: listeners are bound (the broker registers their ports), the metadata store is opened, the control plane loads the
+cluster and acquires its leaderships, the log dirs are recovered, and only then are connections accepted. All access to
+the outside comes in through `Surroundings`; `testing.py` gives others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from kafkawire.server.transport import Listener
 from kafkawire.surroundings import Surroundings
 from kafkawire.wire.plans import warm
 
-if TYPE_CHECKING:  # imported when there is an HTTP listener
+if TYPE_CHECKING:  # imported only for an HTTP listener
     from kafkawire.http.app import App
     from kafkawire.server.loop_watch import LoopWatch
 
@@ -88,7 +88,7 @@ class BrokerFailed(Exception):
 
 @dataclass(slots=True, eq=False)
 class Broker:
-    """One broker and its parts. Whoever runs it sets `stop` to end it in order."""
+    """A broker and its parts. Set `stop` to end it in order."""
 
     config: Config
     world: Surroundings
@@ -97,18 +97,18 @@ class Broker:
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
     stats: ServerStats = field(default_factory=ServerStats)
     stop: trio.Event = field(default_factory=trio.Event)
-    closing: trio.Event = field(default_factory=trio.Event)  # the others lead what they can: it serves no more
+    closing: trio.Event = field(default_factory=trio.Event)  # leaderships are handed over: the server stops serving
     drained: trio.Event = field(default_factory=trio.Event)  # the server has answered its last request
     failure: str | None = None
-    _authorizer: Authorizer = field(init=False)  # one for all that is asked, by whatever protocol
+    _authorizer: Authorizer = field(init=False)  # shared by the Kafka protocol and HTTP
     _configs: EffectiveConfigs = field(init=False)
     _limits: ServerLimits = field(init=False)
-    _throttles: Throttles = field(init=False)  # of what replicas copy
+    _throttles: Throttles = field(init=False)  # of replication
     _ends: ClusterReplicaEnds = field(init=False)
-    _reads: WaitingReads = field(init=False)  # that wait to be confirmed
+    _reads: WaitingReads = field(init=False)  # reads that wait for their confirmation
     _transaction_rules: TransactionRules = field(default_factory=TransactionRules)
     _accepted_links: AcceptedLinks = field(default_factory=AcceptedLinks)
-    _secret: bytes | None = None  # by which brokers of a cluster know each other
+    _secret: bytes | None = None  # shared by the brokers of a cluster, for authentication
     _host: EngineHost | None = None
     _tier: RemoteTier | None = None
     _metadata: MeasuredStore | None = None
@@ -137,7 +137,7 @@ class Broker:
 
     @property
     def coordinators(self) -> Coordinators:
-        """Of groups and transactions, once started."""
+        """Group and transaction coordinators, once started."""
         assert self._coordinators is not None
         return self._coordinators
 
@@ -153,7 +153,7 @@ class Broker:
         self.stop.set()
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Starts every part, the accepting of requests last. Its tasks live in `nursery`.
+        """Start every part; requests are accepted last. Its tasks live in `nursery`.
 
         Raises: StartError.
         """
@@ -167,21 +167,21 @@ class Broker:
             raise StartError(str(error)) from error
 
     async def close_store(self) -> None:
-        """Syncs what is queued and marks the log dirs clean; the server has answered its last request before."""
+        """Sync queued appends and mark the log dirs clean, after the server has answered its last request."""
         if self._coordinators is not None:
             await self._coordinators.close()
         if self._host is not None and self._host.has_store:
             await self._host.close()
 
     async def close_doors(self) -> None:
-        """Gives back what was opened for the broker; its tasks have ended."""
+        """Close listeners and the metadata store, after the broker's tasks have ended."""
         for listener in self.listeners.values():
             listener.close()
         if self._metadata is not None:
             await self._metadata.close()
 
     def _read_secret(self) -> bytes | None:
-        """Without one nobody registers."""
+        """The secret that brokers of a cluster share; None for a single broker. Raises StartError."""
         path = self.config.inter_broker_secret_file
         try:
             return self.world.read_secret(path) if self.config.is_in_cluster and path is not None else None
@@ -223,7 +223,7 @@ class Broker:
         return Confirming(lambda: self.coordinator.has_session and metadata.age_s * 1000 <= timeout_ms, self._reads)
 
     def _configured(self, config: Config) -> None:
-        """What was changed at run time and is not the partitions': the host tells them."""
+        """Apply configs that were changed at run time. The host applies those of partitions."""
         limit_connections(self._limits, config, self.world.descriptors.connections_max)
         self.store.producer_id_expiration_ms = config.producer_id_expiration_ms
         self._transaction_rules.verifies_partitions = config.transaction_partition_verification
@@ -242,11 +242,11 @@ class Broker:
             nursery.start_soon(Confirmer(self._reads, self.coordinator.follow_newest).run)
 
     def end_links(self) -> None:
-        """Before another registration: what others sent to the one before is executed no more."""
+        """End the accepted peer connections before another registration: their late requests are not executed."""
         self._accepted_links.end_all()
 
     def _links(self) -> Links | None:
-        """To the other brokers; a broker that stands alone has none."""
+        """Peer connections to the other brokers; None for a single broker."""
         config, world, cluster, secret = self.config, self.world, self.coordinator, self._secret
         if secret is None:
             return None
@@ -322,7 +322,7 @@ class Broker:
         await nursery.start(partial(self._serve, named, dispatcher))
 
     async def _leave_at_stop(self) -> None:
-        """A broker that has failed has nothing to wait for."""
+        """Leave the cluster when `stop` is set. A broker that has failed has nothing to wait for."""
         await self.stop.wait()
         if self.failure is None:
             await self.coordinator.leave()
@@ -335,7 +335,7 @@ class Broker:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serves until `closing`; then the parts behind the server are closed and every other task is ended."""
+        """Serve until `closing`; then close the parts behind the server, and end every other task."""
         await serve(
             listeners,
             dispatcher,
@@ -359,7 +359,7 @@ class Broker:
             raise StartError(f"http.listeners: cannot bind http://{host}:{port}: {error.strerror or error}") from error
 
     def http_app(self, watch: LoopWatch) -> App:
-        """What the HTTP listener serves."""
+        """The application behind the HTTP listener."""
         from kafkawire.http.whole import Shown, whole_app
 
         assert self._host is not None

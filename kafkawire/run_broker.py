@@ -1,4 +1,4 @@
-"""One broker from its start to its end, whichever way it ends."""
+"""Run one broker from its start to its end, in order or not."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 async def run_broker(
     config: Config, world: Surroundings, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
 ) -> None:
-    """Runs a broker until its `stop` is set, then stops it in order; cancelling ends it at once, as a crash would.
+    """Run a broker until its `stop` is set, then stop it in order. A cancellation ends it at once, like a crash.
 
-    `on_ready` is called once, when it accepts requests. `stop` is the broker's, for who cannot wait until then: set
-    before, it breaks the start off, and no log dir is marked clean that was not.
+    `on_ready` is called once, when the broker accepts requests. A caller that may stop the broker before that gives
+    `stop`, which becomes the broker's. If it is set during the start, the start ends, and no unclean log dir is marked
+    clean.
 
     Raises: StartError, BrokerFailed.
     """

@@ -1,4 +1,4 @@
-"""The world outside the broker, as `broker.py` is given it, and the real one. `testing.py` puts others in its place."""
+"""Dependencies of a broker on the outside, and the real ones. `testing.py` gives others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tiering.object_store import ObjectStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The world outside the broker: network, disk, threads, the metadata store, chance, time, and its log."""
+    """Dependencies of a broker: network, disk, threads, metadata store, randomness, time, log output."""
 
     listen: Callable[[str, int], Awaitable[Listener]]
     connect: Callable[[str, int], Awaitable[trio.abc.Stream]]  # raises OSError
@@ -42,7 +42,7 @@ class Surroundings:
     pool: WorkerPool
     random: Random
     now_ms: Callable[[], int]
-    boot_ms: Callable[[], int]  # since some moment, the time included in which the machine slept
+    boot_ms: Callable[[], int]  # ms since some moment, including sleep of the machine
     decode_elsewhere: Elsewhere
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
@@ -50,7 +50,7 @@ class Surroundings:
 
 
 def real_surroundings() -> Surroundings:
-    """Sockets, the disk, threads, the system's clock. Call it inside `trio.run`."""
+    """The real dependencies: sockets, the disk, threads, the system's clock. Call it inside `trio.run`."""
     return Surroundings(
         listen=open_listener,
         connect=trio.open_tcp_stream,

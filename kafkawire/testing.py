@@ -1,9 +1,9 @@
 """A whole broker without a port, a disk or a clock: `async with open_broker() as broker`.
 
-It is the real broker in other `Surroundings`: memory streams, the crash-aware filesystem, a pool whose jobs run as
-tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The world outlives the
-broker: open a second broker on it, after `world.power_cut()` or not, and it finds
-what the first one left.
+It is the real broker with other dependencies (`Surroundings`): memory streams, the simulated disk, a pool whose jobs
+run as tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The dependencies
+outlive the broker: a second broker that is opened on them, after `world.power_cut()` or not, finds the data of the
+first one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from kafkawire.wire.message import Message
 from tiering.stores.memory import MemoryStore
 
 SECRET_FILE = "/secret"  # noqa: S105 - where the one is that the brokers of a cluster share
-EPOCH_MS = 1_700_000_000_000  # the wall clock when trio's clock shows 0
+EPOCH_MS = 1_700_000_000_000  # wall clock in ms at time 0 of trio's clock
 
 
 async def soon(job: Callable[[], Any]) -> Any:
-    """`job` on the loop itself, one scheduling step away: deterministic."""
+    """Run `job` on the event loop itself, one scheduling step later: deterministic."""
     await trio.lowlevel.checkpoint()
     return job()
 
@@ -51,23 +51,23 @@ def _now_ms() -> int:
 
 @dataclass
 class MemoryWorld:
-    """Everything around one broker, in memory. Keep it to restart the broker on what is durable."""
+    """Dependencies of one broker, in memory. Give them to another broker to restart it on the durable data."""
 
     seed: int = 0
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
-    delays: DiskDelays = field(default_factory=DiskDelays)  # of its disks, by `engine.files.disk.DiskLanes`
+    delays: DiskDelays = field(default_factory=DiskDelays)  # of the simulated disks, by `engine.files.disk.DiskLanes`
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     views: FakeViews = field(default_factory=FakeViews)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     sessions: list[FakeStore] = field(default_factory=list)
     secrets: dict[str, bytes] = field(default_factory=lambda: {SECRET_FILE: b"that brokers of a test share"})  # by file
-    objects: MemoryStore = field(default_factory=lambda: MemoryStore(_now_ms))  # whatever tier.store says
+    objects: MemoryStore = field(default_factory=lambda: MemoryStore(_now_ms))  # for every value of tier.store
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - a test repeats
 
     def surroundings(self) -> Surroundings:
-        """For one life of the broker."""
+        """Dependencies for one start of the broker."""
         return Surroundings(
             listen=self._listen,
             connect=self._connect,
@@ -85,7 +85,7 @@ class MemoryWorld:
         )
 
     def power_cut(self) -> None:
-        """What was not synced is gone, and the broker's session with it. Call it, then end the broker."""
+        """Lose all data that are not synced, and expire the broker's session. End the broker afterwards."""
         self.filesystem.crash()
         self.views.crash()
         for store in self.sessions:
@@ -108,7 +108,7 @@ class MemoryWorld:
 
 @dataclass
 class Client:
-    """One connection that sends requests and reads replies in order."""
+    """A connection that sends requests and reads the replies in order."""
 
     stream: MemoryStream
     client_id: str = "test"
@@ -117,7 +117,7 @@ class Client:
     _versions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     async def send(self, *requests: Message, version: int) -> None:
-        """Sends requests, all at once."""
+        """Send requests, all at once."""
         stream = bytearray()
         for request in requests:
             self._last_correlation_id += 1
@@ -127,11 +127,11 @@ class Client:
         await self.stream.send_all(stream)
 
     async def send_frame(self, frame: bytes) -> None:
-        """Sends any bytes as a frame."""
+        """Send any bytes as a frame."""
         await self.stream.send_all(struct.pack(">i", len(frame)) + frame)
 
     async def receive(self) -> Message:
-        """The next reply. Raises EOFError when the broker closed the connection."""
+        """The next reply. Raises EOFError if the broker closed the connection."""
         frame = await self.receive_frame()
         api_key, version = self._versions.pop(int.from_bytes(frame[:4], "big"))
         return decode_response(frame, api_key, version)[1]
@@ -142,7 +142,7 @@ class Client:
         return bytes(await self._take(size))
 
     async def call(self, request: Message, version: int) -> Message:
-        """Sends a request and returns its reply."""
+        """Send a request and return its reply."""
         await self.send(request, version=version)
         return await self.receive()
 
@@ -171,9 +171,9 @@ class OpenBroker:
 
 @asynccontextmanager
 async def open_broker(world: MemoryWorld | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
-    """Runs a broker; dots in property names are underscores here: `open_broker(num_partitions="3")`.
+    """Run a broker. Write underscores for the dots of config keys: `open_broker(num_partitions="3")`.
 
-    Leaving the block stops it in order; an exception inside ends it at once, as a crash of the process would.
+    Leaving the block stops the broker in order; an exception inside ends it at once, like a crash of the process.
     """
     world = world or MemoryWorld()
     settings = {"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"}
@@ -191,16 +191,16 @@ FIRST_PORT = 9092
 
 @dataclass
 class MemoryCluster:
-    """Several brokers on one ensemble and one network. Each has a disk of its own, and the port FIRST_PORT + its id."""
+    """Several brokers on one ensemble and one network. Each has its own disk, and the port FIRST_PORT + its id."""
 
     seed: int = 0
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     worlds: dict[int, MemoryWorld] = field(default_factory=dict)
-    brokers: dict[int, OpenBroker] = field(default_factory=dict)  # that run
+    brokers: dict[int, OpenBroker] = field(default_factory=dict)  # running ones
     _scopes: dict[int, trio.CancelScope] = field(default_factory=dict)
 
     def world(self, broker_id: int) -> MemoryWorld:
-        """What outlives the broker's processes."""
+        """Dependencies of a broker, which outlive its processes."""
         if broker_id not in self.worlds:
             listeners = next(iter(self.worlds.values())).listeners if self.worlds else {}
             seed = self.seed * 1_000 + broker_id
@@ -218,7 +218,7 @@ class MemoryCluster:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Until it is stopped, or killed: then, as for a process, nobody closes its session."""
+        """Run a broker until it is stopped or killed. After a kill, its session stays open, like that of a process."""
         settings = {
             "zookeeper_connect": "ensemble:2181",
             "inter_broker_secret_file": SECRET_FILE,
@@ -241,24 +241,24 @@ class MemoryCluster:
                 world.views.end_process()
 
     def kill(self, broker_id: int) -> None:
-        """As `kill -9`."""
+        """End the broker at once, like `kill -9`."""
         self._scopes[broker_id].cancel()
 
     def stand_still(self, broker_id: int) -> None:
-        """As by SIGSTOP, as far as others see: it hears of nobody, and the metadata store does not hear of it."""
+        """Suspend the broker, like SIGSTOP: it hears neither from peers nor from the metadata store."""
         self.worlds[broker_id].sessions[-1].pause()
         self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(True)
 
     def go_on(self, broker_id: int) -> None:
-        """As by SIGCONT: what was sent to it meanwhile is there, before it learns what else has happened."""
+        """Resume the listener, like SIGCONT: waiting bytes arrive, before any news of the metadata store."""
         self.worlds[broker_id].listeners[FIRST_PORT + broker_id].hold(False)
 
     def hear_again(self, broker_id: int) -> None:
-        """The metadata store and it."""
+        """Resume the session with the metadata store."""
         self.worlds[broker_id].sessions[-1].resume()
 
     async def stop(self, broker_id: int) -> None:
-        """In order."""
+        """Stop the broker in order."""
         broker = self.brokers[broker_id].broker
         broker.stop.set()
         await broker.drained.wait()
@@ -268,7 +268,7 @@ class MemoryCluster:
 async def open_cluster(
     count: int = 3, cluster: MemoryCluster | None = None, /, **properties: str
 ) -> AsyncIterator[tuple[MemoryCluster, trio.Nursery]]:
-    """Runs brokers 1 to `count`; the nursery is for those that are started again. Leaving the block stops all."""
+    """Run brokers 1 to `count`. Start brokers again in the nursery. Leaving the block stops all."""
     cluster = cluster or MemoryCluster()
     async with trio.open_nursery() as nursery:
         for broker_id in range(1, count + 1):

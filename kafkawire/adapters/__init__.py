@@ -1,1 +1,1 @@
-"""What joins the packages: the engine's partitions as the control plane sees them."""
+"""Adapters between the packages: the engine's partitions, the control plane, the coordinators and the remote tier."""

@@ -1,5 +1,5 @@
-"""The coordinators of one broker, joined: groups, transactions, and the markers by which the one moves the other. Among
-several brokers transactions reach to what others lead, and others are asked for transactions, over links."""
+"""The group and transaction coordinators of one broker, connected through the markers that end transactions. In a
+cluster, peer connections carry markers and verifications of transactions to and from other brokers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from kafkawire.config.broker_config import Config
     from kafkawire.links.links import Links
 
-VIEWS_CLOSE_MAX_S = 2.0  # what is missing from a view is read from its log
+VIEWS_CLOSE_MAX_S = 2.0  # the next start reads from the log what a cache of coordinator state lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What goes to other brokers."""
+    """Parts that send requests to other brokers: markers, and verifications of transactions."""
 
     links: Links
     markers: ClusterMarkers
     transactions: ClusterTransactions
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.links.run)
             nursery.start_soon(self.markers.run)
@@ -48,7 +48,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Coordinators:
-    """Life: `run` in a task, `close` when the server has drained."""
+    """The coordinators of one broker. The caller runs `run` in a task, and `close` when the server has drained."""
 
     groups: GroupCoordinators
     transactions: TransactionCoordinators
@@ -57,12 +57,12 @@ class Coordinators:
 
     @property
     def transactions_of_cluster(self) -> ClusterTransactions | None:
-        """None: all are coordinated here."""
+        """Transactions of other brokers' coordinators; None if this broker coordinates all transactions."""
         return None if self.neighbours is None else self.neighbours.transactions
 
     async def run(self, stop: trio.Event) -> None:
-        """For as long as the broker lives. From `stop` on they take nothing: members that wait for others would keep
-        the server from answering its last request."""
+        """Serve for as long as the broker lives. From `stop` on the coordinators take no requests: members that wait
+        for others would keep the server from answering its last request."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.groups.run)
             nursery.start_soon(self.transactions.run)
@@ -73,7 +73,8 @@ class Coordinators:
             self.transactions.stop()
 
     async def close(self) -> None:
-        """Brings the views up to date, as far as their disk does that soon. Nothing is asked any more."""
+        """Bring the caches of coordinator state up to date, within `VIEWS_CLOSE_MAX_S`. The coordinators take no more
+        requests."""
         with trio.move_on_after(VIEWS_CLOSE_MAX_S):
             await self.transactions.close()
             await self.groups.close()
@@ -88,7 +89,8 @@ async def join(
     now_ms: Callable[[], int],
     links: Links | None = None,
 ) -> Coordinators:
-    """Each with a view of its topic in the first log dir. `links`: to other brokers, if there may be any."""
+    """Create the coordinators, each with a cache of its topic's state in the first log dir. `links`: peer connections
+    to other brokers, None if this broker stands alone."""
     offsets_view = await open_view((config.log_dirs[0] / "offsets-view").absolute())
     groups = GroupCoordinators(cluster, EngineStateLogs(store), offsets_view, group_options(config), random, now_ms)
     markers = LocalMarkers(store, cluster, groups)

@@ -31,15 +31,16 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class DirChanges:
-    """The queue: one entry a partition, in the order in which they came first. Pure."""
+    """The queue of one log dir: one entry a partition, in the order in which the partitions were queued first. Pure."""
 
     def __init__(self) -> None:
         self._pending: dict[TopicPartition, Change] = {}
         self._in_flight: Mapping[TopicPartition, Change] = {}
-        self._held: set[tuple[str, int]] = set()  # topic and partition: directories are called by these
+        self._held: set[tuple[str, int]] = set()  # topic and partition, the parts of a directory's name
 
     def want(self, partition: TopicPartition, change: Change) -> None:
-        """From now on. A deletion that waits is done in front of the new replica."""
+        """Queue a change in place of the one that waits. A deletion that waits is done before the new replica is
+        opened."""
         before = self._pending.get(partition)
         if isinstance(change, Opened) and before is not None:
             replaces = before.replaces if isinstance(before, Opened) else before
@@ -47,7 +48,7 @@ class DirChanges:
         self._pending[partition] = change
 
     def drop(self, partition: TopicPartition) -> bool:
-        """Whether it was wanted, and nothing has been done about that yet: then it is not wanted any more."""
+        """Take back a queued opening that has not begun, and return whether there was one."""
         pending, is_busy = self._pending.get(partition), partition in self._in_flight or self._is_held(partition)
         is_untouched = not is_busy and isinstance(pending, Opened) and pending.replaces is None
         if is_untouched:
@@ -55,14 +56,14 @@ class DirChanges:
         return is_untouched
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Apply nothing of these until `release`: something else is under way with their directories."""
+        """Apply no change of these partitions until `release`, because another task works in their directories."""
         self._held |= {(one.topic, one.partition) for one in partitions}
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         self._held -= {(one.topic, one.partition) for one in partitions}
 
     def take(self) -> Mapping[TopicPartition, Change]:
-        """What is applied next; nothing else is taken before `done`."""
+        """The changes to apply next, at most `BATCH_MAX`. The next call comes after `done`."""
         ready = islice((one for one in self._pending if not self._is_held(one)), BATCH_MAX)
         self._in_flight = {one: self._pending[one] for one in ready}
         for one in self._in_flight:
@@ -70,30 +71,30 @@ class DirChanges:
         return self._in_flight
 
     def done(self) -> None:
-        """What was taken is applied, or was replaced."""
+        """Note that the taken changes are applied, or replaced by newer ones."""
         self._in_flight = {}
 
     def newest(self, partition: TopicPartition) -> Change | None:
-        """What is wanted of it, if that is not applied."""
+        """The newest change of a partition that is not applied yet, or None."""
         return self._pending.get(partition, self._in_flight.get(partition))
 
     def is_newest(self, partition: TopicPartition) -> bool:
-        """Whether nothing newer is wanted of a partition than what was taken."""
+        """Whether no newer change than the taken one waits for a partition."""
         return partition not in self._pending
 
     @property
     def unapplied(self) -> Mapping[TopicPartition, Change]:
-        """The newest changes."""
+        """The newest change of each partition with changes that are not applied."""
         return {**self._in_flight, **self._pending}
 
     @property
     def held(self) -> Mapping[TopicPartition, Change]:
-        """Those of them that are held."""
+        """The waiting changes of held partitions."""
         return {one: change for one, change in self._pending.items() if self._is_held(one)}
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to apply, or all of it is held."""
+        """Whether no change waits, except of held partitions."""
         return not self._in_flight and all(map(self._is_held, self._pending))
 
     def _is_held(self, partition: TopicPartition) -> bool:
@@ -101,8 +102,8 @@ class DirChanges:
 
 
 class DirWorker:
-    """Of one log dir. `carry_out` applies what was taken; `start_soon` starts a task; `on_late` is told once a log dir
-    that is behind has finished nothing for `lag_s`."""
+    """The queue of one log dir and the task that applies it. `carry_out` applies the taken changes; `start_soon` starts
+    a task; `on_late` is called once when a log dir that is behind has finished no change for `lag_s` seconds."""
 
     def __init__(
         self,
@@ -114,13 +115,13 @@ class DirWorker:
     ) -> None:
         self.log_dir = log_dir
         self.changes = DirChanges()
-        self.is_reopening = False  # logs that were closed, beside the queue
-        self.is_late = False  # behind, and its partitions do not serve
+        self.is_reopening = False  # while another task opens closed logs again
+        self.is_late = False  # behind for so long that its partitions do not serve
         self._carry_out = carry_out
         self._start_soon = start_soon
         self._on_late = on_late
         self._lag_s = lag_s
-        self._progress_s = 0.0  # when it finished something last, or began
+        self._progress_s = 0.0  # when the task finished changes last, or began
         self._idle: trio.Event | None = None  # while the task runs
         self._watching = trio.CancelScope()
 
@@ -133,23 +134,23 @@ class DirWorker:
         return self.log_dir.behind_since_s is not None
 
     def want(self, partition: TopicPartition, change: Change) -> None:
-        """Apply it as soon as the disk allows."""
+        """Queue a change, and apply it as soon as the disk allows."""
         self.changes.want(partition, change)
         self.wake()
 
     def wake(self) -> None:
-        """There may be something to apply."""
+        """Start the task if it does not run and there is a change to apply."""
         if self._idle is None and not self.changes.is_empty:
             self._idle, self._progress_s = trio.Event(), trio.current_time()
             self._start_soon(self._run)
 
     async def until_idle(self) -> None:
-        """Return when all is applied; the deadline is the caller's."""
+        """Return when all changes are applied. The caller sets the deadline."""
         while self._idle is not None:
             await self._idle.wait()
 
     def note_behind(self) -> None:
-        """It did not finish in time."""
+        """Note that the log dir did not finish in time."""
         if not self.is_behind:
             self.log_dir.behind_since_s = self._progress_s
             _log.warning("log dir is behind", dir=self.log_dir.disk.path, waiting=len(self.changes.unapplied))

@@ -1,6 +1,6 @@
-"""The queues of all log dirs: what is applied in time, and what is suspended until its log dir has caught up.
+"""The queues of all log dirs: they apply a new image in time, or suspend partitions until their log dir has caught up.
 
-Before an image is published each partition has the role that the image says, or is suspended (RULES K34, decision 44).
+Before an image is published, each partition has its role of that image, or is suspended (RULES K34, decision 44).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kafkawire.adapters.dir_changes import Change
     from kafkawire.adapters.hosted import Vanished
 
-# How long an image waits for the log dirs before it is published without those that are behind; many times what a disk
-# that is well takes, and short for clients, whose requests of other log dirs wait for the image.
+# How long an image waits for the log dirs before it is published without the late ones. A healthy disk needs a small
+# part of it; clients of other log dirs wait for the image too, and do not notice two seconds.
 APPLY_MAX_S: Final = 2.0
 NO_ANSWER: Final = "its log dir does not answer"
 
@@ -34,7 +34,8 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class DirWorkers:
-    """Of one broker. `carry_out`, `start_soon` and `lag_s`: see `DirWorker`; `on_late`: a log dir stops serving."""
+    """The queues of all log dirs of one broker. `carry_out`, `start_soon` and `lag_s`: see `DirWorker`; `on_late`:
+    called when a log dir stops serving."""
 
     def __init__(
         self,
@@ -47,24 +48,24 @@ class DirWorkers:
     ) -> None:
         self._changes = changes
         self._workers = {one: DirWorker(one, carry_out, start_soon, on_late, lag_s) for one in log_dirs}
-        self.late: dict[TopicPartition, None] = {}  # suspended, and told not to serve, until they have their roles
+        self.late: dict[TopicPartition, None] = {}  # suspended and reported as not serving, until they have their roles
 
     def of(self, opened: Opened) -> DirWorker:
-        """That of its log dir, chosen if it has none. Raises StorageError."""
+        """The worker of the partition's log dir, which is chosen if the partition has none. Raises StorageError."""
         return self._workers[self._changes.home(opened.key, opened.leader_epoch)]
 
     def waiting_for(self, partition: TopicPartition) -> Change | None:
-        """What is wanted of it, if that is not applied."""
+        """The newest change of a partition that is not applied yet, or None."""
         home = self._changes.known_home(partition)
         return None if home is None else self._workers[home].changes.newest(partition)
 
     def newest(self, opened: Opened) -> Opened:
-        """The role that waits for it, if there is one."""
+        """The role that waits for the partition, or the given one if none waits."""
         waiting = self.waiting_for(opened.key)
         return waiting if isinstance(waiting, Opened) else opened
 
     def drop(self, key: TopicPartition, change: HostedPartition | Vanished) -> None:
-        """It is to be deleted or set aside, if there is anything of it."""
+        """Queue the deletion, or the setting aside, of a partition's log, if there is one."""
         self.late.pop(key, None)
         home = self._changes.known_home(key)
         if home is None:
@@ -75,7 +76,8 @@ class DirWorkers:
             self._workers[home].want(key, change)
 
     async def until_applied(self) -> bool:
-        """All of it is, or what is not is suspended. Whether more does not serve than before."""
+        """Wait until the changes are applied, at most `APPLY_MAX_S`, and suspend the partitions of the others. Return
+        whether more partitions than before do not serve."""
         count = len(self.late)
         self._suspend()
         prompt = [one for one in self._workers.values() if not one.is_behind]
@@ -89,7 +91,8 @@ class DirWorkers:
         return len(self.late) > count
 
     def _suspend(self) -> None:
-        """What waits, unless it has its role: for a log dir that is behind, or for its log to be opened again."""
+        """Suspend each partition that waits for its role, because its log dir is behind or its log is being opened
+        again."""
         for worker in self._workers.values():
             waiting = worker.changes.unapplied if worker.is_behind else worker.changes.held
             for key, change in waiting.items():
@@ -101,8 +104,8 @@ class DirWorkers:
                     self.late[key] = None
 
     def stop_serving(self, worker: DirWorker, known: Iterable[Opened]) -> None:
-        """Nothing of a log dir serves that has been behind for too long; all of it takes its role again. `known`: what
-        is open, on any log dir."""
+        """Suspend all partitions of a log dir that has been behind for too long; each takes its role again later.
+        `known`: the open partitions of all log dirs."""
         waiting = [one for one in worker.changes.unapplied.values() if isinstance(one, Opened)]
         there = {one.key: one for one in known if self._changes.known_home(one.key) is worker.log_dir}
         there |= {one.key: one for one in waiting}

@@ -1,4 +1,4 @@
-"""What becomes of a log that a start finds, by the metadata. Pure."""
+"""The decision about a log that a start finds: keep, delete, move or set aside, by the metadata. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def fate(image: ClusterImage, broker_id: int, deleted: Collection[bytes], topic_id: bytes, number: int) -> Fate:
-    """Of a partition of this broker. `deleted`: topics that a change has deleted.
+    """The fate of the log of a partition on this broker. `deleted`: ids of topics that a change has deleted.
 
-    A partition that its topic does not have yet may be about to be made. Metadata whose rollback was accepted may not
-    know that a replica came here (RULES M7).
+    If its topic has fewer partitions, the partition may be about to be created. If the rollback of the metadata store
+    was accepted, the metadata may lack the assignment of the replica to this broker (RULES M7).
     """
     topic = image.topics_by_id.get(topic_id)
     if topic is None:

@@ -1,7 +1,7 @@
 """The newest change of the metadata that this broker has followed, remembered in its log dirs over a restart.
 
-A start compares it with the metadata store: so a store that was rolled back while brokers were stopped, or before they
-were restarted, is recognised too. The format is in docs/formats/log-dir.md.
+A start compares it with the metadata store. So it notices a store that was rolled back while brokers were stopped, or
+before they were restarted. The format is in docs/formats/log-dir.md.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 NAME: Final = "followed-change"
 VERSION_LINE: Final = "version=1"
-INTERVAL_S: Final = 10.0  # of one write to the next
+INTERVAL_S: Final = 10.0  # between two writes of the file
 CLOSE_MAX_S: Final = 0.5
 
 _log = structlog.get_logger(__name__)
 
 
 class Remembered(Protocol):
-    """The control plane whose changes are followed."""
+    """The control plane, which knows the newest change that this broker has followed."""
 
     @property
     def followed(self) -> Followed:
-        """The newest change."""
+        """The newest followed change."""
         ...
 
     async def wait_for_image_after(self, version: int) -> object:
-        """Returns when a newer change is there."""
+        """Return when there is an image with a greater change number."""
         ...
 
 
 class FollowedChange:
     """Writes the file of each log dir when there is a newer change: at the start, then at most every ten seconds, and
-    at an orderly stop. A log dir that does not answer keeps none of the others waiting."""
+    at an orderly stop. A log dir that does not answer does not delay the others."""
 
     def __init__(self, cluster: Remembered, store: SegmentStore) -> None:
         self._cluster = cluster
@@ -56,20 +56,20 @@ class FollowedChange:
         self._closed = trio.Event()
 
     async def run(self) -> None:
-        """Until it is closed."""
+        """Write the files until `close`."""
         async with trio.open_nursery() as nursery:
             for one in self._store.statistics():
                 nursery.start_soon(self._keep, one.path)
         self._closed.set()
 
     async def close(self) -> None:
-        """Waits for the last write, but not for a disk that does not answer."""
+        """Wait for the last write, at most `CLOSE_MAX_S`."""
         self._closing.set()
         with trio.move_on_after(CLOSE_MAX_S):
             await self._closed.wait()
 
     async def _keep(self, path: str) -> None:
-        """A log dir that fails is offline until the next start."""
+        """Write the file of one log dir until `close`. A log dir that fails is offline until the next start."""
         with suppress(StorageError):
             written = await self._write(path, None)
             while not self._closing.is_set():
@@ -96,7 +96,7 @@ async def _end_after(wait: Callable[[], Awaitable[object]], scope: trio.CancelSc
 
 
 def last_followed(filesystem: FileSystem, log_dirs: Iterable[str]) -> Followed | None:
-    """The newest of what the log dirs remember. One that cannot be read, or is damaged, says nothing."""
+    """The newest change that any log dir remembers. A file that is missing, unreadable or damaged is ignored."""
     found = [one for path in log_dirs if (one := _read(filesystem, path)) is not None]
     return max(found, key=lambda one: (one.generation, one.change), default=None)
 
@@ -120,7 +120,7 @@ def encode(followed: Followed) -> bytes:
 
 
 def decode(content: bytes) -> Followed:
-    """Raises ValueError for a file that is damaged, or of another version."""
+    """Parse the content of the file. Raises ValueError if it is damaged, or of another version."""
     body = body_of(content)
     if body is None:
         raise ValueError("it is damaged")

@@ -1,7 +1,7 @@
-"""What all brokers of a cluster have to go by alike, and the first one that is configured for it says.
+"""Adoption of the cluster's default of `min.insync.replicas` from the first broker that has it in its configuration.
 
-A leader and the controller both count who is in sync. As in Kafka since there are eligible leader replicas (KIP-966),
-the value of a server.properties becomes the cluster's own once, and from then on that one counts.
+The leader and the controller count the replicas in sync by the same value. As in Kafka since KIP-966 (eligible leader
+replicas), a value in server.properties becomes the cluster's default once; from then on only that default counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _log = structlog.get_logger(__name__)
 
 
 async def found(cluster: ClusterService, given: Mapping[str, str]) -> None:
-    """`given`: what this broker is configured for. Raises MetadataUnavailable."""
+    """Make the configured value the cluster's default, or warn if the cluster has another one. `given`: the properties
+    of this broker's configuration. Raises MetadataUnavailable."""
     wanted = given.get(FOUNDED)
     if wanted is None:
         return

@@ -1,4 +1,5 @@
-"""What this broker has of partitions: read off its log dirs, and off what their opening has found."""
+"""The state of this broker's replicas after a start, from the names in its log dirs and the results of opening the
+logs."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ NOTHING = -1, -1
 
 
 class OnDisk(NamedTuple):
-    """The directories of partitions in log dirs that are online, and in those that went offline after they were read.
-    `hides_any`: a log dir is offline that this process has never read."""
+    """The directories of partitions: `names` in log dirs that are online, `away` in log dirs that went offline after
+    they were read. `hides_any`: a log dir is offline that this process has never read."""
 
     names: set[str]
     away: set[str]
@@ -34,7 +35,7 @@ class OnDisk(NamedTuple):
 
 
 def on_disk(store: SegmentStore) -> OnDisk:
-    """As it is now."""
+    """Read the present state from the store."""
     log_dirs = store.statistics()
     offline = [one for one in log_dirs if one.offline_reason is not None]
     names = {name for one in log_dirs if one.offline_reason is None for name in one.names}
@@ -45,7 +46,7 @@ def on_disk(store: SegmentStore) -> OnDisk:
 def held(
     store: SegmentStore, hosted: Sequence[HostedPartition], configs: Mapping[bytes, LogConfig], there: OnDisk
 ) -> list[Held]:
-    """Of each of these; `configs`: by topic id."""
+    """The state of each hosted partition. `configs`: by topic id."""
     return [_held_of(store, one, configs[one.topic_id], there) for one in hosted]
 
 
@@ -61,7 +62,7 @@ def _held_of(store: SegmentStore, hosted: HostedPartition, config: LogConfig, th
 
 
 def _holding_of_none(store: SegmentStore, hosted: HostedPartition, there: OnDisk) -> Holding:
-    """Of a partition without a directory that could be read."""
+    """The state of a partition without a readable directory."""
     if there.may_be_away(name_of(hosted)):
         return Holding.AWAY
     return Holding.LOST if store.had(identity(hosted)) else Holding.MISSING

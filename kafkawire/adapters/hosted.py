@@ -1,4 +1,4 @@
-"""Partitions that this broker hosts, as the control plane names them and as the engine opens them."""
+"""Partitions that this broker hosts: the control plane's names and roles, converted to those of the engine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Vanished(NamedTuple):
-    """A partition that the metadata do not name any more, without a change that says so: its log becomes a stray."""
+    """A partition that the metadata no longer name, without a change that deletes it: its log becomes a stray."""
 
     hosted: HostedPartition
 
 
 class Opened(NamedTuple):
-    """A partition that is open, or is to be. `replaces`: a replica of the same partition that is deleted or set aside
-    first."""
+    """A partition that is open, or is to be opened. `replaces`: a replica of the same partition that is deleted or set
+    aside first."""
 
     hosted: HostedPartition
     is_led: bool
@@ -40,7 +40,8 @@ class Opened(NamedTuple):
         return self.hosted.state.leader_epoch
 
     def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
-        """Of this broker, with its topic's config."""
+        """The role of this broker in the partition. `config`: of the topic; `confirming`: None if this broker stands
+        alone."""
         partition, state = self.key, self.hosted.state
         epoch, has_others = state.leader_epoch, len(state.replicas) > 1
         if not self.is_led:
@@ -52,22 +53,22 @@ class Opened(NamedTuple):
 
 
 class ControlPlane(Protocol):
-    """The one that this host is for; `coordinator.runtime.Coordinator`."""
+    """The control plane of this broker; implemented by `coordinator.runtime.Coordinator`."""
 
     @property
-    def image(self) -> ClusterImage: ...  # that is published
+    def image(self) -> ClusterImage: ...  # the published one
     def note_loss(self) -> None: ...
 
 
 class HostDeps(NamedTuple):
-    """What is around a host. `start_soon` starts a task for as long as the broker lives."""
+    """Dependencies of the host. `start_soon` starts a task for as long as the broker lives."""
 
     start_soon: Callable[[Callable[[], Awaitable[None]]], None]
     control_plane: Callable[[], ControlPlane]
 
 
 def renewed(role: Role, image: ClusterImage) -> Role | None:
-    """With the replicas in sync as that image says, if it is newer; None: its topic is gone by then."""
+    """The role with the ISR of that image, if the image is newer; None if the topic is gone by then."""
     if not isinstance(role, Leadership) or role.others is None or role.others.committed.version >= image.version:
         return role
     state = _state_in(image, role.partition)

@@ -1,6 +1,7 @@
-"""The cluster that the log dirs of this broker are of, which a start reads before it asks the metadata store.
+"""The id of the cluster that this broker's log dirs belong to. A start reads it before it asks the metadata store.
 
-A broker with log dirs of a cluster must not make another one in a store that is empty: it was wiped, or is another one.
+A broker with log dirs of a cluster must not create another cluster in an empty store: the store was wiped, or is the
+wrong one.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def known_cluster_id(filesystem: FileSystem, log_dirs: Iterable[str]) -> str | None:
-    """None: the log dirs are new. One that cannot be read says nothing: the segment store tells why.
+    """The cluster id of the log dirs, or None if all are new. A log dir that cannot be read is ignored: the segment
+    store reports the reason later.
 
-    Raises StoreRefused if they are of several clusters.
+    Raises StoreRefused if the log dirs belong to several clusters.
     """
     found: set[str] = set()
     for path in log_dirs:

@@ -1,4 +1,4 @@
-"""Bounds of an orderly stop: no step of it waits for a disk that hangs longer than the stop as a whole can afford.
+"""Bounds of an orderly stop: no step waits for a disk that hangs longer than the whole stop can afford.
 
 A stop has 30 s (`kafkawire.process.run.STOP_MAX_S`): up to 17 s in which other brokers take over, up to 10 s in which
 requests are answered, and the rest to sync the log dirs and to mark them clean.
@@ -8,11 +8,11 @@ from typing import Final
 
 import trio
 
-LEAVE_MAX_S: Final = 17.0  # more than a broker that leaves in order takes (`coordinator.runtime`)
+LEAVE_MAX_S: Final = 17.0  # more than a controlled shutdown takes (`coordinator.runtime`)
 
 
 async def close_when_overdue(stop: trio.Event, closing: trio.Event) -> None:
-    """Set `closing`, if `stop` was set for so long that leaving has to wait for a disk that hangs."""
+    """Set `closing` if, `LEAVE_MAX_S` after `stop`, the controlled shutdown still waits for a disk that hangs."""
     await stop.wait()
     await trio.sleep(LEAVE_MAX_S)
     closing.set()

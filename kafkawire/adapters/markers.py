@@ -1,7 +1,8 @@
-"""Markers into the partitions that this broker leads: the engine behind `coordinator.transactions.api.MarkerWriter`.
+"""Transaction markers for the partitions that this broker leads: implements
+`coordinator.transactions.api.MarkerWriter`.
 
-Those of `__consumer_offsets` go through the groups that keep their offsets there: what a marker makes true of them is
-true in their order.
+Markers of `__consumer_offsets` go through the group coordinator of that partition: pending offsets become committed in
+the order of the markers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LocalMarkers:
-    """See `MarkerWriter`."""
+    """A `MarkerWriter` for the partitions of this broker."""
 
     def __init__(self, store: PartitionStore, cluster: ClusterService, groups: GroupCoordinators) -> None:
         self._store = store
@@ -71,7 +72,7 @@ class _Write:
 
 
 def _told(error: EngineError) -> CoordinatorError:
-    """What it means to a coordinator; whoever needs to know more finds it as the cause."""
+    """The coordinator's error for an error of the engine, which becomes its cause."""
     told: CoordinatorError
     if isinstance(error, log_errors.InvalidProducerEpoch):
         told = StaleProducerEpoch(str(error))

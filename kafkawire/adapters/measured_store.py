@@ -1,4 +1,4 @@
-"""The metadata store with a clock beside it: how long requests take, and when the store last answered."""
+"""A metadata store that measures how long requests take, and when the store last answered."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SILENT_MAX_S: Final = 60.0
 
 
 class MeasuredStore:
-    """A `MetadataStore` before another one."""
+    """A `MetadataStore` that passes all requests to another one."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
         self._answered_s = trio.current_time()
-        self._is_unanswered = False  # the last request
+        self._is_unanswered = False  # the last request got no answer
         self.latency = Durations()
 
     @property
@@ -35,16 +35,16 @@ class MeasuredStore:
 
     @property
     def age_s(self) -> float:
-        """The seconds since the store last answered, a request or a ping. A store without a session is in this process:
-        0, unless its last request failed."""
+        """The seconds since the store last answered a request or a ping. If the store has no session, it is in this
+        process: then 0, unless its last request failed."""
         unanswered_s = trio.current_time() - self._answered_s
         if self._is_unanswered:
             return unanswered_s
         return 0.0 if self.session is None else min(unanswered_s, self.session.silent_s())
 
     def usable_by(self, has_metadata: Callable[[], bool]) -> Callable[[], bool]:
-        """Whether `has_metadata` is true, and the store has answered a short while ago: a broker that is cut off does
-        not know yet that its session has ended."""
+        """A predicate: `has_metadata` is true, and the store has answered within `SILENT_MAX_S`. A broker that is cut
+        off does not know yet that its session has ended."""
         return lambda: has_metadata() and self.age_s < SILENT_MAX_S
 
     async def get(self, path: str) -> Node:

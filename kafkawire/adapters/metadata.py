@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def metadata_directory(config: Config) -> Path:
-    """Where the metadata of a broker that stands alone lies."""
+    """The directory of the metadata of a broker that stands alone."""
     return (config.metadata_dir or config.log_dirs[0] / "metadata").absolute()
 
 
 async def open_metadata(config: Config) -> MetadataStore:
-    """Raises CannotStart."""
+    """Open the metadata store. Raises CannotStart."""
     if not config.is_in_cluster:
         return await open_embedded(metadata_directory(config), trio.to_thread.run_sync)
     from coordinator.metadata.zookeeper import open_zookeeper
@@ -31,7 +31,7 @@ async def open_metadata(config: Config) -> MetadataStore:
 
 
 def zookeeper_settings(config: Config) -> ZooKeeperSettings:
-    """Of a broker that is in a cluster. Raises CannotStart when the credentials cannot be read."""
+    """ZooKeeper settings of a broker in a cluster. Raises CannotStart if the credentials cannot be read."""
     from coordinator.metadata.zookeeper import ZooKeeperSettings
 
     credentials = config.zookeeper_credentials_file
@@ -44,7 +44,7 @@ def zookeeper_settings(config: Config) -> ZooKeeperSettings:
 
 
 def credentials_in(path: Path) -> str:
-    """What a file as zookeeper.credentials.file has. Raises CannotStart."""
+    """The content of a `zookeeper.credentials.file`, without white space around it. Raises CannotStart."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

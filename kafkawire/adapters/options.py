@@ -1,4 +1,4 @@
-"""What the configuration says to the parts that do not know it: one function for the options of each."""
+"""Options of the broker's parts, made from its configuration: one function for each part."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from coordinator.ports import ReplicaEnds
 
 MINUTE_MS: Final = 60_000
-REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session of a process of the same broker that has ended
+REGISTRATION_MARGIN_S: Final = 12.0  # beyond the session time-out of the broker's previous process
 
 
 def coordinator_settings(
@@ -49,7 +49,7 @@ def coordinator_settings(
     followed: Followed | None,
     ends: ReplicaEnds,
 ) -> CoordinatorSettings:
-    """About this broker among the others. `cluster_id`, `followed`: what its log dirs name, if they do."""
+    """Settings of the control plane. `cluster_id`, `followed`: from the log dirs, None if these are new."""
     prefers = config.auto_leader_rebalance_enable
     return CoordinatorSettings(
         config.node_id,
@@ -67,8 +67,8 @@ def coordinator_settings(
 
 
 def advertised(config: Config, ports: Mapping[str, int]) -> Iterator[BrokerEndpoint]:
-    """The address of each listener that this broker advertises: as configured, else where it listens. `ports`: where
-    each listens, by its name."""
+    """The advertised address of each listener: as configured, else the address where it listens. `ports`: the port of
+    each listener, by its name."""
     for one in config.listeners:
         named = config.advertised(one.name)
         host, port = (one.host, ports[one.name]) if named is None else (named.host, named.port)
@@ -76,7 +76,7 @@ def advertised(config: Config, ports: Mapping[str, int]) -> Iterator[BrokerEndpo
 
 
 def cleaner_options(config: Config) -> CleanerOptions:
-    """What the configuration says about compaction."""
+    """Options of the cleaner, which compacts logs."""
     return CleanerOptions(
         threads=config.cleaner_threads if config.cleaner_enable else 0,
         dedupe_buffer_size_bytes=config.cleaner_dedupe_buffer_size_bytes,
@@ -88,7 +88,7 @@ def cleaner_options(config: Config) -> CleanerOptions:
 
 
 def retention_options(config: Config) -> RetentionOptions:
-    """When and why old segments go."""
+    """Options of retention: interval, time window and disk limits."""
     window = config.cleanup_window
     return RetentionOptions(
         check_interval_ms=config.retention_check_interval_ms,
@@ -100,7 +100,7 @@ def retention_options(config: Config) -> RetentionOptions:
 
 
 def store_options(config: Config, cluster_id: str, open_files_max: int) -> StoreOptions:
-    """About the log dirs."""
+    """Options of the segment store."""
     return StoreOptions(
         log_dirs=tuple(str(path.absolute()) for path in config.log_dirs),
         cluster_id=cluster_id,
@@ -118,7 +118,7 @@ def store_options(config: Config, cluster_id: str, open_files_max: int) -> Store
 
 
 def fetch_limits(config: Config) -> FetchLimits:
-    """Of all that this broker fetches from others."""
+    """Limits of all fetches from other brokers."""
     return FetchLimits(
         wait_max_ms=config.replica_fetch_wait_max_ms,
         min_bytes=config.replica_fetch_min_size_bytes,
@@ -129,7 +129,7 @@ def fetch_limits(config: Config) -> FetchLimits:
 
 
 def throttles(config: Config, boot_ms: Callable[[], int]) -> Throttles:
-    """Of replication, with the limits of the start."""
+    """Replication throttles, with the limits of the configuration at the start."""
     samples, sample_ms = config.throttle_samples, config.throttle_sample_s * 1000
     found = Throttles(config.node_id, boot_ms, samples=samples, sample_ms=sample_ms)
     limit(found, config)
@@ -137,13 +137,13 @@ def throttles(config: Config, boot_ms: Callable[[], int]) -> Throttles:
 
 
 def limit(throttles: Throttles, config: Config) -> None:
-    """As is configured by now."""
+    """Set the limits of the throttles to the present configuration."""
     throttles.leader.limit_bytes_per_s = config.leader_throttled_bytes_per_s
     throttles.follower.limit_bytes_per_s = config.follower_throttled_bytes_per_s
 
 
 def server_limits(config: Config, connections_max: int) -> ServerLimits:
-    """Of all connections; `connections_max`: as many as there may be descriptors for."""
+    """Limits of all connections. `connections_max`: the count of connections for which there are file descriptors."""
     connection = ConnectionLimits(
         max_frame_size_bytes=config.max_request_size_bytes, idle_timeout_ms=config.connections_max_idle_ms
     )
@@ -153,25 +153,25 @@ def server_limits(config: Config, connections_max: int) -> ServerLimits:
 
 
 def limit_connections(limits: ServerLimits, config: Config, connections_max: int) -> None:
-    """As is configured by now."""
+    """Set the limits of connections to the present configuration."""
     limits.max_connections = min(config.max_connections, connections_max)
     limits.max_connections_per_ip = config.max_connections_per_ip
 
 
 def replication_settings(config: Config) -> ReplicationSettings:
-    """About this broker's part in replication."""
+    """Settings of replication on this broker."""
     return ReplicationSettings(config.node_id, fetch_limits(config), config.replica_lag_time_max_ms)
 
 
 def link_settings(config: Config, secret: bytes) -> LinkSettings:
-    """About links to other brokers. A reply may have all that a fetch brings, and a batch more, however large."""
+    """Settings of peer connections. A reply may hold all records of a fetch and one more batch of any allowed size."""
     limits = LineLimits(reply_max_bytes=config.replica_fetch_response_max_size_bytes + config.max_request_size_bytes)
     listener_name = config.inter_broker_listener
     return LinkSettings(broker_id=config.node_id, listener_name=listener_name, secret=secret, limits=limits)
 
 
 def transaction_options(config: Config) -> TransactionOptions:
-    """About transactions."""
+    """Options of the transaction coordinator."""
     return TransactionOptions(
         broker_id=config.node_id,
         settings=TransactionSettings(
@@ -194,7 +194,7 @@ def transaction_options(config: Config) -> TransactionOptions:
 
 
 def group_options(config: Config) -> GroupOptions:
-    """About groups and what they commit."""
+    """Options of the group coordinator and of committed offsets."""
     return GroupOptions(
         broker_id=config.node_id,
         groups=GroupSettings(

@@ -1,8 +1,8 @@
-"""This broker's partitions as the coordinator sees them: the engine's store behind `coordinator.api.PartitionHost`.
+"""The partition host of the control plane: implements `coordinator.ports.PartitionHost` with the engine's store.
 
-The store is made when the cluster id is known, at the coordinator's first call, because every log dir carries that id
-and a foreign one refuses to start. A partition that cannot be opened is left out, told, and opened again later; the
-others go on. When what topics default to is changed at run time, every open partition is told.
+The store is created at the control plane's first call, when the cluster id is known: each log dir has that id, and a
+log dir of another cluster refuses the start. A partition that cannot be opened is reported and opened again later; the
+others go on. When topic defaults change at run time, each open partition gets its new config.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineHost:
-    """Opens and deletes partitions in the store, in each log dir separately (decision 44). `start_store` makes and runs
-    the store for a cluster.
+    """Opens and deletes partitions in the store, in each log dir separately (decision 44). `start_store` creates and
+    runs the store for a cluster.
 
-    `on_change` is told the broker's configuration when it was changed at run time. `confirming`: None if this broker
-    stands alone.
+    `on_change` is called with the broker's configuration when it was changed at run time. `confirming`: None if this
+    broker stands alone.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class EngineHost:
         self._store: SegmentStore | None = None
         self._open: dict[TopicPartition, Opened] = {}
         self._hosted: dict[TopicPartition, HostedPartition] = {}  # open or not
-        self._away: set[TopicPartition] = set()  # may be in a log dir that is offline: another log of it is never made
+        self._away: set[TopicPartition] = set()  # maybe in an offline log dir: no other log of them is created
         self._unserved = Unserved[Opened]()
         self._workers: DirWorkers | None = None
-        self._back: dict[TopicPartition, Held] = {}  # open again, until that is told
+        self._back: dict[TopicPartition, Held] = {}  # open again, until that is reported
         self.has_news = False  # see `coordinator.ports.PartitionHost`
         self._image: ClusterImage | None = None  # of the last changes
         self._role_log = RoleLog()
@@ -73,18 +73,18 @@ class EngineHost:
 
     @property
     def has_store(self) -> bool:
-        """Whether the coordinator has started so far that there is a store."""
+        """Whether the control plane has started so far that there is a store."""
         return self._store is not None
 
     @property
     def store(self) -> SegmentStore:
-        """The store; there is one once the coordinator has started."""
+        """The store. The control plane must have started."""
         assert self._store is not None, "the coordinator has not started"
         return self._store
 
     @property
     def workers(self) -> DirWorkers:
-        """Of the log dirs; as `store`."""
+        """The queues of the log dirs. The control plane must have started."""
         assert self._workers is not None, "the coordinator has not started"
         return self._workers
 
@@ -96,8 +96,8 @@ class EngineHost:
         return () if self._store is None else self._store.tierable(is_led=is_led)
 
     async def start(self, image: ClusterImage, deleted: Collection[bytes]) -> Sequence[str]:
-        """Starts the store, removes what deleted topics left on disk, and what has moved elsewhere meanwhile, and sets
-        aside what the metadata does not name."""
+        """Start the store, and delete, keep or set aside each log that it finds, by the metadata. Return the ids of the
+        log dirs."""
         self._store = await self._start_store(image)
         self._store.on_closed = self._note_closed
         tasks = self._carry_out, self._deps.start_soon, self._note_late, self._lag_s
@@ -106,12 +106,12 @@ class EngineHost:
         return [one.directory_id for one in self._store.statistics() if one.directory_id]
 
     async def remember(self, cluster: Remembered) -> None:
-        """Keeps in the log dirs which change of the metadata was followed, for as long as the broker lives."""
+        """Keep the newest followed change of the metadata in the log dirs, for as long as the broker lives."""
         self._followed = FollowedChange(cluster, self.store)
         await self._followed.run()
 
     async def close(self) -> None:
-        """Closes the store, which there is."""
+        """Close the store. The control plane must have started."""
         if self._followed is not None:
             await self._followed.close()
         await self.store.close()
@@ -124,7 +124,7 @@ class EngineHost:
         there = on_disk(self.store)
         await self._open_all([Opened(one, is_led=False) for one in hosted if name_of(one) in there.names])
         self._hosted = {identity(one): one for one in hosted}
-        gone = there.names - on_disk(self.store).names  # with a log dir that has failed meanwhile
+        gone = there.names - on_disk(self.store).names  # in a log dir that has failed meanwhile
         found = [
             Held(one.hosted, Holding.AWAY, NOTHING) if name_of(one.hosted) in gone else one
             for one in self._held(hosted, there)
@@ -144,12 +144,12 @@ class EngineHost:
         return [*back.values(), *closed, *gone]
 
     def _gone(self) -> Sequence[Held]:
-        """What lies on log dirs that are offline."""
+        """The hosted partitions whose logs are on log dirs that are offline."""
         there = on_disk(self.store)
         if not there.away and not there.hides_any:
             return ()
         away = [one for one in self._hosted.values() if there.may_be_away(name_of(one))]
-        coming = self.workers.waiting_for  # a log that is being made is not lost
+        coming = self.workers.waiting_for  # a log that is being created is not lost
         gone = self._held([one for one in away if coming(identity(one)) is None], there)
         for one in gone:
             self._unserved.forget(identity(one.hosted))
@@ -162,7 +162,7 @@ class EngineHost:
         return bool(self._unserved)
 
     def not_served(self) -> Mapping[TopicPartition, str]:
-        """What this broker hosts and does not serve, and why."""
+        """The hosted partitions that this broker does not serve, each with the reason."""
         return (
             dict.fromkeys(self.workers.late, NO_ANSWER)
             | self._unserved.reasons()
@@ -170,7 +170,7 @@ class EngineHost:
         )
 
     def _note_closed(self, partition: TopicPartition) -> None:
-        """On a log dir that is online."""
+        """Note that the store has closed a log, on a log dir that is online."""
         opened = self._open.pop(partition, None)
         if opened is not None:
             self._note_offline(opened, self._why_closed(partition))
@@ -183,7 +183,7 @@ class EngineHost:
         return StorageError("it is being opened")
 
     async def open_again(self, image: ClusterImage) -> None:
-        """See `coordinator.ports.PartitionHost`. Never as the leader of an epoch: what is found is told first."""
+        """See `coordinator.ports.PartitionHost`. No log is opened again as a leader: its state is reported first."""
         due: defaultdict[DirWorker, list[Opened]] = defaultdict(list)
         for partition, opened in self._unserved.due().items():
             state = image.partition(partition.topic, partition.partition)
@@ -196,7 +196,7 @@ class EngineHost:
         await trio.lowlevel.checkpoint()
 
     def _begin_to_open_again(self, worker: DirWorker, closed: Sequence[Opened]) -> None:
-        """Beside what else is done in that log dir: a scan may take minutes."""
+        """Open closed logs in a task of their own, beside other changes in that log dir: a scan may take minutes."""
         worker.is_reopening = True
         worker.changes.hold(one.key for one in closed)
         self._deps.start_soon(partial(self._open_there_again, worker, closed))
@@ -211,18 +211,18 @@ class EngineHost:
             self._deps.control_plane().note_loss()
 
     def _note_roles(self, wanted: Iterable[Opened]) -> None:
-        """Of those that have taken theirs."""
+        """Log the new roles of the partitions that have taken them."""
         self._role_log.note((one.hosted, one.is_led) for one in wanted if self._open.get(one.key) is one)
 
     def _is_told(self, state: PartitionState) -> bool:
-        """Whether the others know that this broker does not serve it."""
+        """Whether the metadata say that this broker does not serve the partition."""
         return self._configs.config.node_id in state.offline
 
     def _held(self, hosted: Sequence[HostedPartition], there: OnDisk) -> list[Held]:
         return held(self.store, hosted, self._log_configs(hosted), there)
 
     async def configure(self, broker_configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Takes over what brokers are configured for at run time."""
+        """Adopt the broker configs that were set at run time."""
         before = self._configs.log_defaults
         self._configs.change(broker_configs)
         self._on_change(self._configs.config)
@@ -256,14 +256,14 @@ class EngineHost:
         self.workers.drop(key, change)
 
     def _want(self, opened: Opened) -> None:
-        """In the queue of its log dir."""
+        """Queue a role at the worker of the partition's log dir."""
         if opened.key in self._away:
             _log.error("partition is offline", partition=name_of(opened.hosted), reason=AWAY)
         elif (worker := self._worker_of(opened)) is not None:
             worker.want(opened.key, opened)
 
     def _worker_of(self, opened: Opened) -> DirWorker | None:
-        """None: it has no log dir, which is noted."""
+        """The worker of the partition's log dir; None if it has none, and then the partition is noted as offline."""
         try:
             return self.workers.of(opened)
         except StorageError as error:
@@ -281,14 +281,14 @@ class EngineHost:
         self._deps.control_plane().note_loss()
 
     async def _carry_out(self, worker: DirWorker, batch: Mapping[TopicPartition, Change]) -> None:
-        """Delete and set aside, and then lead and follow."""
+        """Delete logs and set strays aside, and then open the others in their new roles."""
         changes = batch.values()
         ended = [one.replaces if isinstance(one, Opened) else one for one in changes]
         if dropped := [one for one in ended if isinstance(one, HostedPartition)]:
             await self._delete(dropped)
         if vanished := [one.hosted for one in ended if isinstance(one, Vanished)]:
             await self.store.strays.set_aside(list(map(identity, vanished)))
-        # What was replaced is gone: the role may be wanted again, and must not delete its own log then.
+        # The replaced log is gone. If the same role is queued again, it must not delete its own log.
         wanted = [one._replace(replaces=None) for one in changes if isinstance(one, Opened)]
         await self._open_all([one for one in wanted if worker.changes.is_newest(one.key)], worker)
         self._note_roles(wanted)
@@ -303,7 +303,8 @@ class EngineHost:
                 _log.error("partition not deleted", partition=name_of(hosted), reason=str(error))
 
     async def _open_all(self, opened: Sequence[Opened], worker: DirWorker | None = None) -> None:
-        """But for those that are away, and those that are not open as long as the others do not know it."""
+        """Open partitions. A closed log is opened again in a task of its own, and only when the metadata call its
+        replica offline."""
         here, closed = [], []
         for one in opened:
             if one.key not in self._unserved:
@@ -319,8 +320,8 @@ class EngineHost:
             await self._open_here(here, worker)
 
     async def _without_strays(self, wanted: Sequence[Opened], worker: DirWorker | None) -> list[Opened]:
-        """The others' logs are put back, and offline: the metadata say so before they are opened (RULES K8). What was
-        dropped meanwhile is neither."""
+        """Put back the strays of wanted partitions, and note them as offline. The metadata must say so before they are
+        opened (RULES K8). Return the other partitions, without those that were dropped meanwhile."""
         reasons = await self.store.strays.put_back([one.key for one in wanted])
         if worker is not None:
             wanted = [one for one in wanted if worker.changes.is_newest(one.key) and one.key in self._hosted]
@@ -333,8 +334,8 @@ class EngineHost:
         return [one for one in wanted if one.key not in reasons]
 
     async def _open_here(self, wanted: Sequence[Opened], worker: DirWorker | None = None) -> None:
-        """`worker`: that of their log dir, once there are images to follow; what it has a newer role for stays as it
-        is."""
+        """Open the logs, or give open logs their roles. `worker`: of their log dir, None during recovery. A partition
+        with a newer role in the queue stays as it is."""
         here = await self._without_strays(wanted, worker)
         again = {key for one in here if (key := one.key) in self._unserved}
         newest = partial(self._newest_role, worker)
@@ -351,7 +352,7 @@ class EngineHost:
                 self._note_open(one, there)
 
     def _newest_role(self, worker: DirWorker | None, role: Role) -> Role | None:
-        """None: another one is wanted."""
+        """The role with the newest ISR; None if a newer role waits."""
         if worker is None:
             return role
         return renewed(role, self._newest_image()) if worker.changes.is_newest(role.partition) else None
@@ -361,7 +362,7 @@ class EngineHost:
         return max(self._image, self._deps.control_plane().image, key=lambda one: one.version)
 
     def _note_open(self, one: Opened, there: OnDisk) -> None:
-        """And tell so, if the others believe, or are about to be told, that it does not serve."""
+        """Note an open partition, and report it if the metadata say, or are about to say, that it does not serve."""
         key, was_open, was_late = one.key, one.key in self._open, one.key in self.workers.late
         self._open[key] = one
         self.workers.late.pop(key, None)
@@ -375,7 +376,7 @@ class EngineHost:
         self.has_news = True
 
     def _note_offline(self, opened: Opened, error: EngineError) -> None:
-        """Unless its log dir is: those are looked for by themselves."""
+        """Note and report a replica that is not open. Replicas on offline log dirs are found by `_gone`."""
         hosted, key = opened.hosted, identity(opened.hosted)
         self._back.pop(key, None)
         self._role_log.note_closed(hosted)
@@ -390,6 +391,6 @@ class EngineHost:
         return [one.role(configs[one.hosted.topic_id], *around) for one in opened]
 
     def _log_configs(self, hosted: Iterable[HostedPartition]) -> dict[bytes, LogConfig]:
-        """By topic id: that of all partitions of a topic is the same."""
+        """The log configs by topic id: all partitions of a topic have the same one."""
         topics = {one.topic_id: one for one in hosted}
         return {key: self._configs.log_config(one.topic, one.configs) for key, one in topics.items()}

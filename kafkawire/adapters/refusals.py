@@ -1,4 +1,4 @@
-"""Whether the process of another broker is gone: its system refuses connections where it listened for brokers."""
+"""A test whether the process of another broker is gone: its system refuses connections to the inter-broker listener."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ TIMEOUT_S = 1.0
 def refusals(
     connect: Callable[[str, int], Awaitable[trio.abc.Stream]], listener: str
 ) -> Callable[[BrokerInfo], Awaitable[bool]]:
-    """Asks by a connection to the endpoint of that listener. `connect` raises OSError."""
+    """A function that tries to connect to a broker's endpoint of that listener, at most `TIMEOUT_S`, and returns
+    whether the connection was refused. `connect` raises OSError."""
 
     async def is_refused(broker: BrokerInfo) -> bool:
         endpoint = broker.endpoint(listener)
@@ -34,7 +35,8 @@ def refusals(
 
 
 def _says_refused(error: BaseException | None) -> bool:
-    """Of a name that has several addresses all have to refuse: trio tells of them as a group."""
+    """Whether the error means a refused connection. If a name has several addresses, trio groups their errors, and all
+    of them have to be refusals."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_says_refused, error.exceptions))
     return isinstance(error, ConnectionRefusedError) or (

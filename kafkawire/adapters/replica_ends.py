@@ -1,7 +1,9 @@
-"""Asks where the logs of replicas end, for a controller that elects (RULES K33): here, and over links to others.
+"""The ends of replicas' logs, for a controller that elects (RULES K33): local, and from other brokers over peer
+connections.
 
-The request is OffsetForLeaderEpoch with a tagged field of our own. A broker of the version before skips the tag, and
-its answer has none. A link is between two registrations, so no answer comes from an earlier life of its broker.
+The request is OffsetForLeaderEpoch with a tagged field of kafkawire. A broker of the previous version skips the tag,
+and its reply has none. A peer connection is between two registrations, so no reply comes from an earlier process of
+that broker.
 """
 
 from __future__ import annotations
@@ -31,12 +33,11 @@ if TYPE_CHECKING:
 PURPOSE: Final = "replica-ends"
 VERSION: Final = 4
 PARTITIONS_PER_REQUEST: Final = 1_000
-UNTOLD: Final = -1  # the high watermark of a broker that does not know the question
+UNTOLD: Final = -1  # the high watermark in the reply of a broker that does not know the tagged field
 
 
 class ClusterReplicaEnds:
-    """See `coordinator.ports.ReplicaEnds`. `links` are there when this broker has started so far: before, the other
-    brokers tell nothing."""
+    """A `coordinator.ports.ReplicaEnds`. `links` is set during the start; before that, no other broker can be asked."""
 
     def __init__(self, broker_id: int, store: Callable[[], PartitionStore]) -> None:
         self._broker_id = broker_id
@@ -44,7 +45,8 @@ class ClusterReplicaEnds:
         self.links: Links | None = None
 
     async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
-        """As many in a request as it holds, one request after the other."""
+        """Ask in requests of at most `PARTITIONS_PER_REQUEST` partitions, one after the other. If a request fails,
+        return the ends that are known so far."""
         if broker.broker_id == self._broker_id:
             return dict(self._own(asked))
         told: dict[AskedEnd, ReplicaEnd] = {}
@@ -70,7 +72,7 @@ class ClusterReplicaEnds:
 
 
 def request_of(asked: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
-    """For all of these."""
+    """The request for all of these replicas."""
     topics: dict[str, OffsetForLeaderTopic] = {}
     for one in asked:
         topic = topics.setdefault(one.topic, OffsetForLeaderTopic(topic=one.topic))
@@ -86,7 +88,7 @@ def request_of(asked: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
 
 
 def told_of(response: Message, asked: Sequence[AskedEnd]) -> dict[AskedEnd, ReplicaEnd]:
-    """What a broker tells of these, as far as it knows the question."""
+    """The ends in a broker's reply; none if the broker does not know the tagged field."""
     assert isinstance(response, OffsetForLeaderEpochResponse)
     places = {(one.topic, one.partition): one for one in asked}
     rows = (((topic.topic, row.partition), row) for topic in response.topics for row in topic.partitions)

@@ -1,7 +1,7 @@
 """Log lines about the roles of this broker's replicas: leader or follower, in which epoch, or deleted.
 
-A line is written when the engine has taken the role, and not when the metadata gives it. Roles are remembered, as a
-partition is also opened anew for other reasons: its configs changed, or its log dir is tried again.
+A line is written when the engine has taken the role, not when the metadata give it. `RoleLog` remembers the roles,
+because a partition is also opened for other reasons: its configs have changed, or its log dir is tried again.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class _Role(NamedTuple):
 
 
 class RoleLog:
-    """Of one broker."""
+    """The roles that were logged last, of all replicas of one broker."""
 
     def __init__(self) -> None:
         self._roles: dict[_Place, _Role] = {}
         self._lines = EventLog(_log)
 
     def note(self, opened: Iterable[tuple[HostedPartition, bool]]) -> None:
-        """The replicas are open; with whether they are led."""
+        """Log the roles of open replicas that have changed. `opened`: each with whether this broker leads it."""
         changed: dict[bool, list[HostedPartition]] = {True: [], False: []}
         for hosted, is_led in opened:
             role = _Role(is_led, hosted.state.leader_epoch)
@@ -51,11 +51,11 @@ class RoleLog:
         self._lines.write(FOLLOWED, changed[False], _follower_fields)
 
     def note_closed(self, hosted: HostedPartition) -> None:
-        """The replica could not be opened in its role: it has none until it is."""
+        """Forget the role of a replica that could not be opened: it has none until it is open."""
         self._roles.pop(_place(hosted), None)
 
     def note_deleted(self, dropped: Iterable[HostedPartition]) -> None:
-        """The replicas are gone, with their files."""
+        """Log the deletion of replicas with their files."""
         dropped = [*dropped]
         for hosted in dropped:
             self._roles.pop(_place(hosted), None)

@@ -1,8 +1,8 @@
-"""Internal topics as the control plane sees them: the engine's partitions behind `coordinator.state_log.StateLogs`.
+"""Internal topics for the coordinators: implements `coordinator.state_log.StateLogs` with the engine's partitions.
 
-Keys and values go into uncompressed batches, written with acks=all, and come out of any batch that Kafka could have
-written; those of a producer's transaction count when a marker says so. Every error of the engine is `StateLogFailed`:
-whoever keeps state there starts again from the log. What the keys and values mean, nothing here knows.
+Keys and values are written in uncompressed batches with acks=all, and read from any batch that Kafka can have written.
+Records of a transaction count when a marker says so. Each error of the engine becomes `StateLogFailed`: a coordinator
+then loads its state from the log again. This module does not know the meaning of keys and values.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from engine.errors import EngineError, NotLeaderOrFollower, NotLoaded, OffsetNot
 from engine.replica_log import ReplicaLog
 
 READ_BYTES: Final = 1 << 20
-RECORDS_PER_TURN: Final = 1000  # of a read; some 5 ms
-LOOK_AGAIN_S: Final = 0.5  # for replicas in sync, which nothing tells of
+RECORDS_PER_TURN: Final = 1000  # records that a read decodes between two checkpoints; some 5 ms
+LOOK_AGAIN_S: Final = 0.5  # interval of looking whether enough replicas are in sync: no event tells it
 _ACKS_ALL: Final = -1
 
 
 class _Failures:
-    """Tells errors of the engine as those of a state log. (As a generator it would cost each append a microsecond.)"""
+    """Raises errors of the engine as those of a state log. (As a generator it would cost each append a microsecond.)"""
 
     def __enter__(self) -> None: ...
     def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
@@ -84,7 +84,7 @@ class EngineStateLogs:
 
     async def get(self, topic_id: bytes, topic: str, partition: int) -> EngineStateLog:
         identity = TopicPartition(topic_id, topic, partition)
-        async with self._turns[identity]:  # its own: another partition's last append may wait for a disk that hangs
+        async with self._turns[identity]:  # one lock a partition: the last append of another may wait for a hung disk
             if identity in self._given:
                 await self._given[identity].end()
             with _failures:
@@ -95,8 +95,8 @@ class EngineStateLogs:
         return given
 
     async def _until_latest(self, log: PartitionLog) -> None:
-        """A leader that has just begun does not know at first what its predecessor acknowledged (RULES K26). With too
-        few replicas in sync the high watermark stands still, and the log has all that was acknowledged."""
+        """Wait until the high watermark covers all that the previous leader acknowledged (RULES K26). With too few
+        replicas in sync the high watermark stands still, and the log has all that was acknowledged."""
         waiter = self._store.new_waiter()
         try:
             waiter.watch(log)
@@ -108,7 +108,7 @@ class EngineStateLogs:
 
 
 def _has_latest(log: PartitionLog) -> bool:
-    """Raises StateLogFailed."""
+    """Whether the leader knows the latest offset. Raises StateLogFailed."""
     with _failures:
         try:
             log.offset_of(OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
@@ -154,8 +154,8 @@ class EngineStateLog:
         self._load_end_offset = 0
 
     def fix_load_end(self) -> None:
-        """From now on it is read: to its end, unless the high watermark tells what was acknowledged. Raises
-        StateLogFailed."""
+        """Fix the offset up to which a coordinator loads: the log end, if the high watermark does not tell yet which
+        records were acknowledged. Raises StateLogFailed."""
         if not (_has_latest(self._log) and self._log.has_enough_in_sync):
             self._load_end_offset = self._log.log_end_offset
 
@@ -231,8 +231,8 @@ class EngineStateLog:
             )
 
     async def end(self) -> None:
-        """Take nothing more. Returns when what was taken is settled, as appends are, in their order; or, with too few
-        replicas in sync for that, when it is in the log."""
+        """Refuse all appends from now on. Return when the appends so far are settled, in their order; with too few
+        replicas in sync for that, when they are in the log."""
         self._has_ended = True
         while (last := self._last) is not None and not last.is_settled:
             if last.is_released and not self._log.has_enough_in_sync:
@@ -261,7 +261,7 @@ class EngineStateLog:
         return StateSlice(found, next_offset, leader_epoch)
 
     async def _read(self, offset: int) -> bytes:
-        """Batches as they are stored; the last one may be cut."""
+        """Batches as they are stored; the last one may be incomplete."""
         while True:
             self._check()
             try:
@@ -274,7 +274,7 @@ class EngineStateLog:
                     await self._log.load(offset, READ_BYTES)
 
     def _find(self, offset: int) -> ReadResult:
-        if self._is_beyond(offset):  # as a replica: no other reader is given that
+        if self._is_beyond(offset):  # read as a replica does: other readers get nothing above the high watermark
             return cast("ReplicaLog", self._log).read_for_replica(offset, READ_BYTES, at_least_one=True)
         return self._log.read(offset, READ_BYTES, Isolation.READ_UNCOMMITTED, at_least_one=True)
 
@@ -297,7 +297,7 @@ class EngineStateLog:
 
 
 def _producer(header: BatchHeader) -> StateProducer | None:
-    """In whose transaction it was written, if in any."""
+    """The producer of the transaction that the batch belongs to, or None."""
     return StateProducer(header.producer_id, header.producer_epoch) if header.is_transactional else None
 
 
@@ -309,7 +309,7 @@ def _markers(header: BatchHeader, body: bytes) -> Iterator[StateMarker]:
 
 
 def _batches(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
-    """The whole ones, each with its records section."""
+    """The complete batches, each with its records section."""
     position = 0
     while position + HEADER_SIZE_BYTES <= len(data):
         header = parse_header(data, position)

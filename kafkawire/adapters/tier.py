@@ -1,7 +1,7 @@
-"""The remote tier of a broker, put together: its store, what is read from there, and who copies.
+"""The remote tier of a broker, put together: its object store, cold reads, the uploader and deletions.
 
-A store that refuses, or that two leaders could not share, stops the start; one that cannot be reached does not: what is
-in log dirs is served meanwhile.
+A store that refuses requests, or that two leaders could not share, stops the start. A store that cannot be reached does
+not: the broker serves the log dirs meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-JOB_LANES = range(-8, -4)  # of the pool; those of log dirs have other numbers
+JOB_LANES = range(-8, -4)  # threads of the pool; those of log dirs have other numbers
 LANES_SPARE = 4  # for manifests
 CACHE_DIRECTORY = "tier-cache"
 TOPICS_NAMED_MAX = 3  # in one line for the operator
@@ -56,7 +56,8 @@ class TierRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteTier:
-    """What a broker has of its tier: what is read from it, who brings segments there, and what lies in between."""
+    """The parts of a broker's remote tier: object store, cold reads, uploader, chunk cache, copies of the cluster,
+    deletions."""
 
     store: CountedStore
     segments: SegmentTier
@@ -75,7 +76,8 @@ class RemoteTier:
         groups: Groups,
         is_in_tier: Callable[[TopicInfo], bool],
     ) -> None:
-        """Begin to do there what is done here to topics and committed offsets."""
+        """Start to copy changes of topics and committed offsets to the tier, and to delete the objects of deleted
+        topics."""
         source = ClusterSource(self.broker_id, cluster, groups, is_in_tier, self.now_ms, tell)
         nursery.start_soon(self.deletions.serve, cluster)
         nursery.start_soon(ClusterCopies(self.copies, source, self.interval_ms).serve)
@@ -87,7 +89,7 @@ class OpenLogs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TierOpening:
-    """Of which cluster, and what of it is in the tier. `tiered`: topics by name; `logs`: partitions that are open."""
+    """The cluster, and its contents of the tier. `tiered`: topics by name; `logs`: partitions that are open."""
 
     cluster_id: str
     register: TierRegister
@@ -96,7 +98,7 @@ class TierOpening:
 
 
 class TierWorld(Protocol):
-    """What a tier needs of the world outside. `open_object_store`: as that of this module."""
+    """Dependencies of the tier. `open_object_store` has the signature of that function in this module."""
 
     @property
     def open_object_store(self) -> Callable[[Config, Lanes, Random], ObjectStore]: ...
@@ -116,8 +118,8 @@ async def open_tier(
     world: TierWorld,
     nursery: trio.Nursery,
 ) -> RemoteTier | None:
-    """What is configured, if anything is; it begins to bring the segments of logs there. `current`: what the broker
-    is configured for at that moment. Raises TierRefused, CannotStart."""
+    """Open the configured tier and start its tasks; None if none is configured. `current`: the present configuration of
+    the broker. Raises TierRefused, CannotStart."""
     config = current()
     if config.tier_store is None:
         _refuse_to_leave(opening.tiered)
@@ -162,7 +164,8 @@ async def open_tier(
 
 
 def _refuse_to_leave(tiered: Sequence[str]) -> None:
-    """As Kafka's LogConfig.validateRemoteStorageOnlyIfSystemEnabled, of what is known at a start."""
+    """Refuse to start without a tier if topics use it, like Kafka's
+    LogConfig.validateRemoteStorageOnlyIfSystemEnabled."""
     if tiered:
         named = ", ".join(sorted(tiered)[:TOPICS_NAMED_MAX]) + (" …" if len(tiered) > TOPICS_NAMED_MAX else "")
         raise TierRefused(
@@ -172,7 +175,7 @@ def _refuse_to_leave(tiered: Sequence[str]) -> None:
 
 
 async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: int, world: TierWorld) -> None:
-    """That the cluster was not restored elsewhere meanwhile; a store that is away is told of already."""
+    """Confirm that the cluster was not restored elsewhere meanwhile. A store that is away was reported already."""
     try:
         await confirm_owner(store, root, cluster_id, generation, world.now_ms())
     except Fenced as error:
@@ -184,12 +187,12 @@ async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: i
 
 
 def store_lanes(copiers: int) -> range:
-    """More than there are requests at a time: who reads does not wait behind a segment that is put."""
+    """More threads than requests at a time: cold reads do not wait behind the upload of a segment."""
     return range(JOB_LANES.start - FLIGHTS_MAX - copiers - LANES_SPARE, JOB_LANES.start)
 
 
 async def _close_at_the_end(store: ObjectStore) -> None:
-    """So that no thread waits for a reply that nobody wants any more."""
+    """Close the store when the broker stops, so that no thread waits for a reply that is not needed any more."""
     try:
         await trio.sleep_forever()
     finally:
@@ -236,12 +239,12 @@ def tell(problem: str) -> None:
 
 
 def open_object_store(config: Config, lanes: Lanes, random: Random) -> ObjectStore:
-    """What tier.store names."""
+    """Open the object store that `tier.store` names."""
     url = config.tier_store
     assert url is not None
     if not url.is_s3:
         return DirectoryStore(url.bucket, lanes, lambda: random.randbytes(16).hex(), PosixFileSystem().open)
-    from tiering.stores.s3 import S3Options, S3Store, found_credentials  # takes memory, so only who needs it does
+    from tiering.stores.s3 import S3Options, S3Store, found_credentials  # takes memory, so not without an S3 store
 
     credentials = found_credentials(config.tier_s3_access_key, config.tier_s3_secret_key)
     endpoint = config.tier_s3_endpoint or f"https://s3.{config.tier_s3_region}.amazonaws.com"

@@ -1,6 +1,5 @@
-"""Keeps in the remote tier what a cluster needs, besides segments, to be made anew from there: the topics of the tier
-as they are, and now and then what groups have committed of them.
-"""
+"""Copies in the remote tier of the data that a restore of the cluster needs besides segments: the topics of the tier,
+and at intervals the committed offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class Groups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """What is copied, and the world around it."""
+    """The source of the copies, and their dependencies."""
 
     broker_id: int
     cluster: ClusterService
@@ -50,7 +49,7 @@ class ClusterSource:
 
 
 class ClusterCopies:
-    """Of one broker; topics are copied by the controller."""
+    """The copies of one broker. Only the controller copies topics."""
 
     def __init__(self, objects: ClusterObjects, source: ClusterSource, interval_ms: int) -> None:
         self._interval_s = interval_ms / 1000
@@ -62,7 +61,7 @@ class ClusterCopies:
         self._offset_problems = Problems(source.on_problem)
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Copy until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_topics)
             while True:
@@ -105,7 +104,7 @@ class ClusterCopies:
         return not errors
 
     async def copy_offsets(self) -> None:
-        """If there are others than the last time."""
+        """Copy the committed offsets, if there were commits since the last copy."""
         commits = self._source.groups.counters.commits
         if commits == self._commits:
             return
@@ -115,7 +114,7 @@ class ClusterCopies:
                 copy = OffsetsCopy(at_ms=self._source.now_ms(), groups=groups)
                 await self._objects.put_offsets(self._source.broker_id, copy)
         except GroupError:
-            return  # groups are being read just now: the next time
+            return  # the coordinator is loading: the next interval tries again
         except (StoreError, TierError) as error:
             self._offset_problems.note(f"committed offsets are not copied to the tier for now: {error}")
         else:
@@ -123,7 +122,7 @@ class ClusterCopies:
             self._offset_problems.clear()
 
     async def _committed(self) -> dict[str, list[CommittedCopy]]:
-        """Of topics in the tier. Raises GroupError."""
+        """Committed offsets of topics in the tier, by group. Raises GroupError."""
         image, groups = self._source.cluster.image, self._source.groups
         tiered = {one.name: one.topic_id.hex() for one in image.topics.values() if self._source.is_in_tier(one)}
         found: dict[str, list[CommittedCopy]] = {}
@@ -154,6 +153,6 @@ def _committed_copy(fetched: FetchedOffset, topic_id: str) -> CommittedCopy | No
 
 
 async def _settled(pending: Pending[T]) -> T:
-    """Raises GroupError."""
+    """Wait for a result. Raises GroupError."""
     await until_settled(pending)
     return pending.result()

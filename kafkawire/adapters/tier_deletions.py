@@ -1,8 +1,7 @@
-"""Deleted topics, and what the remote tier has of them: the metadata says which, from the moment they are deleted until
-nothing of them is left.
+"""Deletion of deleted topics from the remote tier. The metadata list each such topic until none of its objects is left.
 
-Twice, with a pause as long as a request may be under way: what arrived meanwhile goes with the second time. A broker
-that stops in between begins again.
+Each topic is deleted twice, with a pause as long as a request may be under way: the second deletion removes the objects
+that arrived meanwhile. A broker that stops in between begins again.
 
 Each topic is tried by itself, with a back-off of its own: a topic that the tier cannot delete delays no other.
 """
@@ -41,7 +40,7 @@ TOPIC_FAILED = "deleted topic {} stays in the tier for now, and is tried again: 
 
 @dataclass(frozen=True, slots=True)
 class DeletionOptions:
-    """`late_put_ms`: how long a request may be under way and still take effect."""
+    """Options of deletions. `late_put_ms`: how long a request may be under way and still take effect."""
 
     broker_id: int
     interval_ms: int = 30_000
@@ -50,7 +49,7 @@ class DeletionOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeletionWorld:
-    """What it needs of the world outside."""
+    """Dependencies of deletions."""
 
     now_ms: Callable[[], int]
     random: Random
@@ -59,7 +58,7 @@ class DeletionWorld:
 
 @dataclass(slots=True)
 class _Progress:
-    """One deleted topic. `deleted_ms`: when all of it was deleted for the first time."""
+    """The progress of a topic's deletion. `deleted_ms`: when all of it was deleted for the first time."""
 
     deleted_ms: int | None = None
     failures: int = 0  # since the last success
@@ -68,7 +67,7 @@ class _Progress:
 
 
 class TierDeletions:
-    """Of one broker: it deletes while it is the controller."""
+    """Deletions of one broker, which deletes while it is the controller."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class TierDeletions:
         self.errors = 0
 
     async def serve(self, cluster: ClusterService) -> None:
-        """Until cancelled."""
+        """Delete until cancelled."""
         while True:
             image = cluster.image
             if image.controller_id == self._options.broker_id:
@@ -112,7 +111,7 @@ class TierDeletions:
         return sum(one.failures > 0 for one in self._topics.values())
 
     async def look(self) -> None:
-        """Do what can be done by now."""
+        """Try the deletions that are due."""
         try:
             pending = await self._register.pending()
         except MetadataUnavailable as error:
@@ -148,7 +147,7 @@ class TierDeletions:
         one.next_try_ms = self._world.now_ms() + backoff_ms
 
     def _tell(self, deletion: TierDeletion, one: _Progress, reason: str) -> None:
-        """Once per change of reason."""
+        """Report a failure, once per change of reason."""
         if reason != one.reason:
             one.reason = reason
             self._world.on_problem(TOPIC_FAILED.format(f"{deletion.topic} ({deletion.topic_id.hex()})", reason))
@@ -163,7 +162,7 @@ class TierDeletions:
             self._topics.pop(deletion.topic_id, None)
 
     async def _delete(self, deletion: TierDeletion) -> None:
-        """All partitions; raises the first of what went wrong."""
+        """Delete all partitions and the copy of the topic. Raises the first error."""
         delete = partial(self._delete_partition, deletion.topic_id)
         await for_each(range(deletion.partition_count), delete, PARTITIONS_AT_ONCE)
         await self._copies.forget_topic(deletion.topic_id)

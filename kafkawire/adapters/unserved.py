@@ -1,8 +1,8 @@
-"""Replicas that this broker hosts and does not serve: why, and when their logs are opened again.
+"""Replicas that this broker hosts and does not serve: the reasons, and the times at which their logs are opened again.
 
 A log that cannot be opened, or was closed, is opened again in each new leader epoch, and else after a pause that grows
-up to a minute. A log that contradicts its leader's waits for another epoch; one on a log dir that is offline for the
-next start of the broker (RULES L4).
+up to a minute. A log that contradicts its leader's waits for another leader epoch; a log on a log dir that is offline
+waits for the next start of the broker (RULES L4).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PAUSE_MAX_S = 60.0
 
 
 class _Failures(NamedTuple):
-    """How often a log was not opened, or was closed again soon, and when last."""
+    """How often a log was not opened, or was closed again soon, and the time of the last failure."""
 
     times: int
     at_s: float
 
     def next(self, now_s: float) -> _Failures:
-        """One more; what has stayed open for a while begins from the first."""
+        """Count one more failure. A log that stayed open for a while begins with the first again."""
         return _Failures(self.times + 1 if now_s - self.at_s <= 2 * PAUSE_MAX_S else 1, now_s)
 
     @property
     def due_s(self) -> float:
-        """When it is opened again."""
+        """The time at which the log is opened again, in seconds."""
         return self.at_s + min(PAUSE_MAX_S, FIRST_PAUSE_S * 2.0 ** (self.times - 1))
 
 
@@ -51,7 +51,7 @@ class _Unserved(Generic[T]):
 
 
 class Unserved(Generic[T]):
-    """By partition, with the role of type T in which each was to be opened."""
+    """Replicas that are not served, by partition, with the role of type T in which each was to be opened."""
 
     def __init__(self, now_s: Callable[[], float] = trio.current_time) -> None:
         self._now_s = now_s
@@ -68,7 +68,7 @@ class Unserved(Generic[T]):
         return len(self._partitions)
 
     def note(self, partition: TopicPartition, role: T, leader_epoch: int, error: EngineError) -> bool:
-        """It is not open; whether that was not known, or has another reason now."""
+        """Note that a replica is not open. Return whether that is new, or has another reason now."""
         known, reason = self._partitions.get(partition), str(error)
         is_final = isinstance(error, LogsContradict)
         self._partitions[partition] = _Unserved(role, leader_epoch, reason, is_final)
@@ -76,23 +76,23 @@ class Unserved(Generic[T]):
         return known is None or known.reason != reason
 
     def assume(self, partition: TopicPartition, role: T, leader_epoch: int) -> None:
-        """It has another role by now, and is not open."""
+        """Note a newer role of a replica that is not open."""
         known = self._partitions[partition]
         self._partitions[partition] = _Unserved(
             role, leader_epoch, known.reason, is_final=known.is_final and known.leader_epoch == leader_epoch
         )
 
     def served(self, partition: TopicPartition) -> bool:
-        """It is open; whether it was not."""
+        """Note that a replica is open. Return whether it was not."""
         return self._partitions.pop(partition, None) is not None
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is hosted no longer."""
+        """Forget a replica that this broker hosts no longer."""
         self._partitions.pop(partition, None)
         self._failures.pop(partition, None)
 
     def due(self) -> dict[TopicPartition, T]:
-        """Those whose time has come."""
+        """The replicas to open again now."""
         now_s = self._now_s()
         return {
             partition: one.role
@@ -101,5 +101,5 @@ class Unserved(Generic[T]):
         }
 
     def reasons(self) -> dict[TopicPartition, str]:
-        """Why each is not open."""
+        """The reason of each replica that is not open."""
         return {partition: one.reason for partition, one in self._partitions.items()}

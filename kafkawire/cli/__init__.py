@@ -29,10 +29,10 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports a subcommand when it is named, so that `--help` costs no broker."""
+    """Group that imports a subcommand when it is named, so that `--help` imports no broker."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in alphabetical order."""
+        """Names of the subcommands in alphabetical order."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -32,14 +32,14 @@ NO_EVIDENCE: Final = (
 @click.command("accept-rollback")
 @click.option(
     "--data-dir", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="That of a broker that stands alone: the first of its log.dirs.",
+    help="Data directory of a single broker: the first of its log.dirs.",
 )  # fmt: skip
 @click.option(
     "--log-dir", "log_dirs", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A log dir of a stopped broker, to learn what it has followed. --config names those of its broker.",
 )  # fmt: skip
-@click.option("--yes", "is_meant", is_flag=True, help="Do it. Otherwise the command only prints what it would do.")
-@click.option("--force", is_flag=True, help="With --yes: also if no log dir shows that the store was rolled back.")
+@click.option("--yes", "is_meant", is_flag=True, help="Carry it out. Without it, the command only prints its plan.")
+@click.option("--force", is_flag=True, help="Carry it out even if no log dir shows a rollback of the store.")
 @place_command
 def accept_rollback(log_dirs: tuple[Path, ...], is_meant: bool, force: bool) -> Work:
     """DISCARD EVERY CHANGE of the metadata since a snapshot, and go on with a store that was rolled back to it.
@@ -105,7 +105,7 @@ def _owners(filesystem: FileSystem, paths: Sequence[str], cluster_id: str) -> Ma
 
 
 def _unnamed(filesystem: FileSystem, owners: Mapping[str, int], image: ClusterImage) -> Iterator[str]:
-    """The directories of partitions of which the metadata name no replica there."""
+    """The directories of partitions whose replica there the metadata do not name."""
     from engine.errors import StorageError
     from engine.log_dirs.layout import is_partition_name, stored_topic_id
 

@@ -1,4 +1,4 @@
-"""`kafkawire bench`: how fast a Kafka cluster takes and gives records, as Kafka's ProducerPerformance asks it."""
+"""`kafkawire bench`: throughput of a Kafka cluster, measured like Kafka's ProducerPerformance."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _somebody_looks() -> bool:
 
 _COMMON: Final = (
     click.argument("topic"),
-    click.option("--records", "records_max", type=click.IntRange(1, 1_000_000_000), help="End after so many."),
+    click.option("--records", "records_max", type=click.IntRange(1, 1_000_000_000), help="End after so many records."),
     click.option(
         "--duration", "seconds", type=Seconds(3600), metavar="SECONDS",
-        help="End after this time.",
+        help="Time after which the run ends.",
     ),
-    click.option("--progress/--no-progress", default=_somebody_looks, help="Show it on standard error."),
+    click.option("--progress/--no-progress", default=_somebody_looks, help="Show the progress on standard error."),
     bootstrap_option,
     output_option,
     timeout_option,
@@ -34,7 +34,7 @@ _COMMON: Final = (
 
 
 def of_a_topic(function: Callable[..., None]) -> Callable[..., None]:
-    """What both have in common."""
+    """Add the options that both commands share."""
     for option in reversed(_COMMON):
         function = option(function)
     return function
@@ -42,11 +42,13 @@ def of_a_topic(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group("bench")
 def command() -> None:
-    """Measure how fast records are written and read."""
+    """Measure the throughput of writes and reads."""
 
 
 @command.command("produce")
-@click.option("--partitions", "partition_count", type=click.IntRange(min=1), help="Of the topic, if there is none.")
+@click.option(
+    "--partitions", "partition_count", type=click.IntRange(min=1), help="Number of partitions, if the topic is created."
+)
 @click.option(
     "--record-size",
     "record_size_bytes",
@@ -54,7 +56,7 @@ def command() -> None:
     default=1024,
     show_default=True,
     metavar="BYTES",
-    help="Of values.",
+    help="Size of each value.",
 )
 @click.option(
     "--batch-size",
@@ -63,39 +65,56 @@ def command() -> None:
     default=16384,
     show_default=True,
     metavar="BYTES",
-    help="Of values in a request.",
+    help="Size of the values in one batch.",
 )
 @click.option(
     "--connections",
     type=click.IntRange(1, 1000),
     default=1,
     show_default=True,
-    help="To each broker that is written to.",
+    help="Number of connections to each leader.",
 )
 @click.option(
-    "--in-flight", type=click.IntRange(1, 100), default=5, show_default=True, help="Requests on each connection."
+    "--in-flight",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Requests in flight on each connection.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "1"]),
     default="all",
     show_default=True,
-    help="Of all replicas in sync, or of the leader.",
+    help="Acknowledgement by all in-sync replicas, or by the leader.",
 )
-@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="Compression codec of the batches.",
+)
 @of_a_topic
 def produce(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
-    """Write records to TOPIC, for 10 seconds if nothing else is said. It is created if there is none."""
+    """Write records to TOPIC, by default for 10 seconds. The topic is created if it does not exist."""
     from kafkawire.cli.bench_produce import bench
 
     context.exit(bench(bootstrap_server, context.obj, **given))
 
 
 @command.command("consume")
-@click.option("--connections", type=click.IntRange(1, 1000), default=1, show_default=True, help="To each broker.")
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Number of connections to each broker.",
+)
 @of_a_topic
 def consume(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
-    """Read TOPIC from its beginning to where it ends now, if nothing else is said."""
+    """Read TOPIC, by default from its start to its present end."""
     from kafkawire.cli.bench_consume import bench
 
     context.exit(bench(bootstrap_server, context.obj, **given))

@@ -1,7 +1,7 @@
-"""`kafkawire bench consume`: a topic as fast as the client of the command line reads it.
+"""`kafkawire bench consume`: throughput of the command line's client for reads of a topic.
 
-Batches are checked against their CRC and counted; their records are not looked at. All connections share one core: a
-broker can give more than one such reader takes.
+Batches are checked against their CRC and counted; records are not decoded. All connections share one core: a broker can
+send more than one such reader receives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkawire.client.partitions import TopicPartition
 
 
 class Reading:
-    """One run, which counts in `progress`."""
+    """A run of the benchmark. It counts records and bytes in `progress`."""
 
     def __init__(
         self, bootstrap: str, connect: Connect, topic: str, progress: Progress, timeout_s: float, records_max: float
@@ -42,11 +42,11 @@ class Reading:
         self._failed: ClientError | None = None
 
     def found(self) -> Found:
-        """So far."""
+        """The result so far."""
         return Found(*self._progress.so_far(), self._ended_s - self._began_s, self._latencies_s)
 
     async def run(self, connections: int, seconds: float) -> None:
-        """Raises ClientError."""
+        """Read the topic to its present end, for at most `seconds`. Raises ClientError."""
         async with self._cluster() as cluster:
             starts, ends = await cluster.within(self._timeout_s, partial(self._bounds, cluster))
         partitions = sorted(starts)
@@ -69,7 +69,7 @@ class Reading:
     async def _read(
         self, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int], everybody: trio.CancelScope
     ) -> None:
-        """Some of the partitions, on connections of their own."""
+        """Read some of the partitions over connections of its own."""
         try:
             async with self._cluster() as cluster:
                 consumer = Consumer(cluster, starts, remark)
@@ -107,7 +107,7 @@ def bench(
     output: str,
     timeout_s: float,
 ) -> int:
-    """The exit code."""
+    """Run the benchmark and return the exit code."""
     shown = Progress(progress)
     reading = Reading(bootstrap, connect or connect_tcp, topic, shown, timeout_s, records_max or math.inf)
     work = partial(reading.run, connections, math.inf if seconds is None else seconds)

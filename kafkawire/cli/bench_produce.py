@@ -1,7 +1,7 @@
-"""`kafkawire bench produce`: the same batch again and again, over as many connections as wanted.
+"""`kafkawire bench produce`: the same batch again and again, over several connections.
 
-It is encoded once, and neither idempotent nor different each time: brokers do the work of any other, the client as
-little as it can.
+The batch is encoded once, without a producer id. Brokers do the same work as for other batches, the client as little as
+possible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafkawire.requests.headers import encode_request
 
 SECONDS: Final = 10.0
 
-_VERSION: Final = 9  # its replies begin as those of later versions by name do
+_VERSION: Final = 9  # the reply begins with the topic name, as in later versions by name
 _SIZE: Final = Struct(">i")
 _ERROR: Final = Struct(">h")
 _LETTERS: Final = bytes(ord("A") + number % 26 for number in range(256))
@@ -42,7 +42,7 @@ _COMPACT_1_MAX: Final = 126  # longer names have two bytes of length
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What is written, and how."""
+    """Settings of a run: sizes, connections, acks, codec."""
 
     partition_count: int | None
     record_size_bytes: int
@@ -53,18 +53,18 @@ class Writing:
 
     @property
     def batch_records(self) -> int:
-        """A record that is larger than a batch goes alone."""
+        """The number of records of a batch: at least one."""
         return max(1, self.batch_size_bytes // self.record_size_bytes)
 
     def batch(self) -> bytearray:
-        """Of letters, which compress as text does and not as zeros would; the same in every run."""
+        """Encode the batch. Its values are letters, which compress like text, and are the same in every run."""
         letters = random.Random(0)  # noqa: S311 - nothing is kept secret with them
         now_ms = time.time_ns() // 1_000_000
         values = (letters.randbytes(self.record_size_bytes).translate(_LETTERS) for _ in range(self.batch_records))
         return encode_batch([Record(None, value, now_ms) for value in values], self.codec)
 
     def requests(self, topic: str, partitions: Sequence[int], batch: bytearray, count: int) -> Requests:
-        """The batch to each of these partitions in turn."""
+        """Requests that send the batch to each of these partitions in turn."""
         frames = []
         for partition in partitions:
             rows = [PartitionProduceData(index=partition, records=memoryview(batch))]
@@ -89,7 +89,7 @@ def _check(topic: str, position: int, head: bytes) -> None:
 async def targets(
     cluster: Cluster, topic: str, writing: Writing, records_max: int | None
 ) -> list[tuple[Address, Requests]]:
-    """A connection's requests each. Raises ClientError."""
+    """Divide the load among connections: the leader and the requests of each. Raises ClientError."""
     partitions, _ = await created_partitions(cluster, topic, writing.partition_count or -1)
     await known_offsets(cluster, partitions, LATEST)  # a broker lists a new partition a moment before it leads it
     by_leader: dict[Address, list[TopicPartition]] = {}
@@ -113,7 +113,7 @@ async def targets(
 
 
 class _LoadProgress(Progress):
-    """Of a load, which counts requests."""
+    """Progress of a load, in records and bytes."""
 
     def __init__(self, wanted: bool, load: Load, writing: Writing) -> None:
         super().__init__(wanted)
@@ -143,7 +143,7 @@ def bench(
     batch_size_bytes: int,
     connections: int,
 ) -> int:
-    """The exit code."""
+    """Run the benchmark and return the exit code."""
     writing = Writing(
         partition_count,
         record_size_bytes,

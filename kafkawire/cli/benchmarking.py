@@ -1,4 +1,4 @@
-"""What `kafkawire bench` does whatever it measures: run it until it ends or is interrupted, then tell what came out."""
+"""Shared by the `kafkawire bench` commands: run until the end or an interruption, then print the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`latencies_s` are those of requests."""
+    """Result of a run. `latencies_s` are the latencies of its requests."""
 
     records: int
     size_bytes: int
@@ -23,7 +23,7 @@ class Found:
     latencies_s: Sequence[float]
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
+        """The result as a JSON object."""
         per_s = 1 / self.seconds if self.seconds else 0.0
         ordered = sorted(self.latencies_s)
         return {
@@ -43,7 +43,7 @@ class Found:
 def tell(
     work: Callable[[], Awaitable[None]], progress: Progress, found: Callable[[], Found], topic: str, output: str
 ) -> int:
-    """The exit code."""
+    """Run `work`, print the result, and return the exit code."""
     return run_and_tell(work, progress, lambda: _report(topic, found()), as_json=output == "json")
 
 

@@ -1,4 +1,4 @@
-"""`kafkawire brokers`: what is asked of the cluster, and what is shown of it."""
+"""`kafkawire brokers`: questions to the cluster, and reports of the answers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kafkawire.client.configs import BROKER, Resource, describe_configs
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.describe_configs import DescribeConfigsResourceResult
 
-AT_RUN_TIME: Final = (2, 3)  # sources of configs: for this broker, for all
+AT_RUN_TIME: Final = (2, 3)  # config sources: dynamic of this broker, dynamic default of all brokers
 
 
 @dataclass(slots=True)
 class Described:
-    """A broker, and what it says of itself; `problem`: why it says nothing."""
+    """A broker with its log dirs and configs. `problem` is the reason why it did not describe itself."""
 
     broker: Broker
     log_dirs: Sequence[LogDir] = ()
@@ -30,7 +30,7 @@ class Described:
 
 @dataclass(slots=True)
 class Load:
-    """By broker id, how many partitions it leads, and how many replicas it has."""
+    """Numbers of led partitions and of hosted replicas, by broker id."""
 
     led: Counter[int] = field(default_factory=Counter)
     hosted: Counter[int] = field(default_factory=Counter)
@@ -47,7 +47,7 @@ async def report_list(cluster: Cluster) -> Report:
 
 
 async def report_describe(cluster: Cluster, broker_ids: Sequence[int] | None) -> Report:
-    """`brokers describe`: a row for each thing that there is to say of a broker."""
+    """`brokers describe`: a row for each fact about a broker."""
     brokers, load = await describe_brokers(cluster), await _load(cluster)
     wanted = list(brokers) if broker_ids is None else sorted(set(broker_ids))
     found = [await _described(cluster, brokers[one]) for one in wanted if one in brokers]
@@ -74,7 +74,10 @@ async def report_unregister(cluster: Cluster, broker_ids: Sequence[int]) -> Repo
 
 
 async def _unregistered(cluster: Cluster, broker_id: int, brokers: Mapping[int, Broker]) -> str | None:
-    """Why not. One that is up registers again, or with Kafka is cut off from the others without a word."""
+    """Unregister a broker. Return the reason if it was not unregistered.
+
+    A broker that is up is refused. It would register again; with Kafka, it would be cut off from the others silently.
+    """
     if broker_id in brokers and not brokers[broker_id].is_fenced:
         return "it is up: stop it first"
     found = await unregister_broker(cluster, broker_id)
@@ -91,7 +94,7 @@ async def _load(cluster: Cluster) -> Load:
 
 
 async def _described(cluster: Cluster, broker: Broker) -> Described:
-    """One that is fenced is not asked: nobody may be there."""
+    """Describe a broker. A fenced broker is not asked, because it may be down."""
     described = Described(broker)
     if broker.is_fenced:
         return described

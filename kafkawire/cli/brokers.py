@@ -11,13 +11,13 @@ from kafkawire.cli.cluster_command import Work, cluster_command
 
 @click.group("brokers")
 def command() -> None:
-    """List and describe brokers, and unregister those that are gone."""
+    """List and describe brokers, and unregister brokers that are gone."""
 
 
 @command.command("list")
 @cluster_command
 def list_brokers() -> Work:
-    """List brokers: where they are, whether they are up, how many partitions they lead and have."""
+    """List brokers: addresses, whether they are up, how many partitions they lead and host."""
     from kafkawire.cli import broker_reports
 
     return broker_reports.report_list
@@ -28,7 +28,7 @@ def list_brokers() -> Work:
 @click.option("--all", "every", is_flag=True, help="All brokers.")
 @cluster_command
 def describe(brokers: tuple[int, ...], every: bool) -> Work:
-    """Show the same of BROKERs, their log dirs, and what they are configured for at run time."""
+    """Show BROKERs: the same as `list`, their log dirs, and their dynamic configs."""
     from kafkawire.cli import broker_reports
 
     if every == bool(brokers):
@@ -40,7 +40,7 @@ def describe(brokers: tuple[int, ...], every: bool) -> Work:
 @click.argument("brokers", nargs=-1, required=True, type=click.IntRange(min=0), metavar="BROKER...")
 @cluster_command
 def unregister(brokers: tuple[int, ...]) -> Work:
-    """Have the cluster forget BROKERs that are gone for good."""
+    """Unregister BROKERs that are gone for good."""
     from kafkawire.cli import broker_reports
 
     return partial(broker_reports.report_unregister, broker_ids=brokers)

@@ -1,7 +1,7 @@
-"""What commands that ask a cluster have in common: three options, a deadline, how they print and how they fail.
+"""Shared by the commands that ask a cluster: three options, a deadline, output and failures.
 
-Such a command says what to ask and returns a Report; here it is asked and shown. Results go to standard output, in a
-table for people or as JSON for programs; remarks and errors go to standard error, and an error makes the exit code 1.
+Such a command returns a Work, which is run here with a Cluster and returns a Report. Results go to standard output, as
+a table or as JSON. Remarks and errors go to standard error, and an error makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 
 @dataclass(slots=True)
 class Report:
-    """What a command found or did. `document` is what JSON shows; a table without columns shows bare lines."""
+    """Result of a command. `document` is its JSON form. Without `columns`, the table is bare lines."""
 
     document: object
     columns: Sequence[str] = ()
@@ -39,12 +39,12 @@ Work = Callable[["Cluster"], Awaitable[Report]]
 
 bootstrap_option: Final = click.option(
     "-b", "--bootstrap-server", default=DEFAULT_BOOTSTRAP, show_default=True, metavar="HOST:PORT[,...]",
-    help="Brokers to ask first.",
+    help="Bootstrap brokers.",
 )  # fmt: skip
 
 
 class Seconds(click.FloatRange):
-    """More than none. `nan` is a number to Python, and in no range."""
+    """A number of seconds above zero. `nan`, which Python takes for a number, is refused."""
 
     name = "seconds"
 
@@ -52,7 +52,6 @@ class Seconds(click.FloatRange):
         super().__init__(min=0, max=at_most, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See click."""
         seconds: float = super().convert(value, param, ctx)
         if math.isnan(seconds):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
@@ -61,16 +60,19 @@ class Seconds(click.FloatRange):
 
 timeout_option: Final = click.option(
     "--timeout", "timeout_s", type=Seconds(), default=DEFAULT_TIMEOUT_S,
-    show_default=True, metavar="SECONDS", help="Give up after this time.",
+    show_default=True, metavar="SECONDS", help="Time after which the command gives up.",
 )  # fmt: skip
 output_option: Final = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-    help="For people, or for programs.",
+    help="Output format: a table for people, JSON for programs.",
 )  # fmt: skip
 
 
 def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A parameter's callback: the value, or each of several, as `parse` takes it; its ValueError says what is wrong."""
+    """Callback of a parameter: `parse` applied to its value or values.
+
+    The text of a ValueError becomes the usage error.
+    """
 
     def callback(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         try:
@@ -84,7 +86,10 @@ def parsed(parse: Callable[[str], object]) -> Callable[[click.Context, click.Par
 
 
 def cluster_command(function: Callable[..., Work]) -> Callable[..., None]:
-    """The options, and doing what the command says. The context's object may be another way to connect: a test's."""
+    """Make a click command of a function: add the options, run the returned Work, show its Report.
+
+    In tests the context's object replaces the function that connects.
+    """
 
     @bootstrap_option
     @output_option
@@ -108,14 +113,14 @@ def _ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) 
         return trio.run(ask, work, bootstrap, timeout_s, connect)
     except ClientError as error:
         raise click.ClickException(printable(str(error))) from None
-    except BaseExceptionGroup as group:  # which trio makes of Ctrl-C while it connects
+    except BaseExceptionGroup as group:  # trio makes it of Ctrl-C during a connect
         if group.subgroup(KeyboardInterrupt) is None:
             raise
         raise click.Abort from None
 
 
 async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | None) -> Report:
-    """Does what a command says, in time. Raises ClientError."""
+    """Run the work of a command within the timeout. Raises ClientError."""
     from kafkawire.client.cluster import Cluster
     from kafkawire.client.connection import connect_tcp, parse_bootstrap
 
@@ -124,7 +129,7 @@ async def ask(work: Work, bootstrap: str, timeout_s: float, connect: Connect | N
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Results to standard output, remarks and errors to standard error."""
+    """Print results to standard output, remarks and errors to standard error."""
     if as_json:
         click.echo(json.dumps(report.document, indent=2))
     else:
@@ -137,7 +142,7 @@ def show(report: Report, *, as_json: bool) -> None:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines with numbers to the right and "-" for what is not known."""
+    """Format rows as lines. Numbers are aligned to the right; None becomes "-"."""
     lines = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     if columns:
         lines.insert(0, list(columns))
@@ -153,15 +158,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]
 
 
 def printable(text: str) -> str:
-    """Names are what clients chose: none of them may move the cursor or begin a line."""
+    """Escape characters that move the cursor or begin a line: names are chosen by clients."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def shown_time(at_ms: int | None) -> str | None:
-    """A timestamp of records for people, in UTC; None where there is none."""
+    """A record timestamp in ms as UTC text; None if there is no timestamp."""
     if at_ms is None or at_ms < 0:
         return None
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # clients send what they like
+    except (ValueError, OverflowError, OSError):  # clients may send any number
         return str(at_ms)

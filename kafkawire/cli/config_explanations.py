@@ -1,4 +1,4 @@
-"""`kafkawire configs explain`: all that the tables say of a key, of topics, of brokers or of both."""
+"""`kafkawire configs explain`: documentation of a key of topics, of brokers or of both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of one key; `synonyms` go before each other in their order."""
+    """Documentation of one key. `synonyms` are in the order of their precedence."""
 
     key: str
     of: str
@@ -37,11 +37,11 @@ class Explanation:
     status: str
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
+        """The explanation as a JSON object."""
         return asdict(self)
 
     def text(self) -> str:
-        """For people."""
+        """The explanation as text for people."""
         rows = {
             "type": self.type,
             "default": self.default,
@@ -55,12 +55,12 @@ class Explanation:
 
 
 def explanations(name: str) -> list[Explanation]:
-    """None for a key that is not known."""
+    """Explanations of a key, for topics and for brokers. Empty if the key is unknown."""
     return list(_explanations(OLDER_NAMES.get(name, name)))
 
 
 def similar(name: str) -> list[str]:
-    """What may have been meant."""
+    """The known key with the most similar name, if any."""
     return get_close_matches(name, {**TOPIC_KEYS, **KNOWN_KEYS, **HARMLESS_KEYS}, n=1)
 
 

@@ -1,4 +1,4 @@
-"""`kafkawire configs get | set`: what is asked of the cluster, and what is shown of it."""
+"""`kafkawire configs get | set`: questions to the cluster, and reports of the answers."""
 
 from __future__ import annotations
 

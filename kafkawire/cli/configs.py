@@ -1,4 +1,4 @@
-"""`kafkawire configs`: configs of topics and brokers of any Kafka cluster, and what a key of ours is for."""
+"""`kafkawire configs`: configs of topics and brokers of any Kafka cluster, and explanations of kafkawire's keys."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from kafkawire.client.configs import Resource
 
 _OF: Final = (
-    click.option("--topic", metavar="TOPIC", help="Of a topic."),
-    click.option("--broker", type=click.IntRange(min=0), metavar="ID", help="Of one broker."),
-    click.option("--all-brokers", is_flag=True, help="Of all brokers that have none of their own."),
+    click.option("--topic", metavar="TOPIC", help="Topic whose configs are meant."),
+    click.option("--broker", type=click.IntRange(min=0), metavar="ID", help="Broker whose configs are meant."),
+    click.option("--all-brokers", is_flag=True, help="Dynamic default configs of all brokers."),
 )
 
 
 def of_resource(function: Callable[..., None]) -> Callable[..., None]:
-    """The options that say whose configs are meant."""
+    """Add the options that name the resource."""
     for option in reversed(_OF):
         function = option(function)
     return function
@@ -35,10 +35,10 @@ def command() -> None:
 @command.command("get")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 @of_resource
-@click.option("--all", "every", is_flag=True, help="Also keys that have their default.")
+@click.option("--all", "every", is_flag=True, help="Include keys that have their default value.")
 @cluster_command
 def get(keys: tuple[str, ...], topic: str | None, broker: int | None, all_brokers: bool, every: bool) -> Work:
-    """Show KEYs, or all that are set somewhere, and what set them."""
+    """Show KEYs, or all keys that are set, and where they are set."""
     from kafkawire.cli import config_reports
 
     resource = _resource(topic, broker, all_brokers)
@@ -48,10 +48,10 @@ def get(keys: tuple[str, ...], topic: str | None, broker: int | None, all_broker
 @command.command("set")
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @of_resource
-@click.option("--delete", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
-@click.option("--append", multiple=True, metavar="KEY=VALUE", help="To a list; may be repeated.")
-@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="From a list; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@click.option("--delete", multiple=True, metavar="KEY", help="Key to set back to its default; may be repeated.")
+@click.option("--append", multiple=True, metavar="KEY=VALUE", help="Values to append to a list; may be repeated.")
+@click.option("--subtract", multiple=True, metavar="KEY=VALUE", help="Values to remove from a list; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only validate the change.")
 @cluster_command
 def set_configs(
     settings: tuple[str, ...],
@@ -61,7 +61,7 @@ def set_configs(
     dry_run: bool,
     **others: tuple[str, ...],
 ) -> Work:
-    """Change configs, all together or none."""
+    """Change configs, all or none of them."""
     from kafkawire.cli import config_reports
     from kafkawire.client.configs import Change, Operation
 
@@ -80,7 +80,7 @@ def set_configs(
 def _split(setting: str) -> tuple[str, str]:
     key, separator, value = setting.partition("=")
     if not separator or not key:
-        raise click.UsageError("not KEY=VALUE")  # and not quoted: it may hold a password
+        raise click.UsageError("not KEY=VALUE")  # the text is not quoted: it may hold a password
     return key, value
 
 
@@ -98,7 +98,7 @@ def _resource(topic: str | None, broker: int | None, all_brokers: bool) -> Resou
 @click.argument("key")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def explain(key: str, output: str) -> None:
-    """Say what KEY of topics or brokers is for, without asking a cluster."""
+    """Explain KEY of topics or brokers, without a cluster."""
     import json
 
     from kafkawire.cli.config_explanations import Explanation, explanations, similar

@@ -12,28 +12,32 @@ from kafkawire.cli.produce import FORMATS
 
 @click.command("consume")
 @click.argument("topic")
-@click.option("-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Only this one.")
-@click.option("--offset", metavar="N|start|end|@TIME", help="Where to begin.  [default: end]")
+@click.option(
+    "-p", "--partition", "partitions", multiple=True, type=click.IntRange(min=0), help="Read only this partition."
+)
+@click.option("--offset", metavar="N|start|end|@TIME", help="First offset to read.  [default: end]")
 @click.option("--from-beginning", is_flag=True, help="The same as --offset start.")
-@click.option("-n", "--max-messages", "count_max", type=click.IntRange(min=1), help="End after so many.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="End where the partitions end now.")
+@click.option(
+    "-n", "--max-messages", "count_max", type=click.IntRange(min=1), help="Number of records after which to end."
+)
+@click.option("-e", "--exit-at-end", is_flag=True, help="End at the present end of the partitions.")
 @click.option(
     "--isolation-level", "isolation", type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed", show_default=True, help="Whether records of open and aborted transactions are left out.",
+    default="read_committed", show_default=True, help="Leave out open and aborted transactions, or read them.",
 )  # fmt: skip
-@click.option("-K", "--key-separator", metavar="SEPARATOR", help="Write the key and this before the value.")
-@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Of keys.")
-@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Of values.")
-@click.option("--progress/--no-progress", default=None, help="Show it on standard error.")
+@click.option("-K", "--key-separator", metavar="SEPARATOR", help="Write the key and this separator before each value.")
+@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Format of the keys.")
+@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Format of the values.")
+@click.option("--progress/--no-progress", default=None, help="Show the progress on standard error.")
 @bootstrap_option
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Values, or a JSON object per record.",
+    help="Output format: lines of values, or a JSON object per record.",
 )  # fmt: skip
 @timeout_option
 @click.pass_context
 def command(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
-    """Write the records of TOPIC to standard output, a line each."""
+    """Write the records of TOPIC to standard output, one a line."""
     from kafkawire.cli.consuming import consume
 
     if given["from_beginning"] and given["offset"] is not None:

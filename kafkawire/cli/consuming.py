@@ -1,6 +1,6 @@
-"""The work of `kafkawire consume`: where to begin, what to write, when to end.
+"""The work of `kafkawire consume`: first offsets, output, end.
 
-Records are written as they come, a bounded piece at a time, so that a reader who is slow makes the brokers wait.
+Records are written as they arrive, in pieces of bounded size, so that a slow reader makes the brokers wait.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WRITE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`time_ms`, or an offset; one below zero counts from the end."""
+    """First position to read: a time in ms, or an offset. A negative offset counts from the end."""
 
     time_ms: int | None = None
     offset: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Start:
-        """Raises ValueError."""
+        """Parse an offset, `start`, `end` or `@TIME`. Raises ValueError."""
         if text in ("start", "end"):
             return cls(time_ms=EARLIEST if text == "start" else LATEST)
         if re.fullmatch(r"-?\d{1,18}", text):
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How a record is written."""
+    """Output format of records."""
 
     as_json: bool = False
     key_format: str = "text"
@@ -61,7 +61,7 @@ class Writing:
     key_separator: str | None = None
 
     def line(self, record: ConsumedRecord) -> bytes:
-        """Raises ClientError."""
+        """The output line of a record. Raises ClientError if the record does not have the format."""
         try:
             return self._json(record) if self.as_json else self._text(record)
         except ValueError as error:
@@ -92,7 +92,7 @@ class Writing:
 
 
 class Consumption:
-    """One run."""
+    """A run of the command."""
 
     def __init__(
         self, cluster: Cluster, output: Output, writing: Writing, progress: Progress, timeout_s: float
@@ -113,7 +113,10 @@ class Consumption:
         count_max: int | None,
         exit_at_end: bool,
     ) -> None:
-        """Raises ClientError, BrokenPipeError."""
+        """Read from `start` until the end, `count_max` records or a cancellation.
+
+        Raises ClientError, BrokenPipeError.
+        """
         begin = partial(_begin, self._cluster, topic, partitions, start, isolation)
         positions, ends = await self._cluster.within(self._timeout_s, begin)
         consumer = Consumer(self._cluster, positions, remark, isolation)
@@ -157,7 +160,7 @@ class Consumption:
 async def _begin(
     cluster: Cluster, topic: str, only: Collection[int], start: Start, isolation: Isolation
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where to begin, and where the partitions end."""
+    """The first offset to read and the end offset of each partition."""
     found = await known_partitions(cluster, topic)
     wanted = [TopicPartition(topic, number) for number in sorted(set(only))] or found
     for one in wanted:
@@ -202,7 +205,7 @@ def consume(
     output: str,
     timeout_s: float,
 ) -> int:
-    """The exit code."""
+    """Run the command and return the exit code."""
     try:
         start = Start.parse(offset)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Keys and values between bytes and what people and programs write: text, JSON, hex, base64. Pure.
+"""Keys and values between bytes and text, JSON, hex and base64. Pure.
 
-A JSON object has text as the broker's HTTP listener writes it: as it is where it is UTF-8, else as `{"base64": "…"}`;
-null stands for none.
+JSON documents have the form of the broker's HTTP listener: a string if the bytes are UTF-8, else `{"base64": "…"}`;
+null stands for no value.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any, Final
 
 
 def load_json(text: bytes) -> Any:
-    """Raises ValueError, also for NaN and Infinity, which Python takes for numbers and JSON does not, and for a number
-    beyond double precision, which would be written as Infinity."""
+    """Parse JSON. Raises ValueError, also for the NaN and Infinity that Python accepts.
+
+    Numbers beyond double precision are refused too: they would be written as Infinity.
+    """
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
@@ -34,7 +36,7 @@ def _finite(text: str) -> float:
 
 
 def dump_json(document: Any, separators: tuple[str, str] = (", ", ": ")) -> bytes:
-    """As people read it; escaped if it has half of a surrogate pair, which is no UTF-8. Raises ValueError."""
+    """Serialize JSON in UTF-8; a lone surrogate, which UTF-8 lacks, makes it escape. Raises ValueError."""
     try:
         try:
             return json.dumps(document, ensure_ascii=False, separators=separators).encode()
@@ -67,7 +69,7 @@ FORMATS: Final = tuple(_DECODERS)
 
 
 def decode_text(text: bytes, name: str) -> bytes:
-    """What a line says. Raises ValueError."""
+    """Decode the text of a line. Raises ValueError."""
     try:
         return _DECODERS[name](text)
     except ValueError:
@@ -75,7 +77,7 @@ def decode_text(text: bytes, name: str) -> bytes:
 
 
 def decode_document(document: Any, name: str) -> bytes | None:
-    """What a value of a JSON object says. Raises ValueError."""
+    """Decode a value of a JSON object. Raises ValueError."""
     if document is None:
         return None
     if name == "json":
@@ -88,7 +90,7 @@ def decode_document(document: Any, name: str) -> bytes | None:
 
 
 def encode_text(data: bytes, name: str) -> bytes:
-    """For a line. Raises ValueError when it is no JSON and was to be."""
+    """Encode bytes for a line. Raises ValueError if the format is JSON and the bytes are not."""
     if name == "json":
         return decode_document(_parsed(data), name) or b"null"
     if name == "hex":
@@ -97,7 +99,7 @@ def encode_text(data: bytes, name: str) -> bytes:
 
 
 def encode_document(data: bytes | None, name: str) -> Any:
-    """For a JSON object. Raises ValueError as `encode_text`."""
+    """Encode bytes for a JSON object. Raises ValueError if the format is JSON and the bytes are not."""
     if data is None:
         return None
     if name == "json":

@@ -1,4 +1,4 @@
-"""`kafkawire demo`: the way of a record through a broker, and what to type next."""
+"""`kafkawire demo`: send a record through a broker, and suggest commands to type next."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kafkawire.cli.cluster_command import Work, cluster_command
 
 
 @click.command("demo")
-@click.option("--topic", default="demo", show_default=True, help="Created if there is none.")
+@click.option("--topic", default="demo", show_default=True, help="Topic to use; it is created if it does not exist.")
 @cluster_command
 def command(topic: str) -> Work:
-    """Start a broker if none listens, create a topic, produce records, read them back, and show what to type next."""
+    """Start a broker if none listens, create a topic, produce and consume records, and suggest the next commands."""
     from kafkawire.cli import demonstration
 
     return partial(demonstration.demonstrate, topic=topic, start=demonstration.start_broker)

@@ -1,8 +1,7 @@
-"""The work of `kafkawire demo`. A broker that it starts goes on when it ends: what it says to type next needs one.
+"""The work of `kafkawire demo`. A broker that it starts goes on after the command ends.
 
-It starts one on this machine alone, with what `kafkawire serve` takes by default and in the same directory, and lets
-it be found by what it prints: its process and its log. Where it has nothing to print, because it failed or was
-interrupted, it asks the broker to leave.
+The suggested commands need the broker. It runs with the defaults of `kafkawire serve`, in the present directory; the
+command prints its process id and its log file. If the command fails or is interrupted, it terminates the broker.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class Started(Protocol):
-    """A broker that was just started; `poll` has its exit code once it has one."""
+    """A broker process that was just started. `poll` returns its exit code, or None while it runs."""
 
     @property
     def pid(self) -> int: ...
@@ -50,7 +49,7 @@ Start = Callable[[Address], Started]
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """Of records to a topic and back."""
+    """Counts and times of records that were sent to a topic and read back."""
 
     topic: str
     created: bool
@@ -60,7 +59,7 @@ class Trip:
 
 
 async def demonstrate(cluster: Cluster, *, topic: str, start: Start) -> Report:
-    """Raises ClientError."""
+    """Run the demonstration. Raises ClientError."""
     started = None if await _is_there(cluster) else start(cluster.bootstrap[0])
     try:
         if started is not None:
@@ -85,7 +84,7 @@ async def _travel(cluster: Cluster, topic: str) -> Trip:
 
 
 async def _is_there(cluster: Cluster) -> bool:
-    """CannotConnect: no, and none can be started there."""
+    """Whether a broker answers. Raises CannotConnect if none does and none can be started at that address."""
     try:
         await cluster.any_broker()
     except CannotConnect:
@@ -103,12 +102,12 @@ async def _wait_for(cluster: Cluster, started: Started) -> None:
 
 
 def start_broker(address: Address) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that it stays when the terminal's job ends. Raises ClientError."""
+    """Start a broker in a session of its own, so that it outlives the terminal's job. Raises ClientError."""
     command = [sys.executable, "-m", "kafkawire", "serve", "--set", f"listeners=PLAINTEXT://{address}"]
     if address.port != DEFAULT_PORT:  # beside another broker, which may have the HTTP port
         command += ["--set", "http.listeners="]
     try:
-        log = Path(LOG_NAME).open("ab")  # noqa: SIM115 - of the broker, which keeps it
+        log = Path(LOG_NAME).open("ab")  # noqa: SIM115 - the broker keeps it open
     except OSError as error:
         raise ClientError(f"{LOG_NAME}: {error.strerror}") from None
     with log:
@@ -123,7 +122,7 @@ def _last_line(log: Path) -> str:
 
 
 def _records(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, list[Record]]:
-    """Orders of a few customers, each customer's in one partition."""
+    """Orders of a few customers. All orders of a customer are in one partition."""
     now_ms = time.time_ns() // 1_000_000
     sent: dict[TopicPartition, list[Record]] = {}
     for number in range(RECORDS):
@@ -145,7 +144,10 @@ async def _produce(cluster: Cluster, sent: Mapping[TopicPartition, Sequence[Reco
 async def _read_back(
     cluster: Cluster, sent: Mapping[TopicPartition, Sequence[Record]], offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """What lies where it was stored, in whatever others send there meanwhile."""
+    """Read the sent records at their offsets; records of other clients are skipped.
+
+    Raises ClientError on a difference.
+    """
     missing = {(one, offsets[one] + number): record for one, some in sent.items() for number, record in enumerate(some)}
     reader = Consumer(cluster, offsets, lambda remark: None)
     while missing:

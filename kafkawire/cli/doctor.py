@@ -1,4 +1,4 @@
-"""`kafkawire doctor`: what would trouble a broker here, and the records it has, if they are to be read."""
+"""`kafkawire doctor`: problems of a broker with this configuration on this machine, and optionally of its records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ COLUMNS: Final = ("", "ABOUT", "FINDING", "ADVICE")
 
 @click.command("doctor")
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated.")
-@click.option("--scan", is_flag=True, help="Read all records and compare them with their CRCs.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Property that overrides the file; may be repeated."
+)
+@click.option("--scan", is_flag=True, help="Read all batches and compare them with their CRCs.")
 @click.option(
     "--accept-loss", is_flag=True,
-    help="Let logs go on that records are missing of, without these records. Takes --scan along.",
+    help="Accept the loss of damaged or missing records, so that their logs open. Implies --scan.",
 )  # fmt: skip
 @output_option
 @click.pass_context
@@ -37,9 +39,9 @@ def command(
     accept_loss: bool,
     output: str,
 ) -> None:
-    """Examine the configuration that `serve` would run with, its directories, this machine, and servers it needs.
+    """Examine the configuration of `serve`, its directories, this machine, and the servers that it needs.
 
-    The exit code is 1 when there is a problem: something that keeps a broker from starting, or records that are lost.
+    The exit code is 1 if there is a problem: a broker cannot start, or records are lost.
     """
     import trio
 
@@ -108,7 +110,7 @@ def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
 
 
 def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
-    """As `kafkawire segments verify` finds it."""
+    """Findings of `kafkawire segments verify` in a log dir."""
     from engine.logs.segment import segment_name
     from engine.offline.inspection import held, partitions, segment_files, verify
     from kafkawire.process.doctor import Finding, Severity

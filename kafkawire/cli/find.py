@@ -1,4 +1,4 @@
-"""`kafkawire find`: records by key, time or offset, asked from a broker's HTTP listener."""
+"""`kafkawire find`: records by key, time or offset, from a broker's HTTP listener."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import click
 from kafkawire.cli.cluster_command import shown_time, table
 
 DEFAULT_URL: Final = "http://127.0.0.1:9644"
-PAGE_MAX: Final = 1_000  # as many as the broker gives at once
+PAGE_MAX: Final = 1_000  # the maximum of one HTTP reply
 TIMEOUT_S: Final = 30.0
-VALUE_SHOWN_MAX: Final = 80  # of a value in a table
+VALUE_SHOWN_MAX: Final = 80  # characters of a value in a table
 COLUMNS: Final = ("PARTITION", "OFFSET", "TIME", "KEY", "VALUE")
 
 
 @click.command("find")
 @click.argument("topic")
-@click.option("--key", help="Records with this key; the topic needs index.keys=true.")
-@click.option("--from", "from_time", metavar="TIME", help="Not before: ISO 8601, or milliseconds since 1970.")
-@click.option("--to", "to_time", metavar="TIME", help="Before.")
-@click.option("--offset", type=click.IntRange(min=0), help="From this offset of a partition on.")
-@click.option("--partition", type=click.IntRange(min=0), help="In this partition only.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.option("--key", help="Key of the records; the topic needs index.keys=true.")
+@click.option("--from", "from_time", metavar="TIME", help="Earliest time: ISO 8601, or milliseconds since 1970.")
+@click.option("--to", "to_time", metavar="TIME", help="Latest time, exclusive.")
+@click.option("--offset", type=click.IntRange(min=0), help="First offset; needs --partition.")
+@click.option("--partition", type=click.IntRange(min=0), help="Partition to search.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of records.")
 @click.option(
-    "--http", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="The broker's HTTP listener."
+    "--http", "url", default=DEFAULT_URL, show_default=True, metavar="URL", help="URL of the broker's HTTP listener."
 )
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-    help="For people, or a JSON object per line.",
+    help="Output format: a table, or a JSON object per line.",
 )  # fmt: skip
 def command(topic: str, limit: int, url: str, output: str, **given: Any) -> None:
     """Find records of TOPIC by key, by time or by offset."""
@@ -46,7 +46,7 @@ def command(topic: str, limit: int, url: str, output: str, **given: Any) -> None
 
 
 def _pages(url: str, asked: dict[str, str], count_max: int) -> Iterator[dict[str, Any]]:
-    """Messages, until there are enough or no more."""
+    """Messages of one page after another, until there are `count_max` or no more."""
     while count_max:
         answer = _get(url, asked | {"limit": str(min(count_max, PAGE_MAX))})
         if not isinstance(answer, dict) or not {"messages", "next"} <= answer.keys():

@@ -1,4 +1,4 @@
-"""`kafkawire groups reset | delete`: what is asked of the cluster, what is changed, and what is shown of it."""
+"""`kafkawire groups reset | delete`: requests to the cluster, and reports of the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INACTIVE: Final = frozenset({"Empty", DEAD})
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which partitions: some of these topics, all of topics that name none, or all that the group has committed."""
+    """Partitions of a reset: named ones, all of a topic that names none, or all committed ones."""
 
     topics: Mapping[str, Sequence[TopicPartition]]
     has_all_committed: bool = False
@@ -89,7 +89,7 @@ def _reset_report(group_id: str, moves: Sequence[Move], *, execute: bool, proble
 
 
 async def _check_inactive(cluster: Cluster, group_id: str) -> None:
-    """A group that there is not is made by the commit, as by any client that is in no group."""
+    """Refuse a group with members. An unknown group is accepted: the commit creates it."""
     group = (await describe_groups(cluster, [group_id]))[group_id]
     if isinstance(group, Refusal):
         if group.code != ErrorCode.GROUP_ID_NOT_FOUND:
@@ -160,7 +160,10 @@ async def report_delete_groups(cluster: Cluster, group_ids: Collection[str]) -> 
 async def report_delete_offsets(
     cluster: Cluster, group_id: str, topics: Mapping[str, Sequence[TopicPartition]]
 ) -> Report:
-    """`groups delete GROUP --topic ...`: of a topic without partitions all that was committed, be it gone or not."""
+    """`groups delete GROUP --topic …`.
+
+    A topic without partitions means all its committed offsets, even if it is gone.
+    """
     committed = await _committed(cluster, group_id)
     whole = {topic for topic, some in topics.items() if not some}
     chosen = {one for some in topics.values() for one in some} | {one for one in committed if one.topic in whole}

@@ -1,8 +1,7 @@
-"""`kafkawire groups list | describe | lag`: what is asked of the cluster, and what is shown of it.
+"""`kafkawire groups list | describe | lag`: questions to the cluster, and reports of the answers.
 
-Lag is the end of the log, as consumers see it, less what was committed. It is not known where nothing was committed or
-the end cannot be had. A sum of lags has those that are known; one below zero, which a log that lost its end has, counts
-as none.
+Lag is the end of the log, as consumers see it, less the committed offset. It is unknown if nothing is committed or the
+end cannot be read. A sum adds the known lags. A lag below zero, after a log lost its end, counts as zero.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kafkawire.client.groups import (
 from kafkawire.client.offsets import EARLIEST, LATEST, offsets_at
 from kafkawire.client.partitions import TopicPartition, by_topic
 
-# Types whose offsets OffsetFetch tells; brokers that are too old to tell the type have no others.
+# Group types with offsets in OffsetFetch. Brokers too old to tell the type have only such groups.
 _TYPES_WITH_OFFSETS: Final = frozenset({CLASSIC, CONSUMER, ""})
 _REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 _POSITION_COLUMNS: Final = (
@@ -46,7 +45,10 @@ Offsets = Mapping[TopicPartition, int | Refusal]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a group is in a partition, and which member reads it. A member without partitions has none."""
+    """Committed offset of a group in a partition, and the member that reads it.
+
+    Members without partitions have none.
+    """
 
     partition: TopicPartition | None
     committed: Committed | None = None
@@ -56,7 +58,7 @@ class Position:
 
     @property
     def lag(self) -> int | None:
-        """None where it is not known."""
+        """The lag in records; None if unknown."""
         return None if self.committed is None or self.end is None else self.end - self.committed.offset
 
 
@@ -79,7 +81,7 @@ async def report_list(cluster: Cluster, states: Sequence[str], types: Sequence[s
 
 
 async def report_offsets(cluster: Cluster, group_ids: Collection[str]) -> Report:
-    """`groups describe`: a row for each partition that is read or was."""
+    """`groups describe`: a row for each partition that is read or has a committed offset."""
     groups, problems = await _described(cluster, group_ids)
     committed, refused = _accepted(await committed_offsets(cluster, groups))
     wanted = {one for group in groups.values() for one in _partitions(group, committed.get(group.group_id, {}))}
@@ -113,7 +115,7 @@ async def report_members(cluster: Cluster, group_ids: Collection[str]) -> Report
 
 
 async def report_lag(cluster: Cluster, group_ids: Collection[str], lag_max: int | None) -> Report:
-    """`groups lag`: the group that lags most comes first, and within it the topic."""
+    """`groups lag`: groups by falling lag, and the topics of each group likewise."""
     groups, problems = await _described(cluster, group_ids)
     committed, refused = _accepted(await committed_offsets(cluster, groups))
     wanted = {one for group_id, offsets in committed.items() for one in _partitions(groups[group_id], offsets)}
@@ -156,7 +158,7 @@ class LagTotal:
         self.lag = sum(max(0, lag) for lag in lags) if lags or not self._positions else None
 
     def topics(self) -> list[LagTotal]:
-        """The same by topic, the greatest first."""
+        """Lag by topic, the greatest first."""
         by_name: dict[str, list[Position]] = {}
         for one in self._positions:
             assert one.partition is not None
@@ -165,12 +167,12 @@ class LagTotal:
         return sorted(totals, key=lambda one: (-(one.lag or 0), one.name))
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """The lag as a JSON object."""
         return {"lag": self.lag, "partitions": self.partition_count, "unknown_partitions": self.unknown_count}
 
 
 def positions(group: Group, committed: CommittedOffsets, starts: Offsets, ends: Offsets) -> list[Position]:
-    """In order of partitions; members without any come last."""
+    """Positions in the order of partitions. Members without partitions come last."""
     reader = {one: member for member in group.members for one in member.partitions or ()}
     known = [
         Position(one, committed.get(one), _number(starts.get(one)), _number(ends.get(one)), reader.get(one))
@@ -180,7 +182,7 @@ def positions(group: Group, committed: CommittedOffsets, starts: Offsets, ends: 
 
 
 def _partitions(group: Group, committed: CommittedOffsets) -> list[TopicPartition]:
-    """What the group has committed, and what its members read."""
+    """Partitions with a committed offset, or with a reader."""
     return sorted({*committed, *(one for member in group.members for one in member.partitions or ())})
 
 
@@ -189,14 +191,14 @@ def _number(offset: int | Refusal | None) -> int | None:
 
 
 async def _described(cluster: Cluster, group_ids: Collection[str]) -> tuple[dict[str, Group], list[str]]:
-    """These groups, or all that have offsets."""
+    """Descriptions of these groups, or of all groups with offsets, and a line for each refused group."""
     every = [] if group_ids else await list_groups(cluster)
     listed = [one.group_id for one in every if one.group_type in _TYPES_WITH_OFFSETS]
     return _accepted(await describe_groups(cluster, group_ids or listed))
 
 
 def _accepted(answers: Mapping[str, _ValueT | Refusal]) -> tuple[dict[str, _ValueT], list[str]]:
-    """What there is by group, and a line for each group that was refused."""
+    """Split answers by group into results and a line for each refusal."""
     accepted = {group_id: one for group_id, one in sorted(answers.items()) if not isinstance(one, Refusal)}
     refused = [f"group {group_id}: {one}" for group_id, one in sorted(answers.items()) if isinstance(one, Refusal)]
     return accepted, refused

@@ -30,13 +30,13 @@ Topics = tuple[tuple[str, list[TopicPartition]], ...]
 
 
 def parse_ago_ms(text: str) -> int:
-    """The time of now less a duration. Raises ValueError."""
+    """The present time less a duration, in ms. Raises ValueError."""
     return max(0, time.time_ns() // 1_000_000 - parse_duration_ms(text))
 
 
 TOPICS: Final = click.option(
     "--topic", "topics", multiple=True, callback=parsed(parse_topic), metavar="TOPIC[:PARTITION,...]",
-    help="Of these only; may be repeated.",
+    help="Topic, with or without partitions; may be repeated.",
 )  # fmt: skip
 
 
@@ -46,8 +46,16 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these.")
-@click.option("--type", "types", multiple=True, type=click.Choice(TYPES, case_sensitive=False), help="Only these.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    help="Only groups in this state.",
+)
+@click.option(
+    "--type", "types", multiple=True, type=click.Choice(TYPES, case_sensitive=False), help="Only groups of this type."
+)
 @cluster_command
 def list_groups(states: tuple[str, ...], types: tuple[str, ...]) -> Work:
     """List groups with their state and type."""
@@ -59,10 +67,12 @@ def list_groups(states: tuple[str, ...], types: tuple[str, ...]) -> Work:
 @command.command("describe")
 @click.argument("groups", nargs=-1, metavar="[GROUP]...")
 @click.option("--all", "every", is_flag=True, help="All groups.")
-@click.option("--offsets/--members", default=True, show_default=True, help="A row for each partition, or each member.")
+@click.option(
+    "--offsets/--members", default=True, show_default=True, help="Print a row for each partition, or for each member."
+)
 @cluster_command
 def describe(groups: tuple[str, ...], every: bool, offsets: bool) -> Work:
-    """Show how far GROUPs have read, and who reads what."""
+    """Show the committed offsets and the lag of GROUPs, and the reader of each partition."""
     from kafkawire.cli import group_reports
 
     if every == bool(groups):
@@ -73,10 +83,10 @@ def describe(groups: tuple[str, ...], every: bool, offsets: bool) -> Work:
 
 @command.command("lag")
 @click.argument("groups", nargs=-1, metavar="[GROUP]...")
-@click.option("--max", "lag_max", type=click.IntRange(min=0), help="Exit with 1 if a group lags by more.")
+@click.option("--max", "lag_max", type=click.IntRange(min=0), help="Exit with 1 if the lag of a group is greater.")
 @cluster_command
 def lag(groups: tuple[str, ...], lag_max: int | None) -> Work:
-    """Show how many records GROUPs, or all groups, have not read yet."""
+    """Show the lag of GROUPs, or of all groups, in records."""
     from kafkawire.cli import group_reports
 
     return partial(group_reports.report_lag, group_ids=groups, lag_max=lag_max)
@@ -85,22 +95,32 @@ def lag(groups: tuple[str, ...], lag_max: int | None) -> Work:
 @command.command("reset")
 @click.argument("group")
 @TOPICS
-@click.option("--all-topics", is_flag=True, help="Of all topics the group has committed offsets of.")
-@click.option(Goal.EARLIEST.value, is_flag=True, help="To where the log begins.")
-@click.option(Goal.LATEST.value, is_flag=True, help="To where the log ends.")
-@click.option(Goal.CURRENT.value, is_flag=True, help="As committed, else to where the log ends.")
-@click.option(Goal.OFFSET.value, type=click.IntRange(min=0), help="To this offset.")
-@click.option(Goal.SHIFT.value, type=int, metavar="N", help="By N records, back if N is negative.")
-@click.option(Goal.TIME.value, callback=parsed(parse_datetime_ms), help="To the first record since: ISO 8601.")
-@click.option("--by-duration", callback=parsed(parse_ago_ms), help="The same, as long ago: PT1H, P7D.")
-@click.option(Goal.FILE.value, type=click.File(encoding="utf-8"), help="To those in rows of topic,partition,offset.")
-@click.option("--execute/--dry-run", default=False, show_default=True, help="Do it, or show what would be done.")
-@click.option("--export", is_flag=True, help="Print rows for --from-file.")
+@click.option("--all-topics", is_flag=True, help="Reset all topics with committed offsets of the group.")
+@click.option(Goal.EARLIEST.value, is_flag=True, help="Reset to the start of the log.")
+@click.option(Goal.LATEST.value, is_flag=True, help="Reset to the end of the log.")
+@click.option(
+    Goal.CURRENT.value, is_flag=True, help="Keep the committed offset; if there is none, reset to the end of the log."
+)
+@click.option(Goal.OFFSET.value, type=click.IntRange(min=0), help="Reset to this offset.")
+@click.option(Goal.SHIFT.value, type=int, metavar="N", help="Move the offset by N; a negative N moves it back.")
+@click.option(
+    Goal.TIME.value, callback=parsed(parse_datetime_ms), help="Reset to the first record since a time: ISO 8601."
+)
+@click.option(
+    "--by-duration", callback=parsed(parse_ago_ms), help="Reset to the first record since a duration ago: PT1H, P7D."
+)
+@click.option(
+    Goal.FILE.value,
+    type=click.File(encoding="utf-8"),
+    help="Reset to offsets in a file: rows of topic,partition,offset.",
+)
+@click.option("--execute/--dry-run", default=False, show_default=True, help="Carry the reset out, or only show it.")
+@click.option("--export", is_flag=True, help="Print the new offsets as rows for --from-file.")
 @cluster_command
 def reset(
     group: str, topics: Topics, all_topics: bool, execute: bool, export: bool, from_file: TextIO | None, **goals: Any
 ) -> Work:
-    """Move the committed offsets of GROUP, which must have no members."""
+    """Reset the committed offsets of GROUP, which must have no members."""
     from kafkawire.cli import group_changes
 
     wishes = [Wish(Goal(option), number) for option, number in _given(goals)]
@@ -117,7 +137,7 @@ def reset(
 
 
 def _given(goals: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Options and their numbers, as far as they were given."""
+    """The given options and their numbers."""
     for name, value in goals.items():
         if value is not None and value is not False:
             option = Goal.TIME.value if name == "by_duration" else f"--{name.replace('_', '-')}"
@@ -127,7 +147,7 @@ def _given(goals: dict[str, Any]) -> Iterator[tuple[str, int]]:
 def _offsets_of(file: TextIO, group_id: str) -> dict[TopicPartition, int]:
     try:
         return parse_csv(file, group_id)
-    except ValueError as error:  # an undecodable one is one too
+    except ValueError as error:  # a file that is not UTF-8 raises one, too
         raise click.ClickException(f"{file.name}: {error}") from None
 
 
@@ -136,7 +156,7 @@ def _offsets_of(file: TextIO, group_id: str) -> dict[TopicPartition, int]:
 @TOPICS
 @cluster_command
 def delete(groups: tuple[str, ...], topics: Topics) -> Work:
-    """Delete GROUPs that have no members, or with --topic offsets of one GROUP."""
+    """Delete GROUPs without members, or with --topic committed offsets of one GROUP."""
     from kafkawire.cli import group_changes
 
     if not topics:

@@ -1,4 +1,4 @@
-"""`kafkawire log-dirs strays`: the logs of a log dir that the metadata does not name."""
+"""`kafkawire log-dirs strays`: logs of a log dir that the metadata do not name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAMES: Final = click.argument("names", nargs=-1, required=True, metavar="STRAY.
 
 @click.group("log-dirs")
 def command() -> None:
-    """Look after the directories in log.dirs."""
+    """Manage the directories in log.dirs."""
 
 
 @command.group("strays")
 def strays() -> None:
-    """List, restore and delete logs that the metadata does not name."""
+    """List, restore and delete logs that the metadata do not name."""
 
 
 @strays.command("list")
@@ -50,10 +50,10 @@ def list_strays() -> Work:
 @_NAMES
 @log_dir_command
 def restore(names: tuple[str, ...]) -> Work:
-    """Give strays their plain names back, on a log dir on which no broker runs.
+    """Rename strays to their plain names, on a log dir on which no broker runs.
 
-    A broker does this by itself when the metadata names the topic id again. The next start decides: if the metadata
-    does not name the topic id, the log becomes a stray again.
+    A broker does this by itself when the metadata name the topic id again. The next start decides: if the metadata do
+    not name the topic id, the log becomes a stray again.
     """
 
     def work(filesystem: FileSystem, path: str) -> Report:
@@ -72,7 +72,7 @@ def restore(names: tuple[str, ...]) -> Work:
 @click.option("--yes", is_flag=True, help="Discard the data.")
 @log_dir_command
 def delete(names: tuple[str, ...], yes: bool) -> Work:
-    """This discards data. Delete strays, on a log dir on which no broker runs.
+    """DISCARD THE DATA of strays: delete them, on a log dir on which no broker runs.
 
     A broker does this by itself after log.dir.stray.retention.ms.
     """

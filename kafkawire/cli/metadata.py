@@ -1,4 +1,4 @@
-"""`kafkawire metadata`: export and import of a cluster's metadata, and going on after a rollback; no broker runs."""
+"""`kafkawire metadata`: export, import and accepted rollback of a cluster's metadata, while no broker runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from coordinator.metadata.zookeeper import ZooKeeperSettings
 
 COLUMNS: Final = ("CLUSTER-ID", "BROKERS", "TOPICS", "PARTITIONS")
-ASIDE: Final = ".exported"  # behind the name of a directory that no broker is to start on
+ASIDE: Final = ".exported"  # suffix of a directory that no broker may start on
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 
 
 @click.group("metadata")
 def command() -> None:
-    """Export a cluster's metadata, import them, or go on with a store that was rolled back. Stop all brokers before."""
+    """Export or import a cluster's metadata, or go on with a store that was rolled back. Stop all brokers first."""
 
 
 command.add_command(accept_rollback)
@@ -32,13 +32,15 @@ command.add_command(accept_rollback)
 @command.command("export")
 @click.option(
     "--data-dir", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="That of a broker that stands alone: the first of its log.dirs.",
+    help="Data directory of a single broker: the first of its log.dirs.",
 )  # fmt: skip
-@click.option("--set-aside", is_flag=True, help="Then rename a broker's own store, so that it does not go on with it.")
+@click.option(
+    "--set-aside", is_flag=True, help="Rename a single broker's store afterwards, so that no broker starts on it."
+)
 @file_argument
 @place_command
 def export(file: Path, set_aside: bool) -> Work:
-    """Write the metadata of a cluster into FILE: topics, configs, epochs, all that its store has of it."""
+    """Write the metadata of a cluster into FILE: topics, configs, epochs and all else in its store."""
     if file.exists():
         raise click.ClickException(f"{file} exists")
     directory = str(file.parent.absolute())
@@ -78,9 +80,9 @@ def _aside(where: Path | ZooKeeperSettings) -> Path:
 @file_argument
 @place_command
 def import_(file: Path) -> Work:
-    """Put what FILE has into the empty store of a cluster. No broker starts on it before all is there.
+    """Put the metadata of FILE into the empty store of a cluster. No broker starts on the store before all is there.
 
-    An import that was broken off is begun again with the same file, and goes on.
+    If an import was interrupted, run it again with the same file: it goes on.
     """
     content = file.read_bytes()
 

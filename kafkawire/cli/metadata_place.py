@@ -1,4 +1,4 @@
-"""Where the metadata store is that a command of `kafkawire metadata` is about: the options, and how it is opened."""
+"""The metadata store of a `kafkawire metadata` command: its options, and how it is opened."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a store is: a directory, or ZooKeeper servers. `open_zookeeper` may be a test's."""
+    """Place of a store: a directory, or ZooKeeper servers. Tests give another `open_zookeeper`."""
 
     where: Path | ZooKeeperSettings
     open_zookeeper: OpenZooKeeper
-    log_dirs: tuple[Path, ...] = ()  # that the options name
+    log_dirs: tuple[Path, ...] = ()  # named by the options
 
     async def open(self) -> MetadataStore:
-        """Nobody else has a directory meanwhile. Raises CannotStart."""
+        """Open the store. A directory is locked meanwhile. Raises CannotStart."""
         if not isinstance(self.where, Path):
             return await self.open_zookeeper(self.where)
         import trio
@@ -37,7 +37,7 @@ class Place:
         from coordinator.errors import CannotStart
         from coordinator.metadata.embedded import open_embedded
 
-        if not self.where.is_dir():  # and none is to be made
+        if not self.where.is_dir():  # none is created
             raise CannotStart(f"there is no metadata store {self.where}")
         return await open_embedded(self.where, trio.to_thread.run_sync)
 
@@ -46,16 +46,20 @@ Work = Callable[[Place], Awaitable[Report]]
 
 
 def place_command(function: Callable[..., Work]) -> Callable[..., None]:
-    """The options that say which store, and doing what the command says with it."""
+    """Make a click command of a function: add the options of the store, run the returned Work, show its Report."""
 
     @click.option(
         "--config", "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The store of the broker that has this server.properties.",
+        help="Use the store of the broker with this server.properties.",
     )  # fmt: skip
-    @click.option("--zookeeper", metavar="HOST:PORT[,...][/CHROOT]", help="That of a cluster, as zookeeper.connect.")
+    @click.option(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/CHROOT]",
+        help="ZooKeeper servers of a cluster, as in zookeeper.connect.",
+    )
     @click.option(
         "--credentials", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="With --zookeeper: a file as zookeeper.credentials.file.",
+        help="Credentials file for --zookeeper, as zookeeper.credentials.file.",
     )  # fmt: skip
     @output_option
     @click.pass_context

@@ -1,7 +1,7 @@
-"""Which offsets a group gets when they are reset: the decision without the asking. Pure.
+"""Offsets of a group after a reset: the decision, without requests. Pure.
 
-After Kafka's ConsumerGroupCommand: an offset that is named, shifted to or read from a file is kept within the log, the
-others are within it as they are found. A date without a zone is UTC.
+After Kafka's ConsumerGroupCommand: an offset that is named, shifted or read from a file is bounded by the log; the
+other offsets are within the log anyway. A date without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _DURATION: Final = re.compile(
     r"(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?",
     re.IGNORECASE,
 )
-_DURATION_MAX_MS: Final = 2**62  # now less so much is a timestamp yet
+_DURATION_MAX_MS: Final = 2**62  # the present time less this is still a timestamp
 _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 
 
 class ResetRefused(Exception):
-    """What was asked for cannot be done; nothing was changed."""
+    """Refusal of a reset; nothing was changed."""
 
 
 class Goal(Enum):
-    """Where the offsets are to go; some need a number, or one for each partition."""
+    """Target of a reset: the option that names it."""
 
     EARLIEST = "--to-earliest"
     LATEST = "--to-latest"
@@ -43,7 +43,7 @@ class Goal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """`number` is an offset, a shift or a time in ms."""
+    """Target of a reset. `number` is an offset, a shift or a time in ms."""
 
     goal: Goal
     number: int = 0
@@ -51,7 +51,7 @@ class Wish:
 
 
 class Known(NamedTuple):
-    """Of a partition. `at_time` is the first offset at the time wished for, None when no record is as late."""
+    """Known offsets of a partition. `at_time` is the first offset at the wanted time; None if no record is as late."""
 
     committed: int | None
     start: int
@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 
 class Move(NamedTuple):
-    """`warning` says why it is not what was wished for."""
+    """New offset of a partition. `warning` is the reason why it differs from the wanted one."""
 
     partition: TopicPartition
     committed: int | None
@@ -69,7 +69,7 @@ class Move(NamedTuple):
 
 
 def plan(wish: Wish, known: Mapping[TopicPartition, Known]) -> list[Move]:
-    """In order. Raises ResetRefused."""
+    """New offsets in the order of partitions. Raises ResetRefused."""
     return [_move(wish, partition, known[partition]) for partition in sorted(known)]
 
 
@@ -108,7 +108,7 @@ def _bounded(partition: TopicPartition, known: Known, offset: int) -> Move:
 
 
 def parse_topic(text: str) -> tuple[str, list[TopicPartition]]:
-    """Of `topic` or `topic:0,1`; without partitions they are all meant. Raises ValueError."""
+    """Parse `topic` or `topic:0,1`. Without partitions, all partitions are meant. Raises ValueError."""
     topic, colon, numbers = text.partition(":")
     if not topic or (colon and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", numbers)):
         raise ValueError(f"{text!r} is not TOPIC or TOPIC:PARTITION,...")
@@ -116,7 +116,7 @@ def parse_topic(text: str) -> tuple[str, list[TopicPartition]]:
 
 
 def merge_topics(topics: Iterable[tuple[str, list[TopicPartition]]]) -> dict[str, list[TopicPartition]]:
-    """Of what `parse_topic` gave, the same topic perhaps more than once; all partitions of a topic include any."""
+    """Merge results of `parse_topic`. A topic without partitions includes all named partitions of it."""
     merged: dict[str, list[TopicPartition]] = {}
     for topic, some in topics:
         before = merged.get(topic, some)
@@ -125,7 +125,7 @@ def merge_topics(topics: Iterable[tuple[str, list[TopicPartition]]]) -> dict[str
 
 
 def parse_datetime_ms(text: str) -> int:
-    """An ISO 8601 date and time; what was before 1970 is 1970, as below zero offsets are asked for by name.
+    """Parse an ISO 8601 date and time into ms. A time before 1970 becomes 0: negative times have special meanings.
 
     Raises ValueError.
     """
@@ -134,7 +134,7 @@ def parse_datetime_ms(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """An ISO 8601 duration of days and shorter units, as Java's: P7D, PT1H30M. Raises ValueError."""
+    """Parse an ISO 8601 duration of days and shorter units, like Java: P7D, PT1H30M. Raises ValueError."""
     match = _DURATION.fullmatch(text)
     parts = {unit: value for unit, value in match.groupdict().items() if value and unit != "sign"} if match else {}
     if match is None or not parts:
@@ -147,7 +147,10 @@ def parse_duration_ms(text: str) -> int:
 
 
 def parse_csv(lines: Iterable[str], group_id: str) -> dict[TopicPartition, int]:
-    """Rows of `topic,partition,offset`, or of `group,topic,partition,offset` for several groups. Raises ValueError."""
+    """Parse rows of `topic,partition,offset`, or of `group,topic,partition,offset` for several groups.
+
+    Raises ValueError.
+    """
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(_rows(lines), 1):
         if not row or (len(row) == 4 and row[0] != group_id):

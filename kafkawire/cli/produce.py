@@ -14,26 +14,42 @@ FORMATS: Final = click.Choice(["text", "json", "hex", "base64"])
 
 @click.command("produce")
 @click.argument("topic")
-@click.option("-k", "--key", help="All records have this key.")
-@click.option("-K", "--key-separator", metavar="SEPARATOR", help="Lines are key, separator, value.")
-@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Of all records; may be repeated.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Into this one; else by key, or in turns.")
-@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", show_default=True, help="Of batches.")
-@click.option("-Z", "--tombstone", "empty_is_null", is_flag=True, help="An empty value is null.")
-@click.option("--create", is_flag=True, help="The topic, if there is none.")
-@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Of keys.")
-@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Of values.")
+@click.option("-k", "--key", help="Key of all records.")
+@click.option(
+    "-K", "--key-separator", metavar="SEPARATOR", help="Split each line at this separator into key and value."
+)
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of all records; may be repeated."
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(min=0),
+    help="Partition of all records; by default chosen by key, or in turns.",
+)
+@click.option(
+    "-z",
+    "--compression",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="Compression codec of the batches.",
+)
+@click.option("-Z", "--tombstone", "empty_is_null", is_flag=True, help="Send an empty value as null.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
+@click.option("--key-format", type=FORMATS, default="text", show_default=True, help="Format of the keys.")
+@click.option("--value-format", type=FORMATS, default="text", show_default=True, help="Format of the values.")
 @click.option(
     "--input", "input_form", type=click.Choice(["lines", "json"]), default="lines", show_default=True,
-    help="A value per line, or an object as `consume -o json` writes it.",
+    help="Input format: a value per line, or an object as `consume -o json` prints it.",
 )  # fmt: skip
-@click.option("--progress/--no-progress", default=None, help="Show it on standard error.")
+@click.option("--progress/--no-progress", default=None, help="Show the progress on standard error.")
 @bootstrap_option
 @output_option
 @timeout_option
 @click.pass_context
 def command(context: click.Context, /, bootstrap_server: str, **given: Any) -> None:
-    """Send the lines of standard input to TOPIC, a record each, until its end."""
+    """Send the lines of standard input to TOPIC until its end, one record a line."""
     from kafkawire.cli.producing import produce
 
     if given["key_separator"] == "":

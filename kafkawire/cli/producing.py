@@ -1,6 +1,6 @@
-"""The work of `kafkawire produce`: a piece of input at a time, parsed, sent, acknowledged, counted.
+"""The work of `kafkawire produce`: parse, send and count one piece of input at a time.
 
-No more than one piece is under way, so that a broker that is slow makes the input wait. The first refusal ends it.
+Only one piece is in flight, so that a slow broker makes the input wait. The first refusal ends the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kafkawire.client.topics import created_partitions
 
 @dataclass(slots=True)
 class Stored:
-    """In one partition, by this command."""
+    """Records that this command stored in one partition."""
 
     records: int
     first_offset: int
@@ -41,7 +41,7 @@ class Stored:
 
 
 class Production:
-    """One run. `stored` is what was acknowledged."""
+    """A run of the command. `stored` has the acknowledged records."""
 
     def __init__(self, topic: str, parser: Parser, codec: Codec, partition: int | None, timeout_s: float) -> None:
         self.stored: dict[TopicPartition, Stored] = {}
@@ -52,7 +52,7 @@ class Production:
         self._timeout_s = timeout_s
 
     async def run(self, cluster: Cluster, source: Input, progress: Progress, *, create: bool) -> None:
-        """Raises ClientError."""
+        """Send all input. Raises ClientError."""
         partitions = await cluster.within(self._timeout_s, partial(self._partitions, cluster, create=create))
         in_turns = cycle(partitions)
         producer = Producer(cluster, self._codec)
@@ -71,7 +71,7 @@ class Production:
                 return
 
     async def _partitions(self, cluster: Cluster, *, create: bool) -> list[TopicPartition]:
-        """Those to send to."""
+        """The partitions to send to."""
         if create:
             found, _ = await created_partitions(cluster, self._topic)
         else:
@@ -84,14 +84,14 @@ class Production:
         return [only]
 
     def _count(self, progress: Progress, one: TopicPartition, offset: int, batch: Sequence[Record]) -> None:
-        """What is stored from this offset on, as it is acknowledged: whatever ends the run, it is told."""
+        """Count acknowledged records from `offset` on, so that the report is right however the run ends."""
         stored = self.stored.setdefault(one, Stored(0, offset, offset))
         stored.records += len(batch)
         stored.last_offset = offset + len(batch) - 1
         progress.add(len(batch), sum(map(record_size_max_bytes, batch)))
 
     def report(self) -> Report:
-        """What was acknowledged."""
+        """Report of the acknowledged records."""
         rows = sorted(self.stored.items())
         return Report(
             document={
@@ -135,7 +135,7 @@ def produce(
     progress: bool | None,
     **given: Any,
 ) -> int:
-    """The exit code."""
+    """Run the command and return the exit code."""
     parser = Parser(_reading(**given), lambda: time.time_ns() // 1_000_000)
     production = Production(topic, parser, Codec[compression.upper()], partition, timeout_s)
     shown = Progress(is_long_work(sys.stdin) if progress is None else progress)

@@ -1,6 +1,6 @@
-"""Lines of input as records: what `kafkawire produce` makes of standard input. Pure.
+"""Lines of input as records, for `kafkawire produce`. Pure.
 
-A line may come in several pieces, and a piece may have many lines. It refuses lines without end.
+A line may come in several pieces, and a piece may have many lines. A line beyond `LINE_MAX_BYTES` is refused.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Final
 from engine.batches.batch import NO_TIMESTAMP_MS, Record, RecordHeader
 from kafkawire.cli.data_formats import decode_document, decode_text, load_json
 
-LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # requests of 100 MiB are what brokers take at most
+LINE_MAX_BYTES: Final = 64 * 1024 * 1024  # brokers take requests of at most 100 MiB
 
 
 class BadInput(Exception):
-    """The text says which line, and what is the matter."""
+    """Bad input. The text names the line and the reason."""
 
 
 class Lines:
-    """Pieces in, whole lines out."""
+    """Splits pieces into whole lines."""
 
     def __init__(self) -> None:
-        self._begun = bytearray()  # of a line, without its end
+        self._begun = bytearray()  # the beginning of a line
 
     def take(self, piece: bytes) -> list[bytes]:
         """The lines that end in this piece; an empty piece is the end of the input. Raises BadInput."""
@@ -44,7 +44,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a line is read."""
+    """Format of the input lines."""
 
     key_format: str = "text"
     value_format: str = "text"
@@ -55,7 +55,7 @@ class Reading:
     as_json: bool = False
 
     def record(self, line: bytes, now_ms: int) -> Record:
-        """Raises ValueError."""
+        """The record of a line. Raises ValueError."""
         return self._from_json(line, now_ms) if self.as_json else self._from_text(line, now_ms)
 
     def _from_text(self, line: bytes, now_ms: int) -> Record:
@@ -96,13 +96,13 @@ def _headers(documents: Any) -> list[RecordHeader]:
 
 
 def parse_header(text: str) -> RecordHeader:
-    """Of NAME=VALUE, as the bytes that were typed; a name alone has no value."""
+    """Parse NAME=VALUE, as the typed bytes. A name alone has no value."""
     name, equals, value = text.partition("=")
     return RecordHeader(os.fsencode(name), os.fsencode(value) if equals else None)
 
 
 class Parser:
-    """Counts lines, for what it says of a bad one."""
+    """Parses pieces of input into records. Counts lines, to name a bad one."""
 
     def __init__(self, reading: Reading, now_ms: Callable[[], int]) -> None:
         self._reading = reading
@@ -111,7 +111,7 @@ class Parser:
         self._number = 0
 
     def take(self, piece: bytes) -> tuple[list[Record], BadInput | None]:
-        """The records that end in this piece, up to what is not one."""
+        """The records that end in this piece, up to the first bad line, and the error of that line."""
         now_ms = self._now_ms()
         records: list[Record] = []
         try:

@@ -1,4 +1,4 @@
-"""`kafkawire segments`: what lies in a log dir, on the machine that has it, while no broker runs on it."""
+"""`kafkawire segments`: the content of a log dir, on its own machine, while no broker runs on it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Work = Callable[["FileSystem", str], Report]
 
 
 def log_dir_command(function: Callable[..., Work]) -> Callable[..., None]:
-    """The options, and doing what the command says with the log dir held."""
+    """Make a click command of a function: add the options, lock the log dir, run the returned Work, show its Report."""
 
     @click.option(
         "--data-dir", "data_dir", required=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="One of the directories in log.dirs.",
+        help="Directory in log.dirs.",
     )  # fmt: skip
     @output_option
     @click.pass_context
@@ -60,8 +60,10 @@ def command() -> None:
 @_NAMES
 @log_dir_command
 def list_segments(names: tuple[str, ...]) -> Work:
-    """Show the segments of all partitions, or of some, and whether they are sealed, and copied to the remote tier. What
-    only the tier has is one line. No segment is read."""
+    """Show the segments of all partitions, or of NAMES, and whether they are sealed and copied to the remote tier.
+
+    All segments that only the tier has are one line. No segment is read.
+    """
 
     def work(filesystem: FileSystem, path: str) -> Report:
         return _report(filesystem, path, names, reads=False, seals=False)
@@ -73,7 +75,7 @@ def list_segments(names: tuple[str, ...]) -> Work:
 @_NAMES
 @log_dir_command
 def verify_segments(names: tuple[str, ...]) -> Work:
-    """Read segments, compare them with CRCs, footers and indexes of aborted transactions. Nothing is changed."""
+    """Read segments, and compare them with CRCs, footers and aborted indexes. Nothing is changed."""
 
     def work(filesystem: FileSystem, path: str) -> Report:
         return _report(filesystem, path, names, reads=True, seals=False)
@@ -85,10 +87,10 @@ def verify_segments(names: tuple[str, ...]) -> Work:
 @_NAMES
 @log_dir_command
 def seal_segments(names: tuple[str, ...]) -> Work:
-    """Read the finished segments, and give a footer to those that are right and have none.
+    """Read the finished segments, and write missing footers of undamaged ones.
 
-    For a log dir whose broker did not come to it, or whose footers were lost: a running broker does it by itself as
-    soon as a segment is full, and alone knows what of it is durable.
+    For a log dir whose footers were lost, or whose broker stopped before it wrote them. A running broker seals full
+    segments by itself.
     """
 
     def work(filesystem: FileSystem, path: str) -> Report:
@@ -134,11 +136,11 @@ def dump(name: str, base_offset: int) -> Work:
 
 
 @command.command("repair")
-@click.option("--accept-loss", is_flag=True, help="Also where acknowledged records are lost by it.")
-@click.option("--drop-index", is_flag=True, help="Have the broker build its index anew.")
+@click.option("--accept-loss", is_flag=True, help="Repair logs even if that loses acknowledged records.")
+@click.option("--drop-index", is_flag=True, help="Drop the index, so that the broker builds it again.")
 @log_dir_command
 def repair(accept_loss: bool, drop_index: bool) -> Work:
-    """Cut torn tails, remove left-overs and write footers anew; and let a log go on that something is missing of."""
+    """Truncate torn tails, remove leftover files, write footers again; with --accept-loss, repair damaged logs."""
 
     def work(filesystem: FileSystem, path: str) -> Report:
         from engine.offline.repair import repair as repair_log_dir
@@ -152,7 +154,7 @@ def repair(accept_loss: bool, drop_index: bool) -> Work:
 
 
 def _kind(header: BatchHeader) -> str:
-    """Of what is no marker."""
+    """Kind of a batch that is no marker."""
     if header.is_control:
         return "control"
     return "transactional" if header.is_transactional else "plain"
@@ -222,7 +224,7 @@ def _state(partition: PartitionFiles, segment: SegmentFile) -> str:
 
 
 def _row_in_tier(partition: PartitionFiles) -> tuple[tuple[object, ...], dict[str, object]]:
-    """All that has no files here any more."""
+    """The row of the segments that only the tier has."""
     name, point = partition.directory.rpartition("/")[2], partition.checkpoint
     row = (name, point.log_start_offset, point.local_start_offset - 1, None, None, None, None, "tier")
     return row, {column.lower().replace("-", "_"): cell for column, cell in zip(_COLUMNS, row, strict=True)}

@@ -1,4 +1,4 @@
-"""`kafkawire serve`: runs one broker until SIGTERM or SIGINT."""
+"""`kafkawire serve`: run one broker until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import click
 @click.command("serve")
 @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--set", "--override", "settings", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated."
+    "--set",
+    "--override",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Property that overrides the file; may be repeated.",
 )
 def command(properties: Path | None, settings: tuple[str, ...]) -> None:
     """Run a broker with the server.properties file PROPERTIES, or with defaults.
 
-    KAFKA_NUM_PARTITIONS=3 in the environment goes before num.partitions in the file, and --set num.partitions=3 before
-    both.
+    The variable KAFKA_NUM_PARTITIONS=3 of the environment overrides num.partitions in the file, and --set
+    num.partitions=3 overrides both.
     """
     import structlog
 

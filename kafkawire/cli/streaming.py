@@ -1,7 +1,7 @@
-"""What commands that stream have in common: standard input and output off the loop, an end by Ctrl-C, progress.
+"""Shared by the commands that stream: standard input and output in threads, an end by Ctrl-C, progress.
 
-Reads and writes are system calls in a thread that may be left behind: a terminal where nobody types and a reader who
-does not read hold nothing up. It refuses to know what the bytes are.
+Reads and writes are system calls in a thread that is abandoned at the end: neither an idle terminal nor a slow reader
+holds up the end. This module does not know the meaning of the bytes.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _LOOK_EVERY_S: Final = 0.5
 
 
 class Input:
-    """Standard input. A buffered file would keep its lock with the thread that is left behind."""
+    """Standard input, unbuffered: the lock of a buffered file would stay with the abandoned thread."""
 
     def __init__(self) -> None:
-        """Raises ClientError."""
+        """Raises ClientError if standard input is closed."""
         stream = _buffer(sys.stdin, "input")
         self._file: BinaryIO = getattr(stream, "raw", stream)
 
     async def read(self) -> bytes:
-        """What is there, as soon as something is; nothing at the end."""
-        while (found := await self._read()) is None:  # somebody made it non-blocking, and nothing is there yet
+        """Available bytes, as soon as there are some; empty at the end."""
+        while (found := await self._read()) is None:  # it is non-blocking, and empty yet
             await trio.lowlevel.wait_readable(self._file.fileno())
         return found
 
@@ -45,10 +45,10 @@ class Input:
 
 
 class Output:
-    """Standard output. Raises BrokenPipeError when its reader has enough."""
+    """Standard output. Raises BrokenPipeError when its reader has closed it."""
 
     def __init__(self) -> None:
-        """Raises ClientError."""
+        """Raises ClientError if standard output is closed."""
         stream = _buffer(sys.stdout, "output")
         self._file: BinaryIO = getattr(stream, "raw", stream)
 
@@ -59,30 +59,30 @@ class Output:
         rest = memoryview(data)
         while rest:
             written: int | None = self._file.write(rest)
-            if written is None:  # somebody made it non-blocking, and it is full
+            if written is None:  # it is non-blocking, and full
                 select.select([], [self._file], [])
             else:
                 rest = rest[written:]
 
     def has_no_reader(self) -> bool:
-        """Whether it is a pipe that nobody reads any more: to write would tell, but there may be nothing to write."""
+        """Whether it is a pipe without a reader. A write would show it, but there may be nothing to write."""
         try:
             descriptor = self._file.fileno()
         except OSError:  # it is in memory
             return False
         poll = select.poll()
-        poll.register(descriptor, 0)  # errors are told always
+        poll.register(descriptor, 0)  # errors are always reported
         return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _buffer(stream: TextIO | None, name: str) -> BinaryIO:
-    if stream is None:  # it was closed before we began
+    if stream is None:  # it was closed before the start
         raise ClientError(f"there is no standard {name}")
     return stream.buffer
 
 
 class Progress:
-    """How many records and bytes so far, on one line of standard error that is written anew."""
+    """Counts of records and bytes, shown on one line of standard error that is overwritten."""
 
     def __init__(self, wanted: bool) -> None:
         self.records = 0
@@ -94,11 +94,11 @@ class Progress:
         self.size_bytes += size_bytes
 
     def so_far(self) -> tuple[int, int]:
-        """Records and bytes."""
+        """Counts of records and bytes."""
         return self.records, self.size_bytes
 
     async def show(self) -> None:
-        """Until it is cancelled."""
+        """Show the counts until cancelled."""
         began = time.monotonic()
         try:
             while self._wanted:
@@ -113,21 +113,24 @@ class Progress:
 
 
 def is_long_work(stream: TextIO) -> bool:
-    """Nobody types or reads there, and somebody looks at standard error."""
+    """Whether to show progress: the stream is no terminal, and standard error is one."""
     return sys.stderr.isatty() and not stream.isatty()
 
 
 def run_until_stopped(
     work: Callable[[], Awaitable[None]], progress: Progress, is_enough: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Whether it came to its end, or to where it `is_enough`: SIGINT and SIGTERM end it, too. Raises ClientError."""
+    """Run `work` until it ends, `is_enough` says so, or SIGINT or SIGTERM comes. Return whether no signal did.
+
+    Raises ClientError.
+    """
     return trio.run(partial(_until_stopped, work, progress, is_enough))
 
 
 def run_and_tell(
     work: Callable[[], Awaitable[None]], progress: Progress, report: Callable[[], Report], *, as_json: bool
 ) -> int:
-    """The exit code. What has been done is told, whatever ended it."""
+    """Run `work`, print the report of its results, however it ended, and return the exit code."""
     problems = []
     code = 0
     try:
@@ -155,7 +158,7 @@ async def _until_stopped(
             try:
                 await work()
                 finished = True
-            except BrokenPipeError:  # the reader has enough
+            except BrokenPipeError:  # the reader has closed it
                 finished = True
             except OSError as error:
                 failed = ClientError(f"input or output: {error.strerror or error}")
@@ -168,7 +171,7 @@ async def _until_stopped(
 
 
 async def _stop_when(is_enough: Callable[[], bool], work: trio.CancelScope) -> None:
-    while not is_enough():  # noqa: ASYNC110 - the system tells nobody
+    while not is_enough():  # noqa: ASYNC110 - there is no event for it
         await trio.sleep(_LOOK_EVERY_S)
     work.cancel()
 

@@ -1,4 +1,4 @@
-"""`kafkawire tier`: what lies in a broker's remote tier, looked at from outside, and a broker made anew from it."""
+"""`kafkawire tier`: the content of a broker's remote tier, and the restore of a broker from it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,19 @@ Work = Callable[["Config", "Surroundings"], Awaitable[Report]]
 
 
 def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
-    """The options that name a broker's configuration, and doing what the command says with it."""
+    """Make a click command of a function: add the options that name a configuration, run the returned Work, show its
+    Report.
+    """
 
     @click.argument("properties", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-    @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property; may be repeated.")
-    @click.option("--cluster-id", help="Whose part of the tier; by default that of the log dirs, or the only one.")
+    @click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Property that overrides the file; may be repeated.",
+    )
+    @click.option("--cluster-id", help="Cluster in the store; by default that of the log dirs, or the only one.")
     @output_option
     @click.pass_context
     def run(
@@ -68,13 +76,13 @@ async def _in_world(work: Work, config: Config, world: Surroundings | None) -> R
 
 @click.group("tier")
 def command() -> None:
-    """Look at the remote tier that a broker is configured for, and restore a broker from it."""
+    """Show the remote tier that a broker is configured for, and restore a broker from it."""
 
 
 @command.command("status")
 @tier_command
 def status(cluster_id: str | None) -> Work:
-    """Show what the tier has of each partition, by its newest manifest. The broker may run meanwhile."""
+    """Show the content of the tier for each partition, by its newest manifest. The broker may run meanwhile."""
 
     async def work(config: Config, world: Surroundings) -> Report:
         from kafkawire.process.tier_part import open_part, survey
@@ -88,12 +96,12 @@ def status(cluster_id: str | None) -> Work:
 
 
 @command.command("verify")
-@click.option("--read", "reads", is_flag=True, help="Read every object, and not only ask the store about it.")
+@click.option("--read", "reads", is_flag=True, help="Read every object, instead of its metadata alone.")
 @tier_command
 def verify(cluster_id: str | None, *, reads: bool) -> Work:
-    """Look whether every segment that is copied is there, with the size and the CRC it had.
+    """Check that every copied segment is in the store, with its size and CRC.
 
-    The exit code is 1 when something is missing or wrong. The broker may run meanwhile.
+    The exit code is 1 if an object is missing or wrong. The broker may run meanwhile.
     """
 
     async def work(config: Config, world: Surroundings) -> Report:
@@ -114,12 +122,12 @@ def verify(cluster_id: str | None, *, reads: bool) -> Work:
 
 
 @command.command("gc")
-@click.option("--dry-run", is_flag=True, help="Say what there is, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="List the objects, and delete nothing.")
 @tier_command
 def gc(cluster_id: str | None, *, dry_run: bool) -> Work:
     """Delete objects that no manifest names and that are older than a day. The broker may run meanwhile.
 
-    They come of writers that were fenced, and of requests that took effect late. Nothing needs this to be done.
+    Such objects come from fenced writers, and from requests that took effect late. They harm nothing but cost space.
     """
 
     async def work(config: Config, world: Surroundings) -> Report:
@@ -134,15 +142,16 @@ def gc(cluster_id: str | None, *, dry_run: bool) -> Work:
 
 
 @command.command("restore")
-@click.option("--dry-run", is_flag=True, help="Say what there is, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what can be restored, and change nothing.")
 @tier_command
 def restore(cluster_id: str | None, *, dry_run: bool) -> Work:
-    """Make the empty directories of a broker anew from what its remote tier has.
+    """Fill the empty directories of a broker from its remote tier.
 
-    Topics come back with their ids and configs, records up to where they were copied, leader epochs, and what groups
-    had committed. Whoever owned the tier before is fenced: stop it first, if it still runs. The table says up to where
-    each partition comes back; what was not copied is lost. Log dirs that have the cluster's partitions stay as they
-    are: then only its metadata are made anew.
+    Topics come back with their ids and configs, records up to the end of the copied segments, leader epochs, and
+    committed offsets of groups. The table shows the end of each partition; records that were not copied are lost.
+
+    The earlier owner of the tier is fenced: stop it first, if it still runs. If the log dirs have the cluster's
+    partitions, they stay as they are, and only the metadata are restored.
     """
 
     async def work(config: Config, world: Surroundings) -> Report:
@@ -156,5 +165,5 @@ def restore(cluster_id: str | None, *, dry_run: bool) -> Work:
 
 
 def _tell(line: str) -> None:
-    """To whoever waits."""
+    """Print a line on standard error."""
     click.echo(printable(line), err=True)

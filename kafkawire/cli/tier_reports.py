@@ -1,4 +1,4 @@
-"""What `kafkawire tier` shows of what it found."""
+"""Reports of the `kafkawire tier` commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS: Final = ("PARTITION", "LOG-START", "END", "SEGMENTS", "BYTES", "DOOMED
 
 
 def status(part: Part, owner_generation: int | None, topics: Sequence[TopicHolding]) -> Report:
-    """What there is of each partition."""
+    """Report of the content of the tier, a row for each partition."""
     rows: list[tuple[object, ...]] = []
     partitions: list[dict[str, Any]] = []
     report = Report({}, _COLUMNS, rows)
@@ -62,7 +62,7 @@ def _document(holding: PartitionHolding) -> dict[str, Any]:
 
 
 def verified(audited: Audited, *, reads: bool) -> Report:
-    """Whether all is there that should be."""
+    """Report of the check of all copied segments."""
     document = {"objects": audited.objects, "read_bytes": audited.size_bytes, "problems": sorted(audited.problems)}
     how = f"{audited.size_bytes:,} bytes of them were read" if reads else "by what the store says; --read reads them"
     report = Report(document, problems=sorted(audited.problems))
@@ -71,7 +71,7 @@ def verified(audited: Audited, *, reads: bool) -> Report:
 
 
 def left(found: Sequence[Leftover], deleted: int | None) -> Report:
-    """`deleted`: how many were; None: nobody was to."""
+    """Report of the garbage collection. `deleted` is the number of deleted objects; None in a dry run."""
     document = {
         "leftovers": [
             {"key": one.found.key, "size_bytes": one.found.size_bytes, "reason": one.reason} for one in found
@@ -87,7 +87,7 @@ def left(found: Sequence[Leftover], deleted: int | None) -> Report:
 
 
 def restored(plan: RestorePlan, outcome: Restored | None) -> Report:
-    """What comes back; `outcome` of doing it, None: nobody was to."""
+    """Report of a restore; `outcome` is None in a dry run."""
     report = status(plan.part, plan.owner_generation, plan.topics)
     report.problems += [f"{one}: its topic is not restored" for one in plan.problems]
     if outcome is None:

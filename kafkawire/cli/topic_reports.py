@@ -1,4 +1,4 @@
-"""`kafkawire topics`: what is asked of the cluster, and what is shown of it."""
+"""`kafkawire topics`: requests to the cluster, and reports of the answers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def report_list(cluster: Cluster, exclude_internal: bool) -> Report:
 
 
 def _replicas(topic: MetadataResponseTopic) -> int:
-    """As many as the partition with the most has."""
+    """The largest number of replicas of a partition."""
     return max((len(row.replica_nodes) for row in topic.partitions), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A partition; `lags` by broker, None if nobody was asked."""
+    """A partition. `lags` are by broker id; None if they were not asked for."""
 
     topic: str
     of: MetadataResponsePartition
@@ -137,7 +137,7 @@ async def report_delete(cluster: Cluster, names: Collection[str], may_lack: bool
 
 
 def _report(done: str, outcomes: Outcomes, ignored: ErrorCode | None, remark: str | None) -> Report:
-    """What became of each topic. An error that is `ignored` is told, and is none."""
+    """Report of the outcome of each topic. An error that is `ignored` is shown, and is no problem."""
     rows = sorted(outcomes.items())
     return Report(
         document=[

@@ -15,7 +15,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--exclude-internal", is_flag=True, help="Not those that brokers write themselves.")
+@click.option("--exclude-internal", is_flag=True, help="Leave out internal topics.")
 @cluster_command
 def list_topics(exclude_internal: bool) -> Work:
     """List topics."""
@@ -27,10 +27,10 @@ def list_topics(exclude_internal: bool) -> Work:
 @command.command("describe")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--all", "every", is_flag=True, help="All topics.")
-@click.option("--lag", is_flag=True, help="Ask each broker how many records its replicas lack.")
+@click.option("--lag", is_flag=True, help="Ask each broker for the lag of its replicas, in records.")
 @cluster_command
 def describe(topics: tuple[str, ...], every: bool, lag: bool) -> Work:
-    """Show the partitions of TOPICs: who leads them, who has them, who is in sync, and who else may lead."""
+    """Show the partitions of TOPICs: leader, replicas, ISR, and other replicas that can be elected."""
     from kafkawire.cli import topic_reports
 
     if every == bool(topics):
@@ -40,11 +40,17 @@ def describe(topics: tuple[str, ...], every: bool, lag: bool) -> Work:
 
 @command.command("create")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; else what brokers are configured for.")
-@click.option("--replicas", type=click.IntRange(min=1), help="How many; else what brokers are configured for.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A config; may be repeated.")
-@click.option("--if-not-exists", is_flag=True, help="That there is one already is no error.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Number of partitions; by default that of the broker's configuration.",
+)
+@click.option(
+    "--replicas", type=click.IntRange(min=1), help="Replication factor; by default that of the broker's configuration."
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Config of the topics; may be repeated.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed if the topic exists.")
+@click.option("--dry-run", is_flag=True, help="Only validate the request.")
 @cluster_command
 def create(
     topics: tuple[str, ...],
@@ -69,11 +75,11 @@ def create(
 
 @command.command("alter")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="How many it is to have in all.")
-@click.option("--dry-run", is_flag=True, help="Only ask whether it could be done.")
+@click.option("--partitions", type=click.IntRange(min=1), required=True, help="Total number of partitions.")
+@click.option("--dry-run", is_flag=True, help="Only validate the request.")
 @cluster_command
 def alter(topics: tuple[str, ...], partitions: int, dry_run: bool) -> Work:
-    """Give TOPICs more partitions. Their configs change with `configs set`."""
+    """Add partitions to TOPICs. Their configs change with `configs set`."""
     from kafkawire.cli import topic_reports
 
     return partial(topic_reports.report_alter, counts=dict.fromkeys(topics, partitions), dry_run=dry_run)
@@ -81,7 +87,7 @@ def alter(topics: tuple[str, ...], partitions: int, dry_run: bool) -> Work:
 
 @command.command("delete")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("--if-exists", is_flag=True, help="That there is none is no error.")
+@click.option("--if-exists", is_flag=True, help="Succeed if the topic does not exist.")
 @cluster_command
 def delete(topics: tuple[str, ...], if_exists: bool) -> Work:
     """Delete TOPICs with all their records."""

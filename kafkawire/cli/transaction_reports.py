@@ -1,4 +1,4 @@
-"""`kafkawire transactions list | describe | abort`: what is asked of the cluster, and what is shown of it."""
+"""`kafkawire transactions list | describe | abort`: requests to the cluster, and reports of the answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafkawire.client.transactions import (
     open_transactions,
 )
 
-# What is over has a time when it began, too; it runs no longer.
+# A transaction in another state is over. It still has a start time, but does not run.
 _RUNNING: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _TRANSACTION_COLUMNS: Final = (
     "TRANSACTIONAL-ID", "STATE", "PRODUCER-ID", "PRODUCER-EPOCH", "TIMEOUT-MS", "STARTED", "RUNNING-MS", "PARTITIONS",
@@ -53,7 +53,7 @@ async def report_describe(cluster: Cluster, transactional_ids: Collection[str], 
 
 
 def _running_ms(one: Transaction, now_ms: int) -> int | None:
-    """None where nothing runs; not below zero, though the clock of the broker may be ahead."""
+    """Running time in ms, not below 0 if the broker's clock is ahead; None if no transaction runs."""
     return max(0, now_ms - one.started_ms) if one.state in _RUNNING and one.started_ms is not None else None
 
 
@@ -88,7 +88,7 @@ def _transaction_row(one: Transaction, now_ms: int) -> list[object]:
 
 
 async def report_open(cluster: Cluster, partition: TopicPartition) -> Report:
-    """`transactions abort` that names none: those it could be. Raises ClientError."""
+    """`transactions abort` without a name: the open transactions of the partition. Raises ClientError."""
     found = await _open(cluster, partition)
     remark = (
         "nothing was changed: --producer-id or --start-offset says which to abort"
@@ -106,7 +106,7 @@ async def report_open(cluster: Cluster, partition: TopicPartition) -> Report:
 async def report_abort(
     cluster: Cluster, partition: TopicPartition, producer_id: int | None, start_offset: int | None
 ) -> Report:
-    """`transactions abort`, of the one that a producer has open, or that begins at an offset. Raises ClientError."""
+    """`transactions abort`: abort the transaction of a producer, or with that start offset. Raises ClientError."""
     found = await _open(cluster, partition)
     wanted = [one for one in found if producer_id == one.producer_id or start_offset == one.start_offset]
     if not wanted:

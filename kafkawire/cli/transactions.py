@@ -1,4 +1,4 @@
-"""`kafkawire transactions`: transactional ids of any Kafka cluster, and transactions that nobody ends."""
+"""`kafkawire transactions`: transactional ids of any Kafka cluster, and hanging transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES: Final = (
 
 
 def parse_partition(text: str) -> TopicPartition:
-    """Of `topic:0`. Raises ValueError."""
+    """Parse `topic:0`. Raises ValueError."""
     found = re.fullmatch(r"(?P<topic>[^:]+):(?P<number>\d{1,9})", text)
     if found is None:
         raise ValueError(f"{text!r} is not TOPIC:PARTITION")
@@ -27,13 +27,21 @@ def parse_partition(text: str) -> TopicPartition:
 
 @click.group("transactions")
 def command() -> None:
-    """List and describe transactions, and abort those that hang."""
+    """List and describe transactions, and abort hanging ones."""
 
 
 @command.command("list")
-@click.option("--state", "states", multiple=True, type=click.Choice(STATES, case_sensitive=False), help="Only these.")
-@click.option("--longer-than-ms", type=click.IntRange(min=0), metavar="N", help="Only what began longer ago.")
-@click.option("--pattern", metavar="RE2", help="Only transactional ids that fit it as a whole.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    help="Only transactions in this state.",
+)
+@click.option(
+    "--longer-than-ms", type=click.IntRange(min=0), metavar="N", help="Only transactions that began more than N ms ago."
+)
+@click.option("--pattern", metavar="RE2", help="Only transactional ids that match this expression as a whole.")
 @cluster_command
 def list_transactions(states: tuple[str, ...], longer_than_ms: int | None, pattern: str | None) -> Work:
     """List transactional ids with their state and producer id."""
@@ -46,7 +54,7 @@ def list_transactions(states: tuple[str, ...], longer_than_ms: int | None, patte
 @click.argument("transactional_ids", nargs=-1, required=True, metavar="ID...")
 @cluster_command
 def describe(transactional_ids: tuple[str, ...]) -> Work:
-    """Show the last transaction of each transactional ID: since when it runs, and in which partitions."""
+    """Show the last transaction of each transactional ID: its running time and its partitions."""
     from kafkawire.cli import transaction_reports
 
     now_ms = time.time_ns() // 1_000_000
@@ -55,11 +63,13 @@ def describe(transactional_ids: tuple[str, ...]) -> Work:
 
 @command.command("abort")
 @click.argument("where", metavar="TOPIC:PARTITION", callback=parsed(parse_partition))
-@click.option("--producer-id", type=click.IntRange(min=0), metavar="N", help="The one of this producer.")
-@click.option("--start-offset", type=click.IntRange(min=0), metavar="N", help="The one that begins there.")
+@click.option("--producer-id", type=click.IntRange(min=0), metavar="N", help="Producer id of the transaction.")
+@click.option(
+    "--start-offset", type=click.IntRange(min=0), metavar="N", help="First offset of the transaction in this partition."
+)
 @cluster_command
 def abort(where: TopicPartition, producer_id: int | None, start_offset: int | None) -> Work:
-    """Abort a transaction in one partition, or show those that are open there if none is named."""
+    """Abort a transaction in one partition. Without an option, show the open transactions there."""
     from kafkawire.cli import transaction_reports
 
     if producer_id is not None and start_offset is not None:

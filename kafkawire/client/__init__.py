@@ -1,1 +1,1 @@
-"""A small Kafka client for the command line: what administration asks of any broker, ours or Apache Kafka's."""
+"""A small Kafka client for the command line: administration, reads and writes on kafkawire and Apache Kafka."""

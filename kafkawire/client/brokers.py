@@ -1,4 +1,4 @@
-"""Brokers as an administrator asks for them: which there are (KIP-700), and what lies on their disks (KIP-113)."""
+"""Brokers for administrators: the list of brokers (KIP-700), and their log dirs (KIP-113)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kafkawire.requests.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """As the cluster tells of it. A *fenced* one is registered, and nobody counts on it."""
+    """A broker, as the cluster describes it. A *fenced* broker is registered, and leads nothing."""
 
     broker_id: int
     address: Address
@@ -31,7 +31,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """-1 bytes are not known. `problem`: why nothing is known of it."""
+    """A log dir. Unknown sizes are -1. `problem` is the reason why its content is unknown."""
 
     path: str
     partitions: int
@@ -42,7 +42,7 @@ class LogDir:
 
 
 async def describe_brokers(cluster: Cluster) -> dict[int, Broker]:
-    """All of the cluster, by id; fenced ones where brokers tell of them (Kafka 4.0). Raises ClientError."""
+    """All brokers of the cluster, by id; fenced ones if the brokers report them (Kafka 4.0). Raises ClientError."""
     request = DescribeClusterRequest(include_fenced_brokers=True)
     answer = await (await cluster.any_broker()).call(request, DescribeClusterResponse)
     if answer.error_code:
@@ -61,14 +61,14 @@ async def describe_brokers(cluster: Cluster) -> dict[int, Broker]:
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int) -> Refusal | None:
-    """Has the cluster count on a broker no longer. None: it does not. Raises ClientError."""
+    """Remove the broker from the cluster. Return a Refusal, or None for success. Raises ClientError."""
     request = UnregisterBrokerRequest(broker_id=broker_id)
     answer = await (await cluster.any_broker()).call(request, UnregisterBrokerResponse)
     return refusal(answer.error_code, answer.error_message) if answer.error_code else None
 
 
 async def describe_log_dirs(cluster: Cluster, broker: Broker) -> Sequence[LogDir]:
-    """Of a broker that is up. Raises ClientError."""
+    """Log dirs of a broker that is up. Raises ClientError."""
     connection = await cluster.broker(broker.address)
     answer = await connection.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     if answer.error_code:
@@ -77,7 +77,7 @@ async def describe_log_dirs(cluster: Cluster, broker: Broker) -> Sequence[LogDir
 
 
 def _log_dir(one: DescribeLogDirsResult) -> LogDir:
-    """Replicas that are on their way to another log dir are on both, and count where they come from."""
+    """The row of a log dir. Replicas that move to another log dir count in their present one only."""
     sizes = [row.partition_size for topic in one.topics for row in topic.partitions if not row.is_future_key]
     is_offline = one.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     problem = "offline" if is_offline else str(refusal(one.error_code)) if one.error_code else None

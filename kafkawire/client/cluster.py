@@ -1,8 +1,8 @@
-"""A cluster as the command line sees it: which broker to ask, and asking again while it is not ready.
+"""A cluster for the command line: finds the right broker for a request, and retries until it is ready.
 
-Requests about partitions go to their leaders, remembered until one of them refuses or a connection is lost, those about
-groups and transactional ids to their coordinators; both move, and both may be starting. Who asks gives up by a deadline
-of its own; `waiting_for` says then what was the matter.
+Requests about partitions go to their leaders, which are cached until one refuses or a connection is lost. Requests
+about groups and transactional ids go to their coordinators. Leaders and coordinators move, and may be starting. The
+caller sets a deadline; `waiting_for` then names the last problem.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kafkawire.messages.metadata import (
 )
 from kafkawire.requests.errors import ErrorCode
 
-GROUPS_AT_ONCE: Final = 500  # in one request; of transactional ids as many
+GROUPS_AT_ONCE: Final = 500  # in one request; the same for transactional ids
 PARTITIONS_AT_ONCE: Final = 10_000
-LEADER_ATTEMPTS: Final = 5  # a partition may well stay without a leader; a coordinator comes back
+LEADER_ATTEMPTS: Final = 5  # a partition may stay without a leader for long; a coordinator comes back
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 1.0
 
@@ -47,19 +47,19 @@ _Attempt = Callable[[list[_KeyT]], Awaitable[dict[_KeyT, _ValueT | Refusal]]]
 
 
 class Coordinated(IntEnum):
-    """What coordinators are for: Kafka's CoordinatorType."""
+    """Kinds of coordinators: Kafka's CoordinatorType."""
 
     GROUP = 0
     TRANSACTIONAL_ID = 1
 
 
 class Cluster:
-    """Connections to brokers, made when they are needed. `async with` closes them."""
+    """Connections to brokers, opened when they are needed. `async with` closes them."""
 
     def __init__(self, bootstrap: Sequence[Address], connect: Connect = connect_tcp) -> None:
         self.waiting_for = "a connection"
         self.bootstrap = bootstrap
-        self._reached = bootstrap  # or the one of them that answered
+        self._reached = bootstrap  # or the bootstrap server that answered
         self._connect = connect
         self._connections: dict[Address, Connection] = {}
         self._known_leaders: dict[TopicPartition, Address] = {}
@@ -73,7 +73,7 @@ class Cluster:
         await self.disconnect()
 
     async def disconnect(self) -> None:
-        """From all brokers, to begin anew with the bootstrap servers."""
+        """Close all connections, and start again from the bootstrap servers."""
         for connection in self._connections.values():
             await connection.aclose()
         self._connections.clear()
@@ -81,13 +81,13 @@ class Cluster:
         self._reached = self.bootstrap
 
     async def within(self, timeout_s: float, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
-        """Raises ClientError when it takes longer."""
+        """Run `work` with a timeout. Raises ClientError after it."""
         with trio.move_on_after(timeout_s):
             return await work()
         raise ClientError(f"not done after {timeout_s:g} s, waiting for {self.waiting_for}")
 
     async def persistently(self, work: Callable[[], Awaitable[_ValueT]]) -> _ValueT:
-        """Does it again when a connection is lost, until the caller's deadline: the work must bear to be done twice."""
+        """Repeat `work` when a connection is lost, until the caller's deadline. It must be repeatable."""
         pause_s = RETRY_FIRST_S
         while True:
             try:
@@ -99,14 +99,14 @@ class Cluster:
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def broker(self, address: Address) -> Connection:
-        """Raises ClientError."""
+        """A connection to the broker at this address. Raises ClientError."""
         self.waiting_for = f"an answer of {address}"
         if address not in self._connections:
             self._connections[address] = await Connection.open(address, self._connect)
         return self._connections[address]
 
     async def any_broker(self) -> Connection:
-        """The first bootstrap server that can be reached. Raises CannotConnect."""
+        """A connection to the first bootstrap server that can be reached. Raises CannotConnect."""
         problems = []
         for address in self._reached:
             try:
@@ -119,22 +119,22 @@ class Cluster:
         raise CannotConnect("; ".join(problems))
 
     async def brokers(self) -> list[Address]:
-        """All of the cluster."""
+        """Addresses of all brokers of the cluster."""
         return list((await self._metadata([]))[0].values())
 
     async def broker_of_id(self, broker_id: int) -> Connection:
-        """Raises ClientError."""
+        """A connection to the broker with this id. Raises ClientError."""
         brokers = (await self._metadata([]))[0]
         if broker_id not in brokers:
             raise ClientError(f"there is no broker {broker_id}")
         return await self.broker(brokers[broker_id])
 
     async def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
-        """What is known of these, or of all; none is created."""
+        """Metadata of these topics, or of all; none is created."""
         return (await self._metadata(names))[1]
 
     async def controller(self) -> Connection:
-        """The broker that decides on changes; any one if none is named. Raises ClientError."""
+        """A connection to the controller; to any broker if none is named. Raises ClientError."""
         brokers, _, controller_id = await self._metadata([])
         return await self.broker(brokers[controller_id]) if controller_id in brokers else await self.any_broker()
 
@@ -143,7 +143,7 @@ class Cluster:
         names: Iterable[str],
         ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
     ) -> dict[str, _ValueT | Refusal]:
-        """What the controller answers when `ask`ed for these."""
+        """Answers of the controller, which `ask` requests for these names."""
         return await self._settled(list(dict.fromkeys(names)), self._asking(self._controller, ask), _CONTROLLER_COMES)
 
     async def at_coordinators(
@@ -152,7 +152,7 @@ class Cluster:
         ask: Callable[[Connection, list[str]], Awaitable[Mapping[str, _ValueT | Refusal]]],
         kind: Coordinated = Coordinated.GROUP,
     ) -> dict[str, _ValueT | Refusal]:
-        """What the coordinators of these groups, or transactional ids, answer when `ask`ed for theirs."""
+        """Answers of the coordinators of these groups or transactional ids; `ask` requests those of one coordinator."""
         attempt = self._asking(partial(self._coordinators, kind), ask)
         answers: dict[str, _ValueT | Refusal] = {}
         for some in _portions(names, GROUPS_AT_ONCE):
@@ -166,14 +166,17 @@ class Cluster:
         transient: Collection[ErrorCode] = LEADER_COMES,
         attempts_max: int | None = LEADER_ATTEMPTS,
     ) -> dict[TopicPartition, _ValueT | Refusal]:
-        """What the leaders of these partitions answer when `ask`ed for theirs, again after a `transient` refusal."""
+        """Answers of these partitions' leaders.
+
+        `ask` requests those of one leader, again after a `transient` refusal.
+        """
 
         async def ask_leader(
             connection: Connection, theirs: list[TopicPartition]
         ) -> Mapping[TopicPartition, _ValueT | Refusal]:
             outcome = await ask(connection, theirs)
             for one in theirs:
-                if isinstance(outcome.get(one), Refusal):  # perhaps because it leads it no longer
+                if isinstance(outcome.get(one), Refusal):  # perhaps the broker does not lead it any more
                     self._known_leaders.pop(one, None)
             return outcome
 
@@ -184,7 +187,7 @@ class Cluster:
         return answers
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address | Refusal]:
-        """Who leads these partitions; only those that are not known are asked for."""
+        """Leaders of these partitions; only unknown ones are requested."""
         wanted = list(partitions)
         unknown = [one for one in wanted if one not in self._known_leaders]
         found = await self._find_leaders(unknown) if unknown else {}
@@ -194,7 +197,7 @@ class Cluster:
     async def at_brokers(
         self, ask: Callable[[Connection], Awaitable[_ValueT | Refusal]]
     ) -> dict[Address, _ValueT | Refusal]:
-        """What each broker answers, those that are loading what they coordinate once they have."""
+        """Answers of all brokers. A broker that loads its coordinators is asked again until it has loaded them."""
 
         async def attempt(pending: list[Address]) -> dict[Address, _ValueT | Refusal]:
             return {address: await ask(await self.broker(address)) for address in pending}
@@ -206,7 +209,7 @@ class Cluster:
         find: Callable[[list[_KeyT]], Awaitable[Mapping[_KeyT, Address | Refusal]]],
         ask: Callable[[Connection, list[_KeyT]], Awaitable[Mapping[_KeyT, _ValueT | Refusal]]],
     ) -> _Attempt[_KeyT, _ValueT]:
-        """An attempt that finds out whom to ask for what, and asks."""
+        """An attempt that finds the broker of each key, and asks it."""
 
         async def attempt(pending: list[_KeyT]) -> dict[_KeyT, _ValueT | Refusal]:
             outcome: dict[_KeyT, _ValueT | Refusal] = {}
@@ -229,7 +232,7 @@ class Cluster:
         transient: Collection[ErrorCode],
         attempts_max: int | None = None,
     ) -> dict[_KeyT, _ValueT | Refusal]:
-        """Attempts again for those whose refusal will pass; the last attempt counts as it is."""
+        """Repeat the attempt for keys with a transient refusal; the last attempt counts."""
         settled: dict[_KeyT, _ValueT | Refusal] = {}
         pending = list(keys)
         pause_s = RETRY_FIRST_S
@@ -274,7 +277,7 @@ class Cluster:
     async def _metadata(
         self, names: Collection[str] | None
     ) -> tuple[dict[int, Address], dict[str, MetadataResponseTopic], int]:
-        """Brokers by their ids, topics, and the controller's id."""
+        """Brokers by id, topics by name, and the controller's id."""
         topics = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(names)]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         answer = await (await self.any_broker()).call(request, MetadataResponse, at_least=4)
@@ -287,6 +290,6 @@ def _is_one_of(outcome: object, codes: Collection[ErrorCode]) -> bool:
 
 
 def _portions(keys: Iterable[_KeyT], size: int) -> list[list[_KeyT]]:
-    """Each key once."""
+    """Portions of the keys; each key occurs once."""
     every = list(dict.fromkeys(keys))
     return [every[start : start + size] for start in range(0, len(every), size)]

@@ -1,4 +1,4 @@
-"""Configs of topics and brokers as an administrator asks for them: describe, alter (KIP-339)."""
+"""Configs of topics and brokers for administrators: describe, alter (KIP-339)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKER: Final = 4
 
 
 class Resource(NamedTuple):
-    """What has configs: a topic by its name, a broker by its id, or all brokers, whose name is empty."""
+    """Resource with configs: a topic by its name, a broker by its id, or all brokers (empty name)."""
 
     type: int
     name: str
@@ -56,7 +56,7 @@ class Change(NamedTuple):
 async def describe_configs(
     cluster: Cluster, resource: Resource, keys: Collection[str] = ()
 ) -> list[DescribeConfigsResourceResult]:
-    """All keys or these, by name, with their synonyms and documentation. Raises ClientError."""
+    """All keys or these, by name, with synonyms and documentation. Raises ClientError."""
     asked = DescribeConfigsResource(
         resource_type=resource.type, resource_name=resource.name, configuration_keys=sorted(keys) or None
     )
@@ -72,7 +72,7 @@ async def describe_configs(
 async def alter_configs(
     cluster: Cluster, resource: Resource, changes: Sequence[Change], *, validate_only: bool = False
 ) -> None:
-    """All changes or none; with `validate_only` whether it could be done. Raises ClientError."""
+    """Make all changes or none; with `validate_only` only validate them. Raises ClientError."""
     altered = AlterConfigsResource(
         resource_type=resource.type,
         resource_name=resource.name,
@@ -86,7 +86,7 @@ async def alter_configs(
 
 
 async def _home(cluster: Cluster, resource: Resource) -> Connection:
-    """Whom to ask: a broker knows its own configs, the controller all others."""
+    """Connection for the resource: a broker answers for its own configs, the controller for all others."""
     if resource.type == BROKER and resource.name:
         return await cluster.broker_of_id(int(resource.name))
     return await cluster.controller()

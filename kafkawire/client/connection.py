@@ -1,7 +1,7 @@
-"""One connection to one broker: a request out, its reply in, in a version that both sides know.
+"""Connection to a broker: sends a request and receives its reply, in a version that both sides know.
 
-The door of the command line to the network: only here a stream is opened and read. Every failure leaves as a
-ClientError that names the broker. It refuses to retry and to know what a request is about.
+Only this module of the command line opens and reads streams. Every failure is raised as a ClientError that names the
+broker. It does not retry, and does not know the meaning of requests.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CLIENT_ID: Final = "kafkawire"
 DEFAULT_PORT: Final = 9092
 REPLY_SIZE_MAX_BYTES: Final = 100 * 1024 * 1024
 ANY_VERSION: Final = 2**15 - 1
-CONNECT_TIMEOUT_S: Final = 5  # then the next bootstrap server is tried
+CONNECT_TIMEOUT_S: Final = 5  # after it, the next bootstrap server is tried
 
 _SIZE: Final = Struct(">i")
 _ReplyT = TypeVar("_ReplyT", bound=Message)
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker."""
 
     host: str
     port: int
@@ -44,15 +44,15 @@ Connect = Callable[[Address], Awaitable[trio.abc.Stream]]  # raises OSError
 
 
 async def connect_tcp(address: Address) -> trio.abc.Stream:
-    """The network. Raises OSError."""
+    """Connect over the network. Raises OSError."""
     try:
         return await trio.open_tcp_stream(address.host, address.port)
-    except UnicodeError as error:  # of IDNA: an empty label, or one that is too long
+    except UnicodeError as error:  # a label of the name is empty or too long for IDNA
         raise OSError(f"not the name of a host: {error}") from error
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """Of `host:port,…`, as Kafka's bootstrap.servers; without a port it is 9092. Raises ClientError."""
+    """Parse `host:port,…`, like Kafka's bootstrap.servers; the default port is 9092. Raises ClientError."""
     addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
         raise ClientError("no bootstrap server is named")
@@ -70,7 +70,7 @@ def _parse_address(text: str) -> Address:
 
 
 class Connection:
-    """To one broker; one request at a time. `open` makes it."""
+    """Connection to one broker, for one request at a time. Made by `open`."""
 
     def __init__(self, stream: trio.abc.Stream, address: Address) -> None:
         self.address = address
@@ -80,7 +80,7 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address, connect: Connect) -> Self:
-        """Connects and asks what the broker speaks. Raises ClientError."""
+        """Connect, and ask for the broker's API versions. Raises ClientError."""
         try:
             with trio.fail_after(CONNECT_TIMEOUT_S):
                 connection = cls(await connect(address), address)
@@ -94,7 +94,7 @@ class Connection:
     async def call(
         self, request: Message, reply: type[_ReplyT], *, at_least: int = 0, at_most: int = ANY_VERSION
     ) -> _ReplyT:
-        """Asks in the highest version both sides know within these bounds. Raises ClientError."""
+        """Send the request in the highest version within these bounds that both sides know. Raises ClientError."""
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
         ours_lowest, ours_highest = request.VERSIONS
         version = min(highest, ours_highest, at_most)
@@ -105,15 +105,15 @@ class Connection:
         return await self._exchange(request, reply, version)
 
     def supports(self, request: type[Message]) -> bool:
-        """Whether the broker has the API at all."""
+        """Whether the broker serves the API."""
         return request.API_KEY in self._versions
 
     async def aclose(self) -> None:
-        """At once, whatever is under way."""
+        """Close at once, even during a request."""
         await trio.aclose_forcefully(self._stream)
 
     async def _learn_versions(self) -> None:
-        """Version 0 of the question every broker answers, and it tells all that is needed."""
+        """Ask for the broker's API versions. Every broker answers version 0, which is sufficient."""
         try:
             answer = await self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0)
         except BaseException:
@@ -151,12 +151,12 @@ class Connection:
 
 
 def _name(request: Message) -> str:
-    """As Kafka writes it: ListGroups."""
+    """Kafka's name of the API, such as ListGroups."""
     return "".join(word.capitalize() for word in MODULES[request.API_KEY].split("_"))
 
 
 def _reason(error: BaseException) -> str:
-    """In the system's words, of the innermost cause: trio wraps what each address of a host said."""
+    """The system's text for the innermost cause: trio wraps the errors of all addresses of a host."""
     while (inner := error.__cause__) is not None or isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else inner  # type: ignore[assignment]
     if isinstance(error, OSError) and error.errno is not None:

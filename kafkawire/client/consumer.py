@@ -1,7 +1,7 @@
-"""Records of partitions from given offsets on, as their leaders have them; by default those of committed transactions.
+"""Consumer of partitions from given offsets on, by default with read_committed isolation.
 
-It reads without a group and remembers how far it is. It refuses bytes that do not match their CRC, and records that
-grow beyond a bound when they are decompressed.
+It reads without a group and keeps its positions. Bytes that do not match their CRC are refused, and so are records that
+exceed a bound when they are decompressed.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from kafkawire.requests.errors import ErrorCode
 
 WAIT_MAX_MS: Final = 500
 REPLY_MAX_BYTES: Final = 8 * 1024 * 1024
-PARTITION_MAX_BYTES: Final = 1024 * 1024  # a batch that is larger comes alone
+PARTITION_MAX_BYTES: Final = 1024 * 1024  # a larger batch comes alone
 
-_BY_NAME_AT_MOST: Final = 12  # Fetch knows topics by their ids alone from version 13 on
+_BY_NAME_AT_MOST: Final = 12  # from version 13 on, Fetch names topics only by ids
 _MAGIC_POSITION: Final = 16
 _PASSES: Final = LEADER_COMES | {
     ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic exists: brokers learn of a new topic one after the other
     ErrorCode.FENCED_LEADER_EPOCH,
 }
 
 
 class ConsumedRecord(NamedTuple):
-    """`headers` are in the order in which they were sent."""
+    """A record. `headers` are in their original order."""
 
     partition: TopicPartition
     offset: int
@@ -60,7 +60,7 @@ class ConsumedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """As it came; only offsets from `first_offset` on were asked for. One that was taken back has no records."""
+    """A fetched batch. Only its offsets from `first_offset` on were requested. If it was aborted, it has no records."""
 
     partition: TopicPartition
     first_offset: int
@@ -69,7 +69,7 @@ class Batch:
     is_aborted: bool = False
 
     def records(self) -> Iterator[ConsumedRecord]:
-        """Raises ClientError."""
+        """Records of the batch. Raises ClientError."""
         header = self.header
         if header.is_control or self.is_aborted:
             return
@@ -93,14 +93,14 @@ class Batch:
 
 
 class _Fetched(NamedTuple):
-    """Of a partition; `aborted` are those that may touch it."""
+    """Fetched bytes of a partition; `aborted` are transactions that may be in them."""
 
     records: memoryview
     aborted: Sequence[AbortedTransaction]
 
 
 class Consumer:
-    """`positions` are the offsets to be read next. A log that lost what is there is told to `remark`."""
+    """`positions` are the next offsets to read. `remark` gets a line if the log has lost an offset."""
 
     def __init__(
         self,
@@ -116,12 +116,12 @@ class Consumer:
         self._wait_ms = 0
 
     def leave_read(self, ends: Mapping[TopicPartition, int]) -> None:
-        """What has been read up to these offsets is not read any further."""
+        """Stop reading partitions that are read up to these offsets."""
         for one in [one for one, position in self.positions.items() if position >= ends[one]]:
             del self.positions[one]
 
     async def poll(self) -> list[Batch]:
-        """What there is next, in any partition; nothing after a while without. Raises ClientError."""
+        """The next batches of any partition; an empty list if none comes for a while. Raises ClientError."""
         outcomes = await self._cluster.persistently(
             partial(self._cluster.at_leaders, self.positions, self._fetch, transient=_PASSES, attempts_max=None)
         )
@@ -135,7 +135,7 @@ class Consumer:
                 raise ClientError(f"{one}: {outcome}")
         for batch in batches:
             self.positions[batch.partition] = batch.header.next_offset
-        # Brokers are asked one after the other: one that has nothing must not keep the others waiting.
+        # Brokers are asked one after the other: a broker without records must not delay the others.
         self._wait_ms = 0 if batches else WAIT_MAX_MS
         return batches
 
@@ -175,7 +175,7 @@ class Consumer:
         }
 
     async def _come_back(self, one: TopicPartition) -> None:
-        """Into the log, which lost its beginning or, after an unclean election, its end."""
+        """Move the position back into the log, after it has lost its start or, by an unclean election, its end."""
         position = self.positions[one]
         starts = await offsets_at(self._cluster, [one], EARLIEST)
         ends = await offsets_at(self._cluster, [one], LATEST, self._isolation)
@@ -188,7 +188,7 @@ class Consumer:
 
 
 def _without_aborted(batches: Iterable[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[Batch]:
-    """A transaction's batches are taken back from its first offset on, until a marker says so (Kafka's CompletedFetch).
+    """Mark a transaction's batches as aborted, from its first offset to its marker (Kafka's CompletedFetch).
 
     Raises ClientError.
     """
@@ -210,7 +210,7 @@ def _without_aborted(batches: Iterable[Batch], aborted: Sequence[AbortedTransact
 
 
 def _batches(one: TopicPartition, position: int, data: memoryview) -> Iterator[Batch]:
-    """The last of them may have been cut off by the bound of the reply. Raises ClientError."""
+    """Batches of a reply, whose bound may have cut the last one off. Raises ClientError."""
     start = 0
     while len(data) - start >= HEADER_SIZE_BYTES:
         if data[start + _MAGIC_POSITION] != MAGIC:

@@ -1,7 +1,7 @@
-"""What consumers tell each other through a group, as far as it is looked at: which partitions a member was assigned.
+"""Assignments of group members in the consumer protocol: the partitions of a member.
 
-After Kafka's ConsumerProtocolAssignment, whose versions 0-3 are alike; of later ones what they have in common is read
-(ConsumerProtocol). Groups of another protocol type, such as Connect's, put something else there.
+After Kafka's ConsumerProtocolAssignment. Versions 0-3 are alike; of later versions the common part is read
+(ConsumerProtocol). Groups of another protocol type, such as Connect's, have other data there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROTOCOL_TYPE: Final = "consumer"
 
 
 def decode_assignment(data: bytes | memoryview) -> list[TopicPartition] | None:
-    """The partitions in order, none where there are no bytes; None where it is no assignment."""
+    """The partitions in order; an empty list for no bytes; None if the bytes are no assignment."""
     try:
         return sorted(_partitions(data)) if data else []
     except (error, UnicodeDecodeError):
@@ -24,7 +24,7 @@ def decode_assignment(data: bytes | memoryview) -> list[TopicPartition] | None:
 
 
 def _partitions(data: bytes | memoryview) -> Iterator[TopicPartition]:
-    """A format with a negative count is an error too, as is one that goes beyond the end of the data."""
+    """Partitions of an assignment. Raises struct.error for negative counts, and for data that is too short."""
     version, topic_count = unpack_from(">hi", data)
     if version < 0 or topic_count < 0:
         raise error("not an assignment")

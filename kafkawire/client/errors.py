@@ -1,4 +1,4 @@
-"""What can go wrong between the command line and a cluster, each with the one line that a user is told."""
+"""Errors between the command line and a cluster, each with a line for the user."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from kafkawire.requests.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """The command cannot go on; its text is the line for the user."""
+    """The command cannot go on. The text is the line for the user."""
 
 
 class CannotConnect(ClientError):
-    """Nobody is there, or who is there broke off."""
+    """The broker cannot be reached, or has closed the connection."""
 
 
 class NotSupported(ClientError):
-    """The broker does not know the API, or not the version that is needed."""
+    """The broker does not serve the API, or not in a sufficient version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A broker's no to one thing of several: to one group, to one partition."""
+    """Refusal of one of several items, such as a group or a partition."""
 
     code: ErrorCode
     text: str
@@ -44,7 +44,7 @@ _TEXTS: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.INVALID_GROUP_ID: "the group id is not valid",
     ErrorCode.NON_EMPTY_GROUP: "the group is not empty",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group is subscribed to the topic",
-    # OffsetCommit tells whoever is in no group so when the group has members.
+    # OffsetCommit answers this to a client outside the group, if the group has members.
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has active members",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "the transactional id does not exist",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not authorized for the transactional id",
@@ -56,9 +56,9 @@ _TEXTS: Final[Mapping[ErrorCode, str]] = {
 
 
 def refusal(code: int, message: str | None = None) -> Refusal:
-    """For an error code of a response, with the broker's own words if it has any."""
+    """The Refusal for an error code of a response, with the broker's text if there is one."""
     try:
         known = ErrorCode(code)
-    except ValueError:  # of a newer broker
+    except ValueError:  # a code of a newer broker
         return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, message or f"error {code}")
     return Refusal(known, message or _TEXTS.get(known, known.name))

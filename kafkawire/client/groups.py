@@ -1,7 +1,7 @@
-"""Consumer groups as an administrator asks for them: list, describe, what was committed, commit, delete.
+"""Consumer groups for administrators: list, describe, fetch, commit and delete offsets, delete groups.
 
-Groups of the classic protocol and of the consumer protocol (KIP-848) alike. Each thing asked about is answered by
-itself, with a value or a Refusal.
+For groups of the classic protocol and of the consumer protocol (KIP-848). Each item has its own result: a value or a
+Refusal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DEAD = "Dead"
 
 
 class GroupListing(NamedTuple):
-    """State and type are empty when the broker is too old to tell."""
+    """A listed group. State and type are empty if the broker is too old to tell them."""
 
     group_id: str
     state: str
@@ -56,7 +56,7 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`partitions` is None where only the members can read what they were assigned."""
+    """A member of a group. `partitions` is None if only the members can decode the assignment."""
 
     member_id: str
     instance_id: str | None
@@ -67,7 +67,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`assignor` is the protocol that the members agreed on."""
+    """A described group. `assignor` is the protocol of the generation."""
 
     group_id: str
     state: str
@@ -90,7 +90,7 @@ Outcome = dict[TopicPartition, Refusal | None]  # None: done
 async def list_groups(
     cluster: Cluster, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
-    """Of all brokers, by name. Raises ClientError."""
+    """Groups of all brokers, by name. Raises ClientError."""
     at_least = 5 if types else 4 if states else 0
 
     async def ask(connection: Connection) -> list[GroupListing] | Refusal:
@@ -109,7 +109,7 @@ async def list_groups(
 
 
 async def describe_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Group | Refusal]:
-    """GROUP_ID_NOT_FOUND where there is none."""
+    """Descriptions of groups; GROUP_ID_NOT_FOUND for unknown ones."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, Group | Refusal]:
         answer = await connection.call(classic.DescribeGroupsRequest(groups=theirs), classic.DescribeGroupsResponse)
@@ -133,7 +133,7 @@ def _is_not_found(group: Group | Refusal) -> bool:
 def _classic_group(one: classic.DescribedGroup, coordinator: Address) -> Group | Refusal:
     if one.error_code:
         return refusal(one.error_code, one.error_message)
-    if one.group_state == DEAD:  # what a group that there is not is called before version 6
+    if one.group_state == DEAD:  # the state of unknown groups before version 6
         return refusal(ErrorCode.GROUP_ID_NOT_FOUND)
     is_read = one.protocol_type == PROTOCOL_TYPE
     members = [
@@ -170,7 +170,7 @@ def _consumer_group(one: consumer.DescribedGroup, coordinator: Address) -> Group
 
 
 async def committed_offsets(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, CommittedOffsets | Refusal]:
-    """All that these groups have committed; of a group that there is not, nothing."""
+    """All committed offsets of these groups; none for an unknown group."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, CommittedOffsets | Refusal]:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=one, topics=None) for one in theirs])
@@ -193,7 +193,7 @@ def _committed(one: OffsetFetchResponseGroup) -> CommittedOffsets | Refusal:
 
 
 async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> Outcome | Refusal:
-    """As somebody who is in no group. UNKNOWN_MEMBER_ID when the group has members."""
+    """Commit offsets as a client outside the group. UNKNOWN_MEMBER_ID if the group has members."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, Outcome | Refusal]:
         topics = [
@@ -216,7 +216,7 @@ async def commit_offsets(cluster: Cluster, group_id: str, offsets: Mapping[Topic
 
 
 async def delete_offsets(cluster: Cluster, group_id: str, partitions: Collection[TopicPartition]) -> Outcome | Refusal:
-    """GROUP_SUBSCRIBED_TO_TOPIC where members of the group read the topic."""
+    """Delete committed offsets. GROUP_SUBSCRIBED_TO_TOPIC if members of the group read the topic."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, Outcome | Refusal]:
         topics = [
@@ -234,7 +234,10 @@ async def delete_offsets(cluster: Cluster, group_id: str, partitions: Collection
 def _outcome(
     topics: Iterable[OffsetCommitResponseTopic] | Iterable[OffsetDeleteResponseTopic],
 ) -> Outcome | Refusal:
-    """One for all when all were refused alike: then it is about the group, and may pass."""
+    """Results by partition.
+
+    If all have the same error, it is one Refusal: it concerns the group, and may be transient.
+    """
     codes = {
         TopicPartition(topic.name, row.partition_index): row.error_code for topic in topics for row in topic.partitions
     }
@@ -245,7 +248,7 @@ def _outcome(
 
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> dict[str, Refusal | None]:
-    """With their offsets; None where it was done."""
+    """Delete groups with their offsets; None for success."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, Refusal | None]:
         answer = await connection.call(DeleteGroupsRequest(groups_names=theirs), DeleteGroupsResponse)

@@ -1,9 +1,9 @@
 """Sends pre-encoded requests over n connections with k in flight, as cheaply as Python can.
 
-A load often shares its machine with the broker, so what it costs is taken from the broker: requests are encoded once
-and only their correlation id (and the offset of a fetch) is patched, replies are read for their error code and the rest
-is dropped by the kernel (MSG_TRUNC). It decodes nothing and knows nothing of messages: who makes the requests does. It
-is the one part of the client that blocks, and has sockets of its own.
+A load often shares its machine with the broker, and takes CPU time from it. So requests are encoded once, and only
+their correlation id (and the offset of a fetch) is patched. Of replies only the error code is read; the kernel drops
+the rest (MSG_TRUNC). This module does not know messages: the caller encodes the requests. It is the only part of the
+client that blocks, and has its own sockets.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final
 from kafkawire.client.connection import Address
 from kafkawire.client.errors import ClientError
 
-CORRELATION_ID_POSITION: Final = 8  # behind the frame's size, the API key and the version
-HEAD_SIZE_BYTES: Final = 512  # enough of a reply to hold its first error code, behind the name of a topic
+CORRELATION_ID_POSITION: Final = 8  # after the frame's size, the API key and the version
+HEAD_SIZE_BYTES: Final = 512  # holds the first error code of a reply, after the name of a topic
 SCRATCH_SIZE_BYTES: Final = 1 << 20
 STALL_TIMEOUT_S: Final = 30.0
 
@@ -33,12 +33,12 @@ _INT64: Final = Struct(">q")
 
 
 class LoadFailed(ClientError):
-    """The broker answered with an error, closed a connection or stopped answering: there is nothing to measure."""
+    """The broker answered with an error, closed a connection or stopped answering: there is no result."""
 
 
 @dataclass
 class Requests:
-    """The requests of one connection: `count` frames, these in turn, each with the next offset if it has one."""
+    """Requests of one connection: `count` frames, in turns, each with the next offset if it has one."""
 
     frames: Sequence[bytearray]
     count: int
@@ -48,7 +48,7 @@ class Requests:
 
     @property
     def size_bytes(self) -> int:
-        """Of all that is sent."""
+        """Size of all sent requests."""
         return self.count * len(self.frames[0])
 
     def prepare(self, number: int) -> bytearray:
@@ -61,7 +61,7 @@ class Requests:
 
 @dataclass
 class Measured:
-    """What was answered so far."""
+    """Measurements of the answered requests."""
 
     began_s: float = 0.0
     ended_s: float = 0.0
@@ -82,12 +82,12 @@ class Measured:
 
 
 def percentile_ms(ordered: Sequence[float], fraction: float) -> float:
-    """Of latencies in seconds, in order and at least one."""
+    """Percentile in ms of sorted latencies in seconds. There must be at least one."""
     return 1000 * ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
 class _Connection:
-    """One socket; sends block (replies are read soon enough), reads never do."""
+    """A socket of the load. Sends block, because replies are read soon enough; reads never block."""
 
     def __init__(self, stream: socket.socket, requests: Requests, measured: Measured) -> None:
         self.until_s = math.inf
@@ -105,7 +105,7 @@ class _Connection:
         return not self._sent_at
 
     def send_next(self) -> None:
-        """Unless that was all, or time is up."""
+        """Send the next request, unless all are sent or the time is up."""
         now_s = perf_counter()
         if self._sent < self._requests.count and now_s < self.until_s:
             frame = self._requests.prepare(self._sent)
@@ -115,7 +115,7 @@ class _Connection:
             self._measured.sent_bytes += len(frame)
 
     def on_readable(self) -> None:
-        """Takes what one call to the kernel gives and sends one request for each reply that is complete."""
+        """Read once from the kernel, and send one request for each complete reply."""
         if self._skip_bytes:
             room = min(self._skip_bytes, SCRATCH_SIZE_BYTES)
             size = self.socket.recv_into(self._scratch, room, socket.MSG_TRUNC | socket.MSG_DONTWAIT)
@@ -165,7 +165,7 @@ def _connected(address: Address) -> socket.socket:
 
 
 class Load:
-    """One run. `measured` may be looked at from another thread while it goes on."""
+    """A run of the load. Another thread may read `measured` meanwhile."""
 
     def __init__(self, in_flight: int, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
         self.measured = Measured()
@@ -173,8 +173,8 @@ class Load:
         self._stall_timeout_s = stall_timeout_s
 
     def run(self, targets: Iterable[tuple[Address, Requests]], seconds: float = math.inf) -> Measured:
-        """A connection per target, to the end of all requests or until time is up. Raises LoadFailed."""
-        gc.disable()  # it makes no cycles and must not pause
+        """Run one connection for each target, until all requests are sent or the time is up. Raises LoadFailed."""
+        gc.disable()  # the run makes no cycles, and must not pause
         connections: dict[int, _Connection] = {}
         poll = select.epoll()
         try:

@@ -1,4 +1,4 @@
-"""Offsets of partitions' logs: where they begin and end, and what was first at a time."""
+"""Offsets of partitions' logs: start, end, and the first one at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkawire.messages.list_offsets import (
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-NO_OFFSET: Final = -1  # no record is as late as that
+NO_OFFSET: Final = -1  # no record has such a late timestamp
 
 _CONSUMER_REPLICA_ID: Final = -1
 
@@ -30,7 +30,7 @@ async def offsets_at(
     timestamp_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int | Refusal]:
-    """The first offset with that timestamp or a later one; LATEST and EARLIEST are the ends of what consumers read."""
+    """First offsets with that timestamp in ms or a later one; EARLIEST and LATEST are the ends for consumers."""
 
     async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
         topics = [
@@ -64,7 +64,7 @@ async def partitions_of(cluster: Cluster, topics: Collection[str]) -> dict[str, 
 
 
 async def known_partitions(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    """Of a topic that must be there. Raises ClientError."""
+    """Partitions of a topic that must exist. Raises ClientError."""
     found = (await partitions_of(cluster, [topic]))[topic]
     if isinstance(found, Refusal):
         raise ClientError(f"topic {topic}: {found}")
@@ -77,7 +77,7 @@ async def known_offsets(
     timestamp_ms: int,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """As `offsets_at`, of partitions that must be there. Raises ClientError."""
+    """Same as `offsets_at`, for partitions that must exist. Raises ClientError."""
     known = {}
     for one, offset in (await offsets_at(cluster, partitions, timestamp_ms, isolation)).items():
         if isinstance(offset, Refusal):

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: as Java's producers choose it, so that a key's records stay together. Pure.
+"""Partition of a key, the same as in Java's producers, so that a key's records stay together. Pure.
 
 Kafka's BuiltInPartitioner over Utils.murmur2: 32 bits, little-endian words, a fixed seed.
 """
@@ -15,12 +15,12 @@ _WORD: Final = Struct("<I")
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The sign bit of the hash does not count."""
+    """The partition of a key. The sign bit of the hash is ignored."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def murmur2(data: bytes) -> int:
-    """Unsigned."""
+    """The hash, unsigned."""
     hashed = _SEED ^ len(data)
     whole = len(data) & ~3
     for (word,) in _WORD.iter_unpack(data[:whole]):

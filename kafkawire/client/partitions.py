@@ -1,4 +1,4 @@
-"""A partition by its name, as administrators name it."""
+"""A partition by topic name and number."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class TopicPartition(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    """In order."""
+    """Partitions grouped by topic, sorted."""
     return [(topic, list(some)) for topic, some in groupby(sorted(partitions), lambda one: one.topic)]

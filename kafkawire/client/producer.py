@@ -1,7 +1,7 @@
-"""Records to partitions, acknowledged by all replicas in sync, and idempotent: what is sent again is not stored twice.
+"""Idempotent producer with acks=all: a batch that is sent again is not stored twice.
 
-One batch per partition is under way at a time. It retries whatever will pass, lost connections too, until its caller's
-deadline, and halves what is too large; it refuses to batch over time: who calls `send` says what goes together.
+One batch for each partition is in flight at a time. The producer retries transient errors and lost connections until
+the caller's deadline, and halves batches that are too large. It does not batch over time: each `send` is a unit.
 """
 
 from __future__ import annotations
@@ -29,28 +29,30 @@ from kafkawire.messages.init_producer_id import InitProducerIdRequest, InitProdu
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafkawire.requests.errors import ErrorCode
 
-BATCH_MAX_BYTES: Final = 512 * 1024  # half of what topics take by default; a larger record goes alone
+BATCH_MAX_BYTES: Final = 512 * 1024  # half of the default max.message.bytes; a larger record is sent alone
 BROKER_TIMEOUT_MS: Final = 30_000
 NO_PRODUCER: Final = (-1, -1, -1)
 
 _ACKS_ALL: Final = -1
-_BY_NAME_AT_MOST: Final = 12  # Produce knows topics by their ids alone from version 13 on
+_BY_NAME_AT_MOST: Final = 12  # from version 13 on, Produce names topics only by ids
 _SEQUENCES: Final = 2**31
 _HEADER_OVERHEAD_MAX_BYTES: Final = 10
 _PASSES: Final = LEADER_COMES | {
-    ErrorCode.KAFKA_STORAGE_ERROR,  # a replica elsewhere may become leader
+    ErrorCode.KAFKA_STORAGE_ERROR,  # another replica may become leader
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was known: brokers hear of a new topic one by one
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the topic exists: brokers learn of a new topic one after the other
 }
-_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})  # for topic, or segment
+_TOO_LARGE: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
+)  # for the topic, or for the segment
 
-OnStored = Callable[[TopicPartition, int, Sequence[Record]], None]  # the offset of the first of these records
+OnStored = Callable[[TopicPartition, int, Sequence[Record]], None]  # with the offset of the first record
 
 
 class Producer:
-    """Of a cluster's topics."""
+    """Producer to topics of a cluster."""
 
     def __init__(self, cluster: Cluster, codec: Codec = Codec.NONE) -> None:
         self._cluster = cluster
@@ -61,10 +63,11 @@ class Producer:
     async def send(
         self, records: Mapping[TopicPartition, Sequence[Record]], on_stored: OnStored = lambda one, offset, batch: None
     ) -> dict[TopicPartition, int | Refusal]:
-        """A batch for each of the partitions, in parts if it is too large; the offsets of their first records.
+        """Send a batch to each of the partitions, in parts if it is too large. Return the offsets of their first
+        records.
 
-        `on_stored` hears of each part as it is acknowledged, and once: others may be waited for, or never be. What
-        comes after a part that is refused is not sent. Raises ClientError.
+        `on_stored` is called once for each acknowledged part, at once. After a refused part, later ones of its
+        partition are not sent. Raises ClientError.
         """
         if self._identity is None:
             self._identity = await self._cluster.persistently(self._begin)
@@ -90,10 +93,10 @@ class Producer:
 
 
 class _Sending:
-    """What one `send` has still to store: each partition's records in parts, in order, the first of them under way.
+    """Unstored records of one `send`: parts of each partition, in order; the first part is in flight.
 
-    `first_offsets` are of what is stored; `sequences`, which are counted here, outlive it. A batch that is too large is
-    halved, as Java's ProducerBatch.split does; the broker that refused it goes on expecting the same sequence.
+    `first_offsets` are those of stored records. `sequences` outlive the send. A batch that is too large is halved, like
+    in Java's ProducerBatch.split; the broker that refused it still expects the same sequence.
     """
 
     def __init__(
@@ -114,11 +117,11 @@ class _Sending:
 
     @property
     def rest(self) -> list[TopicPartition]:
-        """What is not stored, or not as a whole."""
+        """Partitions whose records are not all stored."""
         return list(self._parts)
 
     async def ask(self, connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, int | Refusal]:
-        """Their leader, part after part."""
+        """Send the parts of these partitions to their leader, one after the other."""
         outcomes: dict[TopicPartition, int | Refusal] = {}
         pending = theirs
         while pending:
@@ -129,7 +132,7 @@ class _Sending:
         return outcomes
 
     def _note(self, one: TopicPartition, outcome: int | Refusal) -> int | Refusal | None:
-        """What became of its records, or None when another part of them is to be sent."""
+        """Note the result of a part. Return the result of the partition, or None if another part is to be sent."""
         part, *later = self._parts[one]
         if not isinstance(outcome, Refusal):
             self.first_offsets.setdefault(one, outcome)
@@ -153,7 +156,7 @@ class _Sending:
 
 
 def encode_batch(records: Sequence[Record], codec: Codec, producer: tuple[int, int, int] = NO_PRODUCER) -> bytearray:
-    """`producer` is id, epoch and the sequence of the first record."""
+    """Encode a batch. `producer` is id, epoch and the sequence of the first record."""
     plain = build_batch(records, attributes=codec, producer=producer)
     if codec is Codec.NONE:
         return plain
@@ -191,7 +194,7 @@ async def _produce(
 
 
 def in_rounds(records: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict[TopicPartition, list[Record]]]:
-    """What to send at once, one round after the other, so that no batch is larger than brokers take."""
+    """Divide records into sends, so that no batch is larger than brokers accept."""
     batches: dict[TopicPartition, list[Record]] = {}
     sizes: dict[TopicPartition, int] = {}
     for partition, record in records:
@@ -206,7 +209,7 @@ def in_rounds(records: Iterable[tuple[TopicPartition, Record]]) -> Iterator[dict
 
 
 def record_size_max_bytes(record: Record) -> int:
-    """It takes no more in a batch that is not compressed."""
+    """Upper bound of the size of a record in an uncompressed batch."""
     size_bytes = RECORD_OVERHEAD_MAX_BYTES + len(record.key or b"") + len(record.value or b"")
     for header in record.headers:
         size_bytes += _HEADER_OVERHEAD_MAX_BYTES + len(header.key) + len(header.value or b"")

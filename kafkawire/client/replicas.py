@@ -1,4 +1,4 @@
-"""The replicas of partitions as an administrator asks for them: who else may lead (KIP-966), and who is behind."""
+"""Replicas of partitions for administrators: eligible leader replicas (KIP-966), and lags."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ PAGE_PARTITIONS: Final = 2_000
 
 
 async def eligible_leaders(cluster: Cluster, topics: Collection[str]) -> Mapping[TopicPartition, list[int]]:
-    """By partition, which brokers that are not in sync may lead and lose nothing; without those that have none.
+    """Eligible leader replicas by partition: broker ids. Partitions without any are left out.
 
-    Nothing where brokers do not know of such (before Kafka 3.7). Raises ClientError."""
+    Empty if the brokers do not know them (before Kafka 3.7). Raises ClientError.
+    """
     connection = await cluster.any_broker()
     found: dict[TopicPartition, list[int]] = {}
     cursor: RequestCursor | None = None
@@ -44,9 +45,10 @@ async def eligible_leaders(cluster: Cluster, topics: Collection[str]) -> Mapping
 
 
 async def replica_lags(cluster: Cluster, brokers: Iterable[Broker]) -> Mapping[TopicPartition, dict[int, int]]:
-    """By partition and broker, how many records a replica lacks of what all in sync have, as itself knows.
+    """Lags by partition and broker: records that a replica lacks, as the replica itself knows.
 
-    Fenced brokers are not asked: nobody may be there. Raises ClientError."""
+    Fenced brokers are not asked, because they may be down. Raises ClientError.
+    """
     found: dict[TopicPartition, dict[int, int]] = {}
     for broker in brokers:
         if broker.is_fenced:

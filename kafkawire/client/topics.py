@@ -1,4 +1,4 @@
-"""Topics as an administrator asks for them: create, give more partitions, delete. Each is answered by itself."""
+"""Topics for administrators: create, add partitions, delete. Each topic has its own result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BROKER_TIMEOUT_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """-1 is what the brokers are configured for."""
+    """A topic to create. -1 means the default of the brokers."""
 
     name: str
     partition_count: int = -1
@@ -44,7 +44,7 @@ Outcomes = dict[str, Refusal | None]  # None: done
 
 
 async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool = False) -> Outcomes:
-    """With `validate_only` whether it could be done."""
+    """Create topics; with `validate_only` only validate the request."""
     wanted = {topic.name: topic for topic in topics}
 
     async def ask(connection: Connection, names: list[str]) -> Outcomes:
@@ -62,8 +62,11 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
 async def created_partitions(
     cluster: Cluster, topic: str, partition_count: int = -1
 ) -> tuple[list[TopicPartition], bool]:
-    """Of a topic that is created, with so many or as brokers are configured to, if there is none; and whether it was.
-    Raises ClientError."""
+    """Partitions of a topic, and whether it was created here.
+
+    If it does not exist, it is created with `partition_count` partitions (-1: the brokers' default). Raises
+    ClientError.
+    """
     found = (await partitions_of(cluster, [topic]))[topic]
     if not isinstance(found, Refusal):
         return found, False
@@ -72,7 +75,7 @@ async def created_partitions(
         if refused is not None and refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise ClientError(f"topic {topic}: {refused}")
         cluster.waiting_for = f"topic {topic}"
-    while isinstance(found, Refusal):  # the broker that is asked may hear of it later than the controller
+    while isinstance(found, Refusal):  # the asked broker may learn of it later than the controller
         if found.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             raise ClientError(f"topic {topic}: {found}")
         await trio.sleep(RETRY_FIRST_S)
@@ -90,7 +93,7 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, validate_only: bool = False) -> Outcomes:
-    """By topic, how many partitions it is to have in all."""
+    """Increase the partitions of topics to these total counts."""
 
     async def ask(connection: Connection, names: list[str]) -> Outcomes:
         rows = [CreatePartitionsTopic(name=name, count=counts[name], assignments=None) for name in names]
@@ -102,7 +105,7 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, vali
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str]) -> Outcomes:
-    """With all their records."""
+    """Delete topics with all their records."""
 
     async def ask(connection: Connection, some: list[str]) -> Outcomes:
         request = DeleteTopicsRequest(

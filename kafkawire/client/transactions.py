@@ -1,8 +1,8 @@
-"""Transactions as an administrator asks for them: list, describe, what is open in a partition, abort it (KIP-664).
+"""Transactions for administrators: list, describe, find open ones in a partition, abort one (KIP-664).
 
-A transaction is known to its coordinator, by the transactional id, and to each of its partitions, by the producer. They
-may disagree: one that *hangs* is open in a partition while its coordinator knows nothing of it any more, and is ended
-in that partition alone, as `kafka-transactions` does.
+The coordinator knows a transaction by its transactional id, each partition knows it by its producer. They may disagree:
+a *hanging* transaction is open in a partition, and its coordinator does not know it any more. It is aborted only in
+that partition, like by `kafka-transactions`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The last one of a transactional id. `started_ms` is None where none has begun yet."""
+    """The last transaction of a transactional id. `started_ms` is None if none has begun yet."""
 
     transactional_id: str
     state: str
@@ -56,7 +56,10 @@ class Transaction:
 
 
 class OpenTransaction(NamedTuple):
-    """In one partition. `coordinator_epoch` is None where no transaction of that producer has ended there yet."""
+    """Open transaction in one partition.
+
+    `coordinator_epoch` is None if the producer has ended no transaction there yet.
+    """
 
     partition: TopicPartition
     producer_id: int
@@ -69,7 +72,7 @@ class OpenTransaction(NamedTuple):
 async def list_transactions(
     cluster: Cluster, states: Collection[str] = (), longer_than_ms: int | None = None, pattern: str | None = None
 ) -> list[TransactionListing]:
-    """Of all brokers, by transactional id; `pattern` is for brokers to read, as RE2. Raises ClientError."""
+    """Transactions of all brokers, by transactional id; brokers read `pattern` as RE2. Raises ClientError."""
     # Version 1 has the duration (KIP-994), version 2 the pattern (KIP-1152).
     at_least = 2 if pattern is not None else 1 if longer_than_ms is not None else 0
 
@@ -96,7 +99,7 @@ async def list_transactions(
 
 
 async def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) -> dict[str, Transaction | Refusal]:
-    """TRANSACTIONAL_ID_NOT_FOUND where there is none."""
+    """Descriptions of transactions; TRANSACTIONAL_ID_NOT_FOUND for unknown ids."""
 
     async def ask(connection: Connection, theirs: list[str]) -> dict[str, Transaction | Refusal]:
         request = DescribeTransactionsRequest(transactional_ids=theirs)
@@ -122,7 +125,7 @@ def _transaction(one: TransactionState, coordinator: Address) -> Transaction | R
 
 
 async def open_transactions(cluster: Cluster, partition: TopicPartition) -> list[OpenTransaction] | Refusal:
-    """As the partition's leader knows them, the oldest first."""
+    """Open transactions as the partition's leader knows them, the oldest first."""
 
     async def ask(
         connection: Connection, theirs: list[TopicPartition]
@@ -154,7 +157,7 @@ def _open(partition: TopicPartition, row: PartitionResponse) -> list[OpenTransac
 
 
 async def abort_transaction(cluster: Cluster, one: OpenTransaction) -> Refusal | None:
-    """Ends it in its partition, and there alone: its coordinator is not asked. None when it was done."""
+    """Abort a transaction in its partition only; its coordinator is not asked. None for success."""
 
     async def ask(connection: Connection, theirs: list[TopicPartition]) -> dict[TopicPartition, Refusal | None]:
         marker = WritableTxnMarker(
@@ -162,7 +165,7 @@ async def abort_transaction(cluster: Cluster, one: OpenTransaction) -> Refusal |
             producer_epoch=one.producer_epoch,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=one.partition.topic, partition_indexes=[one.partition.partition])],
-            # No coordinator's epoch is below 0: the marker shuts out none of them. After TransactionsCommand.
+            # No coordinator epoch is below 0: the marker fences none of them. After TransactionsCommand.
             coordinator_epoch=one.coordinator_epoch or 0,
         )
         answer = await connection.call(WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse)

@@ -1,1 +1,1 @@
-"""Keys of brokers and topics: what there is, what is in effect, and why."""
+"""Keys of brokers and topics, their values in effect, and the sources of the values."""

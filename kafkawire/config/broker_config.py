@@ -1,9 +1,9 @@
-"""The broker's configuration: Kafka property names in, one frozen `Config` with units in its names out.
+"""The broker's configuration: from Kafka property names to one frozen `Config` with units in its names.
 
-A key that is accepted is enforced. A Kafka key that is not built yet may only be given its default; any other value,
-like any bad value, refuses to start with one line that names the key (RULES G1). Keys that steer what this broker does
-not have (thread counts, KRaft's quorum) are named warnings, and so are unknown ones. What topics default to is not in
-`Config`: `configs` resolves it, from the keys of `topic_config`.
+An accepted key is enforced. A Kafka key that is not built yet may only have its default; any other value, like any bad
+value, prevents the start with one line that names the key (RULES G1). Keys about things that this broker lacks (thread
+counts, KRaft's quorum) and unknown keys are warnings with their names. Defaults of topics are not in `Config`:
+`effective` resolves them from the keys of `topic_config`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ClusterConfig):
-    """What a broker runs with. Defaults are Kafka's but for the addresses and directory of a first `make run`."""
+    """Configuration of a broker. Defaults are Kafka's except for the addresses and directory of a first `make run`."""
 
-    # Who it is and where it is reached
+    # Identity and addresses
     node_id: int = setting(
         "node.id", read.integer(0), "1", "The id of this broker, which no other of the cluster has.", also="broker.id"
     )
@@ -213,10 +213,12 @@ class Config(ClusterConfig):
         "How long a connection on which nothing is asked stays open; -1 is for ever.",
     )  # fmt: skip
 
-    given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # what was read, as written
+    given: Mapping[str, str] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # the given properties, as written
 
     def advertised(self, name: str) -> Listener | None:
-        """The advertised listener called `name`, or None: then the address of the accepted socket is advertised."""
+        """The advertised listener called `name`; None: the address of the accepted socket is advertised."""
         return next((listener for listener in self.advertised_listeners if listener.name == name), None)
 
 
@@ -234,8 +236,9 @@ OLDER_NAMES: Final[dict[str, str]] = {
 def load(
     properties: Mapping[str, str], origins: Mapping[str, str] = _NOTHING, of_all: Collection[str] = ()
 ) -> tuple[Config, list[str]]:
-    """Reads properties into a Config and a list of warnings. `origins` says of keys where they stand, `of_all` which of
-    them are set for all brokers at run time.
+    """Read properties into a Config and a list of warnings.
+
+    `origins` gives the places of keys, `of_all` the keys that are set for all brokers at run time.
 
     Errors: ConfigError, one line naming the key, for a bad value or a value that is not built yet.
     """
@@ -259,7 +262,7 @@ def _at(origins: Mapping[str, str], key: str, remark: str) -> str:
 
 
 def _values(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Fields of Config; a key goes before its older name."""
+    """Fields of Config; a key precedes its older name."""
     values: dict[str, Any] = {}
     for given, value in sorted(properties.items(), key=lambda item: item[0] not in OLDER_NAMES):
         name = OLDER_NAMES.get(given, given)
@@ -271,7 +274,7 @@ def _values(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_value(key: Key, value: str, given: str = "") -> Any:
-    """A key's value, under the name it was `given`. Raises ConfigError."""
+    """The value of a key, which was `given` under this name. Raises ConfigError."""
     name = given or key.name
     if not key.is_built and not key.is_default(value):
         only = "" if key.default is None else f", only {name}={key.default}"
@@ -283,7 +286,7 @@ def read_value(key: Key, value: str, given: str = "") -> Any:
 
 
 def _stranger(key: str, value: str) -> str:
-    """Why a key that is none of ours has no effect. Raises ConfigError if it must have one."""
+    """The reason why a foreign key has no effect. Raises ConfigError if it must have one."""
     if key in RETIRED_KEYS:
         as_today, why, instead = RETIRED_KEYS[key]
         if value.strip() != as_today:
@@ -298,7 +301,7 @@ def _stranger(key: str, value: str) -> str:
 
 
 def _without_controllers(config: Config) -> Config:
-    """Nobody would be served at the listeners of KRaft's controllers."""
+    """The configuration without the listeners of KRaft's controllers, which would serve nothing."""
     names = config.controller_listener_names
     return dataclasses.replace(
         config,
@@ -316,7 +319,7 @@ def _unopened(values: Mapping[str, Any]) -> list[str]:
 
 
 def _check(config: Config, own: Mapping[str, str]) -> None:
-    """What no single key can tell. `own`: what was set for this broker."""
+    """Check combinations of keys. `own` are the properties of this broker. Raises ConfigError."""
     if config.group_session_timeout_min_ms > config.group_session_timeout_max_ms:
         key = "group.min.session.timeout.ms"
         raise ConfigError(f"{key} is greater than group.max.session.timeout.ms", key)
@@ -335,7 +338,7 @@ def _check(config: Config, own: Mapping[str, str]) -> None:
 
 
 def _protocol(config: Config, name: str) -> str:
-    """A listener's. Whoever lists protocols must list its, as in Kafka; without a list any name may be PLAINTEXT."""
+    """The protocol of a listener. A given map of protocols must have it, as in Kafka; else it is PLAINTEXT."""
     key = "listener.security.protocol.map"
     protocols = dict(config.listener_protocols)
     if name not in protocols and key in config.given:

@@ -1,4 +1,4 @@
-"""The part of the broker's configuration that is about the others: who coordinates them, and how they are reached."""
+"""The part of the broker's configuration about the cluster: the metadata store, and connections between brokers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkawire.config.settings import setting
 from kafkawire.config.tier_config import TierConfig
 from kafkawire.config.values import ConfigError
 
-DEFAULT_LISTENER: Final = "PLAINTEXT"  # that of security.inter.broker.protocol
+DEFAULT_LISTENER: Final = "PLAINTEXT"  # the default of security.inter.broker.protocol
 UNCLEAN: Final = "unclean.leader.election.enable"
 
 
@@ -116,7 +116,7 @@ class ClusterConfig(TierConfig):
 
 
 def check_cluster(config: ClusterConfig, listeners: Collection[str], given: Mapping[str, str]) -> None:
-    """What no single key can tell. Raises ConfigError. `given`: what was set, but for all brokers at run time."""
+    """Check combinations of keys. Raises ConfigError. `given`: all set properties except those of all brokers."""
     if read.boolean(given.get(UNCLEAN, "false")):
         raise ConfigError(f"{UNCLEAN}: it is a config of topics, or of all brokers at run time", UNCLEAN)
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:

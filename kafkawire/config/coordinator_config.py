@@ -1,4 +1,4 @@
-"""The part of the broker's configuration that its coordinators obey: groups, their offsets, and transactions."""
+"""The part of the broker's configuration for its coordinators: groups, their offsets, and transactions."""
 
 from __future__ import annotations
 

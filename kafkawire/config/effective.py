@@ -1,9 +1,9 @@
-"""What configs are in effect, where each comes from, and what they may be changed to: of topics and of this broker.
+"""Configs in effect of topics and of this broker, their sources, and the checks of changes.
 
 A value comes from the first of these that has one: the topic, this broker at run time, all brokers at run time, the
-broker's properties, the key's default. Which broker key counts for a topic's, and how all of it is shown, follows
-Kafka's ConfigHelper and DynamicBrokerConfig (KIP-226). Keys and their readers are in the tables; this module refuses
-to know any of them by name, but for what holds of internal topics.
+broker's properties, the key's default. The broker keys of a topic key, and the descriptions, follow Kafka's
+ConfigHelper and DynamicBrokerConfig (KIP-226). Keys and their readers are in the tables; this module names none of
+them, except for those of internal topics.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kafkawire.config.unbuilt import HARMLESS_KEYS
 from kafkawire.config.values import ConfigType
 
 COMPACTION: Final = ("cleanup.policy", "compact")
-OF_INTERNAL_TOPICS: Final = {"compression.type": "producer", "flush.policy": "sync"}  # whatever is set
+OF_INTERNAL_TOPICS: Final = {"compression.type": "producer", "flush.policy": "sync"}  # overrides all set values
 
-Texts = Mapping[str, str]  # key -> value, as it was written
+Texts = Mapping[str, str]  # key -> value, as written
 Synonym = tuple[str, str | None, ConfigSource]
 
 _DEFAULTS: Final[Texts] = {name: key.default for name, key in BROKER_KEYS.items() if key.default is not None}
@@ -39,17 +39,17 @@ _log = structlog.get_logger(__name__)
 
 
 class EffectiveConfigs:
-    """The configs of one broker; `config` and `log_config` say what is in effect."""
+    """The configs of one broker. `config` and `log_config` are in effect."""
 
     def __init__(self, config: Config) -> None:
         self._node_id = str(config.node_id)
         self._static = _by_newest_name(config.given)
         self.change({})
 
-    # What is in effect
+    # Configs in effect
 
     def change(self, broker_configs: Mapping[str, Texts]) -> None:
-        """Takes over what brokers are configured for at run time. What cannot be had is left out and logged."""
+        """Apply the run-time configs of brokers. Invalid ones are left out and logged."""
         self._own = _usable(broker_configs.get(self._node_id, _NOTHING), is_default=False)
         self._all = _usable(broker_configs.get(CLUSTER_DEFAULT, _NOTHING), is_default=True)
         self._texts = _overlaid(self._static, self._all, self._own)
@@ -60,15 +60,15 @@ class EffectiveConfigs:
 
     @property
     def log_defaults(self) -> LogConfig:
-        """What the engine goes by where a topic sets nothing."""
+        """The engine's config for a topic that sets nothing."""
         return self._log_defaults
 
     def log_config(self, topic: str, configs: Texts) -> LogConfig:
-        """What the engine goes by: a topic's own keys over the broker's defaults, but for internal topics."""
+        """The engine's config for a topic: own keys over the broker's defaults; internal topics have fixed values."""
         fields = _fields({name: value for name, value in configs.items() if name in TOPIC_KEYS})
         if topic in INTERNAL_TOPICS:
             fields |= _fields(OF_INTERNAL_TOPICS)
-            fields["cleanup_policy"] = frozenset({CleanupPolicy.COMPACT})  # whatever is retained elsewhere
+            fields["cleanup_policy"] = frozenset({CleanupPolicy.COMPACT})  # internal topics are only compacted
         found = replace(self._log_defaults, **fields)
         is_compacted = CleanupPolicy.COMPACT in found.cleanup_policy
         return replace(found, requires_keys=is_compacted and topic not in INTERNAL_TOPICS)
@@ -78,16 +78,16 @@ class EffectiveConfigs:
         return self.log_config(topic.name, topic.configs).flush_policy is FlushPolicy.SYNC
 
     def is_in_tier(self, topic: TopicInfo) -> bool:
-        """Whether its segments go to the remote tier."""
+        """Whether the topic's segments go to the remote tier."""
         return self.log_config(topic.name, topic.configs).remote_storage
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
-        """See `coordinator.api.ConfigValidator`: also one that is just leaving the tier."""
+        """See `coordinator.api.ConfigValidator`. True also for a topic that is leaving the tier."""
         config = self.log_config(topic.name, topic.configs)
         return config.remote_storage or config.remote_delete_on_disable
 
     def _topic_default(self, key: TopicKey) -> str:
-        """A topic key's value where the topic sets none."""
+        """Default of a topic key."""
         for texts in (self._texts, _DEFAULTS):
             for source in key.sources:
                 text = texts.get(source.key.name)
@@ -95,10 +95,10 @@ class EffectiveConfigs:
                     return source.value(source.key.reader.shown(text))
         return key.default
 
-    # What is shown
+    # Descriptions
 
     def topic(self, name: str, configs: Texts) -> list[ConfigEntry]:
-        """All keys of a topic for which these are set, by name."""
+        """All keys of a topic with these configs, by name."""
         entries = {
             key.name: self._topic_entry(key, configs[key.name], is_own=True)
             for key in TOPIC_KEYS.values()
@@ -131,7 +131,7 @@ class EffectiveConfigs:
         ]
 
     def cluster_default(self) -> list[ConfigEntry]:
-        """What all brokers are configured for at run time, by name."""
+        """The configs of all brokers at run time, by name."""
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER
         return [
             self._broker_entry(key, value, tuple(one for one in self._synonyms(key) if one[2] is source))
@@ -151,9 +151,9 @@ class EffectiveConfigs:
         )
 
     def _synonyms(self, key: Key) -> tuple[Synonym, ...]:
-        """All that sets a key or its synonyms, what goes before the others first (ConfigHelper.configSynonyms).
+        """All values of a key and its synonyms, in the order of precedence (ConfigHelper.configSynonyms).
 
-        As there, nothing is told of synonyms that go before all values of the key itself.
+        As there, synonyms that precede all values of the key itself are left out.
         """
         layers = (
             (self._own, ConfigSource.DYNAMIC_BROKER),
@@ -169,11 +169,13 @@ class EffectiveConfigs:
         ]
         return tuple(dropwhile(lambda one: one[0] != key.name, found))
 
-    # What may be set
+    # Checks of changes
 
     def validate(self, topic: str, configs: Texts, before: Texts | None = None) -> None:
-        """Raises InvalidConfig, naming the key, unless every key is one of topics and its value may be had, after those
-        of `before` if there are any."""
+        """Check configs of a topic, after those of `before` if there are any.
+
+        Raises InvalidConfig, naming the key, for an unknown key or a value that is not allowed.
+        """
         for name, value in configs.items():
             if name not in TOPIC_KEYS:
                 raise InvalidConfig(f"Unknown topic config name: {name}")
@@ -197,9 +199,9 @@ class EffectiveConfigs:
             raise InvalidConfig(f"{key.name}={value} is not supported yet, only {key.name}={default}")
 
     def validate_broker(self, configs: Texts, *, is_default: bool) -> None:
-        """Raises InvalidConfig or, where Kafka does, InvalidTopicRequest, for what a broker cannot be told at run time.
+        """Check run-time configs: all that will be set for this broker or, with `is_default`, for all brokers.
 
-        `configs` are all that will be set, for this broker or, `is_default`, for all.
+        Raises InvalidConfig or, where Kafka does, InvalidTopicRequest.
         """
         for name, value in configs.items():
             _validate_broker_key(name, value, is_default=is_default)
@@ -210,7 +212,7 @@ class EffectiveConfigs:
             raise InvalidTopicRequest(f"Invalid dynamic configuration: {error}") from None
 
     def list_value(self, key: str) -> str | None:
-        """What a list that is not set has, between commas; None for a key that is no list."""
+        """The base of APPEND and SUBTRACT for a list that is not set; None for a key that is no list."""
         if key in TOPIC_KEYS:
             return self._unset[key].value if TOPIC_KEYS[key].reader.type is ConfigType.LIST else None
         if key in BROKER_KEYS and BROKER_KEYS[key].reader.type is ConfigType.LIST:
@@ -219,13 +221,13 @@ class EffectiveConfigs:
 
 
 def _by_newest_name(given: Texts) -> dict[str, str]:
-    """Of the keys that a broker has; a key goes before its older name."""
+    """Properties with the newest names of the broker's keys; a key precedes its older name."""
     older = {new: given[old] for old, new in OLDER_NAMES.items() if old in given}
     return {name: value for name, value in (older | dict(given)).items() if name in BROKER_KEYS}
 
 
 def _overlaid(static: Texts, *dynamic: Texts) -> dict[str, str]:
-    """What is in effect: each goes before the one before it, with all synonyms (DynamicBrokerConfig.overrideProps)."""
+    """Merge layers: each one overrides the layers before, with all synonyms (DynamicBrokerConfig.overrideProps)."""
     found = dict(static)
     for texts in dynamic:
         for name, value in texts.items():
@@ -236,7 +238,7 @@ def _overlaid(static: Texts, *dynamic: Texts) -> dict[str, str]:
 
 
 def _fields(texts: Texts) -> dict[str, Any]:
-    """Values of LogConfig's fields, as far as their keys are built."""
+    """Values of LogConfig's fields for the given keys that are built."""
     return {
         key.field: key.reader(text) for key, text in ((TOPIC_KEYS[name], text) for name, text in texts.items())
         if key.field is not None
@@ -244,7 +246,7 @@ def _fields(texts: Texts) -> dict[str, Any]:
 
 
 def _usable(configs: Texts, *, is_default: bool) -> dict[str, str]:
-    """Another version of this broker may have allowed what this one does not."""
+    """The valid configs. Others are logged: another version of this broker may have allowed them."""
     found = {}
     for name, value in configs.items():
         try:

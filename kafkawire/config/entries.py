@@ -1,4 +1,4 @@
-"""Configs as clients ask for them: whose they are, what is in effect, and where it comes from."""
+"""Configs in the form that clients see: resource, value in effect, and source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Kafka's ConfigSource, as far as configs of topics and brokers come from there."""
+    """Kafka's ConfigSource, for configs of topics and brokers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -31,9 +31,9 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """A config in effect. `synonyms` are all that set it, as name, value and source; the first of them counts.
+    """A config in effect. `synonyms` are all its settings, as name, value and source; the first one counts.
 
-    `type` is the number of Kafka's ConfigType. A value of None is not set, or not to be seen.
+    `type` is the number of Kafka's ConfigType. A value of None is not set, or secret.
     """
 
     name: str
@@ -47,16 +47,16 @@ class ConfigEntry:
 
 
 class ConfigCatalogue(Protocol):
-    """What is in effect, and where it comes from; all keys, by name."""
+    """Configs in effect with their sources; all keys, by name."""
 
     def topic(self, name: str, configs: Mapping[str, str], /) -> Sequence[ConfigEntry]:
-        """For a topic, given what was set for it."""
+        """Configs of a topic that has these configs set."""
         ...
 
     def broker(self) -> Sequence[ConfigEntry]:
-        """For this broker."""
+        """Configs of this broker."""
         ...
 
     def cluster_default(self) -> Sequence[ConfigEntry]:
-        """What was set for all brokers at run time, and nothing else."""
+        """Configs that were set for all brokers at run time, and nothing else."""
         ...

@@ -1,8 +1,8 @@
-"""What is known of a key, be it a broker's or a topic's: one shape for all of them.
+"""Description of a key, of brokers or of topics: one form for all of them.
 
-The tables are in `config` (what the broker obeys), `topic_config` (what topics may set, with the broker keys that are
-their defaults) and `unbuilt` (what may only be given its default). This module refuses to know any key by name, but for
-what names of secrets look like.
+The tables are in `broker_config` (keys of the broker), `topic_config` (keys of topics, with the broker keys that are
+their defaults) and `unbuilt` (keys that may only have their default). This module names no key, except for the patterns
+of secrets.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Final
 
 from kafkawire.config.values import ConfigType, Reader
 
-# Kafka's keys of type PASSWORD, below a listener's prefix too, and what others may call theirs.
+# Kafka's keys of type PASSWORD, also with a listener's prefix, and usual names of foreign secrets.
 _SECRET: Final = re.compile(
     r".*(password|passphrase|secret|jaas\.config|ssl\.keystore\.(key|certificate\.chain)|ssl\.truststore\.certificates).*"
 )
 
 
 def is_secret(name: str) -> bool:
-    """Whether a key that is in no table, as another broker may have it, sounds like one whose value is not shown. Where
-    a file is may be shown."""
+    """Whether an unknown key, perhaps of another broker version, sounds like a secret.
+
+    Paths of files are no secrets.
+    """
     return _SECRET.fullmatch(name.lower()) is not None and not name.lower().endswith(".file")
 
 
@@ -31,19 +33,19 @@ class Update(Enum):
 
     READ_ONLY = "read-only"
     PER_BROKER = "read-only here, per-broker in Kafka"
-    CLUSTER_WIDE = "cluster-wide"  # per broker, too
+    CLUSTER_WIDE = "cluster-wide"  # or per broker
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A broker key. `default` is as it would stand in a file; None is Kafka's null: nothing is set."""
+    """A broker key. `default` is written as in a file; None is Kafka's null: not set."""
 
     name: str
     reader: Reader
     default: str | None
     documentation: str
     update: Update = Update.READ_ONLY
-    is_built: bool = True  # otherwise it may only be given its default (RULES G1)
+    is_built: bool = True  # otherwise it may only have its default (RULES G1)
 
     @property
     def is_sensitive(self) -> bool:
@@ -51,15 +53,15 @@ class Key:
         return self.reader.type is ConfigType.PASSWORD
 
     def shown(self, value: str | None) -> str | None:
-        """A value as tools see it."""
+        """The value in the form of Kafka's tools."""
         return None if value is None or self.is_sensitive else self.reader.shown(value)
 
     def assigned(self, name: str, value: str) -> str:
-        """How a complaint names a value of this key, under the `name` it was given."""
+        """Text of an assignment in error messages, with the `name` that was given."""
         return name if self.is_sensitive else f"{name}={value}"
 
     def is_default(self, value: str) -> bool:
-        """Whether a value that may be written differently is the default."""
+        """Whether a value, however written, is the default."""
         try:
             return bool(self.reader(value) == self.reader(self.default or ""))
         except ValueError:
@@ -74,15 +76,15 @@ class Source:
     factor: int = 1
 
     def value(self, text: str) -> str:
-        """The topic key's; what is below zero is no limit, in any unit."""
+        """Value for the topic key. A value below zero means no limit, in any unit."""
         return text if self.factor == 1 else str(max(-1, int(text) * self.factor))
 
 
 @dataclass(frozen=True, slots=True)
 class TopicKey:
-    """A key that topics may set. Where one does not, the first of `sources` that is set says what holds.
+    """A key of topics. If a topic does not set it, the first of `sources` that is set counts.
 
-    `field` is where `engine.api.LogConfig` has it; None: not built yet, or a key without sources keeps its `default`.
+    `field` is its field in `engine.api.LogConfig`; None: not built yet. A key without sources has its `default`.
     """
 
     name: str

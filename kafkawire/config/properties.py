@@ -1,7 +1,7 @@
-"""Where the configuration comes from: a server.properties file, the environment, the command line.
+"""Sources of the configuration: a server.properties file, the environment, the command line.
 
-What comes later goes before what came earlier, and of everything is known where it stands, so that a complaint can
-name the line. What the keys mean is not known here; so no complaint quotes what may be a password.
+Later sources override earlier ones. The place of each value is known, so that an error can name the line. This module
+does not know the keys; so no error quotes a value, which may be a password.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kafkawire.config.values import ConfigError
 
 PREFIX: Final = "KAFKA_"
 
-# What Kafka's scripts and images go by themselves (KafkaDockerWrapper, kafka-run-class.sh): there is no JVM here, and
-# logs go to standard error.
+# Variables of Kafka's scripts and images themselves (KafkaDockerWrapper, kafka-run-class.sh), which are no properties:
+# there is no JVM here, and logs go to standard error.
 NO_PROPERTIES: Final = frozenset(
     {
         "KAFKA_DEBUG",
@@ -47,20 +47,20 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(slots=True)
 class Properties:
-    """Values of keys, and where each stands."""
+    """Values of keys, and their places."""
 
     values: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     def take(self, found: Iterable[tuple[str, str, str]]) -> None:
-        """Adds keys with their values and origins; they replace those that are there."""
+        """Add keys with their values and origins; they override present ones."""
         for key, value, origin in found:
             self.values[key] = value
             self.origins[key] = origin
 
 
 def gather(file: Path | None, environment: Mapping[str, str], settings: Iterable[str]) -> Properties:
-    """The file's, over them the environment's, over them `KEY=VALUE` settings. Raises ConfigError."""
+    """Properties of the file, overridden by the environment, overridden by `KEY=VALUE` settings. Raises ConfigError."""
     found = Properties()
     if file is not None:
         found.take(parse(text_of(file), str(file)))
@@ -70,7 +70,7 @@ def gather(file: Path | None, environment: Mapping[str, str], settings: Iterable
 
 
 def text_of(file: Path) -> str:
-    """Raises ConfigError."""
+    """Text of a file. Raises ConfigError."""
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -80,28 +80,28 @@ def text_of(file: Path) -> str:
 
 
 def parse(content: str, name: str) -> Iterator[tuple[str, str, str]]:
-    """What java.util.Properties.load makes of it: keys and values, each with the line on which it begins.
+    """Parse like java.util.Properties.load: keys and values, each with the line on which it begins.
 
     Raises ConfigError.
     """
     for number, line in _logical_lines(content):
         origin = f"{name}, line {number}"
         pair = _PAIR.fullmatch(line)
-        assert pair is not None, line  # any line that ends in no odd backslash
+        assert pair is not None, line  # matches any line that does not end in an odd backslash
         yield _unescaped(pair[1], origin), _unescaped(pair[2], origin), origin
 
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
-    """Without blank lines and comments, and with the lines that a backslash continues in one."""
+    """Logical lines: without blank lines and comments; lines that a backslash continues are joined."""
     begun, first = "", 0
     for number, raw in enumerate(_LINE_END.split(content), start=1):
         line = raw.lstrip(_WHITE)
         if not begun:
             first = number
             if line.startswith(("#", "!")):
-                continue  # a comment ends with its line, whatever stands at the end
+                continue  # a comment ends with its line, even after a backslash
         line = begun + line
-        # An even number of backslashes at the end is some that stand for themselves.
+        # Backslashes in pairs stand for themselves.
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         begun = line[:-1] if is_continued else ""
         if line and not is_continued:
@@ -126,7 +126,7 @@ def _unescaped(text: str, origin: str) -> str:
 
 
 def from_settings(settings: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """`KEY=VALUE` of the command line, as they stand: no escapes, as in Kafka's --override. Raises ConfigError."""
+    """Properties of the command line: `KEY=VALUE` without escapes, as in Kafka's --override. Raises ConfigError."""
     for number, setting in enumerate(settings, start=1):
         key, separator, value = (part.strip() for part in setting.partition("="))
         if not separator or not key or key.startswith(("#", "!")):
@@ -135,7 +135,10 @@ def from_settings(settings: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """KAFKA_NUM_PARTITIONS is num.partitions: as in Kafka's image `_` is a dot, `__` an underscore, `___` a hyphen."""
+    """Properties of the environment: KAFKA_NUM_PARTITIONS is num.partitions.
+
+    As in Kafka's image, `_` is a dot, `__` an underscore, `___` a hyphen.
+    """
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in NO_PROPERTIES:
             dotted = name.removeprefix(PREFIX).lower().replace("_", ".")

@@ -1,4 +1,4 @@
-"""How a field of the configuration is written down with its key."""
+"""Declaration of a field of the configuration with its key."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def setting(
     *,
     also: str | None = None,
 ) -> Any:
-    """A field of `Config` with its key; `also` is an older name of it, which it goes before."""
+    """A field of `Config` with its key; `also` is an older name, which the key precedes."""
     key = Key(name, reader, default, documentation, update)
     return field(default=reader(default or ""), metadata={"key": key, "also": also})

@@ -1,4 +1,4 @@
-"""The part of the broker's configuration that is about the remote tier."""
+"""The part of the broker's configuration about the remote tier."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TierConfig(CoordinatorConfig):
 
 
 def check_tier(config: TierConfig) -> None:
-    """What no single key can tell. Raises ConfigError."""
+    """Check combinations of keys. Raises ConfigError."""
     if config.tier_enable and config.tier_store is None:
         key = "remote.log.storage.system.enable"
         raise ConfigError(f"{key}=true: tier.store has to say where the segments go", key)

@@ -1,4 +1,4 @@
-"""Which configs of a topic the remote tier allows: Kafka's LogConfig.validateTopicLogConfigValues, with its texts."""
+"""Allowed configs of topics in the remote tier: Kafka's LogConfig.validateTopicLogConfigValues, with its texts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ NO_LIMIT = -1
 
 
 def check_tiering(before: LogConfig | None, config: LogConfig, *, is_enabled: bool) -> None:
-    """Raises InvalidConfig unless a topic may become so. `before`: what it is, if there is one; `is_enabled`: whether
-    the broker has a tier."""
+    """Check the new config of a topic. `before` is the present one; `is_enabled`: the broker has a tier.
+
+    Raises InvalidConfig.
+    """
     if not config.remote_storage:
         if before is not None and before.remote_storage and not config.remote_delete_on_disable:
             raise InvalidConfig(

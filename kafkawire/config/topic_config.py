@@ -1,8 +1,8 @@
-"""The keys of topics, all that Kafka's TopicConfig has and ours, each with the broker keys it defaults to.
+"""The keys of topics, Kafka's and kafkawire's, each with the broker keys that are its defaults.
 
-A row that names a field of `engine.api.LogConfig` is obeyed; one that has None there is not built yet, and may only be
-given its default (RULES G1). The broker keys are Kafka's ServerTopicConfigSynonyms, in its order; of several the first
-can be changed while the broker runs (its DynamicLogConfig). This module knows keys; `configs` knows their values.
+A row with a field of `engine.api.LogConfig` has effect; a row with None is not built yet, and may only have its default
+(RULES G1). The broker keys are Kafka's ServerTopicConfigSynonyms, in its order; only the first of several can be
+changed at run time (DynamicLogConfig). This module knows keys; `effective` knows their values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_LIMIT: Final = str(LONG_MAX)
 
 
 class Default(NamedTuple):
-    """A broker key and its own default; read as the topic key is unless it has another unit."""
+    """A broker key with its own default. It has the reader of the topic key, unless its unit differs."""
 
     name: str
     value: str | None
@@ -44,7 +44,7 @@ class Default(NamedTuple):
 
 
 def _replica_names(value: str) -> ReplicaNames:
-    """After Kafka's ThrottledReplicaListValidator."""
+    """Parse a list of replicas, after Kafka's ThrottledReplicaListValidator."""
     found = elements(value)
     if found == ["*"]:
         return frozenset({EVERY_REPLICA})
@@ -69,7 +69,7 @@ def _row(name: str, reader: Reader, field: str | None, documentation: str, *defa
 
 
 def _alone(name: str, reader: Reader, default: str, documentation: str, field: str | None = None) -> TopicKey:
-    """A key that no broker key is the default of."""
+    """A topic key without a broker key as its default."""
     return TopicKey(name, reader, field, documentation, (), default)
 
 
@@ -284,7 +284,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
 
 LOG_KEYS: Final[dict[str, Key]] = {source.key.name: source.key for row in TOPIC_KEYS.values() for source in row.sources}
 
-# Broker key -> all that say the same in another unit, itself included; the first that is set goes before the others.
+# Broker key -> keys of the same setting in all units, itself included; the first that is set precedes the others.
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     source.key.name: tuple(one.key.name for one in row.sources) for row in TOPIC_KEYS.values() for source in row.sources
 }

@@ -1,8 +1,8 @@
-"""Broker keys of Kafka that this broker knows but does not act on: those not built yet, and those without effect here.
+"""Broker keys of Kafka without an effect here: keys that are not built yet, and keys that have no meaning here.
 
-A key leaves the first tables for `broker_config` in the change that enforces it. Those that are defaults of topics are
-in `topic_config`. Whatever promises security or a limit is here: nobody may believe to have what is not there. (Limits
-of groups and of storage that are not served are not among them: nothing can go beyond those.)
+A key moves from the first tables to `broker_config` in the change that enforces it. Defaults of topics are in
+`topic_config`. Keys that promise security or a limit are here, so that operators do not rely on them. (Limits of groups
+and storage that are not served are left out: they cannot be exceeded.)
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _POLICY_KEYS: Final = (
     _per_broker("cordoned.log.dirs", words, "", "The log dirs that get no new partitions; * is all of them."),
 )  # fmt: skip
 
-# Kafka's default is what a stock server.properties may say; anything else would be a promise not kept.
+# A stock server.properties may have Kafka's default. Any other value would be a promise that is not kept.
 _KEYS: Final = (
     *_SECURITY_KEYS,
     *_POLICY_KEYS,
@@ -105,7 +105,7 @@ UNBUILT_KEYS: Final[dict[str, Key]] = {key.name: key for key in _KEYS}
 
 _NO_LIMIT: Final = str(LONG_MAX)
 
-# Keys of Kafka's authorizer, and those that its brokers are told at run time alone: it does not describe them.
+# Keys of Kafka's authorizer, and keys that exist only at run time: Kafka does not describe them.
 UNLISTED_KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
@@ -123,7 +123,7 @@ UNLISTED_KEYS: Final[dict[str, Key]] = {
 
 _NO_SASL_NOR_SSL: Final = "SASL and SSL are not supported yet"
 
-# Refused whatever they say: what their names begin with, and why. A key of the tables above is not meant.
+# Prefixes of names that are refused with any value, and the reasons. Keys of the tables above are excepted.
 REFUSED_KEYS: Final[dict[str, str]] = {
     "authorizer.": "authorizers are not supported yet",
     "client.quota.callback.": "quotas are not supported yet",
@@ -138,7 +138,7 @@ REFUSED_KEYS: Final[dict[str, str]] = {
     "ssl.": _NO_SASL_NOR_SSL,
 }
 
-# Keys of earlier versions: the value that asks for what the broker does today, and what is to be done for another one.
+# Keys of earlier versions: the value that means today's behaviour, and the advice for another value.
 RETIRED_KEYS: Final[dict[str, tuple[str, str, str]]] = {
     "metadata.loss.acks1": ("accept", "acks=1 is taken as by Apache Kafka", "have producers send with acks=all"),
 }

@@ -1,7 +1,7 @@
-"""The configs of groups and of clients' metrics: Kafka's keys with their defaults, none of which is obeyed yet.
+"""Configs of groups and of clients' metrics: Kafka's keys with their defaults; none has an effect yet.
 
-They belong to group protocols and to telemetry that this broker does not serve. As with topics and brokers (RULES G1)
-a key is shown with its default, and any other value is refused.
+They belong to group protocols and to telemetry that this broker does not serve. As with topics and brokers (RULES G1) a
+key is described with its default, and any other value is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIST: Final = 7
 
 
 class UnbuiltKey(NamedTuple):
-    """A key with Kafka's default and the number of Kafka's ConfigType; a group's may have a key of the broker's too."""
+    """A key with Kafka's default and the number of Kafka's ConfigType. A group's key may have a broker key, too."""
 
     name: str
     default: str
@@ -96,7 +96,7 @@ KEYS: Final = {ConfigResourceType.GROUP: GROUP_KEYS, ConfigResourceType.CLIENT_M
 
 
 def describe_unbuilt(kind: ConfigResourceType) -> list[ConfigEntry]:
-    """All keys of such a resource; none has a value of its own."""
+    """All keys of such a resource, with their defaults."""
     return [
         ConfigEntry(
             one.name,
@@ -116,7 +116,7 @@ def _synonyms(key: UnbuiltKey) -> tuple[tuple[str, str, ConfigSource], ...]:
 
 
 def check_unbuilt(kind: ConfigResourceType, name: str, changes: Sequence[ConfigChange]) -> None:
-    """Raises InvalidConfig or InvalidTopicRequest unless the changes leave all as it is."""
+    """Check that the changes leave all as it is. Raises InvalidConfig or InvalidTopicRequest."""
     defaults = {one.name: one.default for one in KEYS[kind]}
     if not name:
         is_group = kind is ConfigResourceType.GROUP

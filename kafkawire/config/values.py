@@ -1,6 +1,6 @@
-"""How the values of keys are read: a `Reader` has Kafka's type of the key and turns text into a value or refuses it.
+"""Readers of the values of keys: a `Reader` has Kafka's type of the key, and parses text into a value or refuses it.
 
-A value is shown as Kafka shows it: normalised by its type, whatever it was written like. Nothing here knows a key.
+A value is shown as in Kafka: normalised by its type, however it was written. This module knows no key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOST_AND_PORT = re.compile(r"\[?([0-9A-Za-z%._:-]*)\]?:([0-9]{1,5})")  # Kafka'
 
 
 class ConfigError(Exception):
-    """A configuration that must not start; its text is the one line the user sees. `key` is what it is about."""
+    """A configuration that prevents the start. The text is the line for the user; `key` is the key concerned."""
 
     def __init__(self, text: str, key: str = "") -> None:
         super().__init__(one_line(text))
@@ -30,7 +30,7 @@ class ConfigError(Exception):
 
 
 def one_line(text: str) -> str:
-    """What cannot be printed is escaped: keys and values may hold line feeds."""
+    """Escape unprintable characters: keys and values may have line feeds."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
@@ -49,8 +49,10 @@ class ConfigType(IntEnum):
 
 
 class StoreUrl(NamedTuple):
-    """Where objects are: `bucket` of an S3 server, or a directory of this machine. All keys begin with `root`, which
-    ends with a slash or is empty."""
+    """Place of objects: a `bucket` of an S3 server, or a directory of this machine.
+
+    All object keys begin with `root`, which is empty or ends with a slash.
+    """
 
     is_s3: bool
     bucket: str
@@ -62,7 +64,7 @@ class StoreUrl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One `NAME://host:port`. The host is empty for every address; port 0 lets the system choose."""
+    """A listener: `NAME://host:port`. The host is empty for every address; with port 0 the system chooses."""
 
     name: str
     host: str
@@ -70,14 +72,14 @@ class Listener:
 
 
 class DailyWindow(NamedTuple):
-    """From one minute of the day to another, the end not included; it may go over midnight."""
+    """Time of day from one minute to another, without the last one. It may span midnight."""
 
     begin_minute: int
     end_minute: int
 
     def holds_at(self, now_ms: int) -> bool:
-        """By the machine's local time."""
-        moment = datetime.fromtimestamp(now_ms / 1000)  # local time is what it is configured in
+        """Whether the time, in the machine's local time zone, is in the window."""
+        moment = datetime.fromtimestamp(now_ms / 1000)  # the window is configured in local time
         minute = moment.hour * 60 + moment.minute
         if self.begin_minute < self.end_minute:
             return self.begin_minute <= minute < self.end_minute
@@ -86,7 +88,7 @@ class DailyWindow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the values of a key. `parse` raises ValueError, saying what a value must be."""
+    """Reads the values of a key. `parse` raises ValueError with the requirement on values."""
 
     type: ConfigType
     parse: Callable[[str], Any]
@@ -95,7 +97,7 @@ class Reader:
         return self.parse(value.strip())
 
     def shown(self, value: str) -> str:
-        """A value that can be read, as Kafka shows it (ConfigDef.convertToString)."""
+        """A valid value in Kafka's form (ConfigDef.convertToString)."""
         text = value.strip()
         match self.type:
             case ConfigType.BOOLEAN:
@@ -110,7 +112,7 @@ class Reader:
 
 
 def elements(value: str) -> list[str]:
-    """Of a list, between commas."""
+    """Elements of a list with commas."""
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
@@ -136,7 +138,7 @@ def integer(low: int = -INT_MAX - 1, high: int = INT_MAX) -> Reader:
 
 
 def integer_or(other: int, low: int, high: int) -> Reader:
-    """A whole number within [low, high], or the other one."""
+    """A whole number within [low, high], or `other`."""
 
     def parse(value: str) -> int:
         number = _whole_number(value)
@@ -182,14 +184,14 @@ def _within(low: int, high: int) -> Callable[[str], int]:
 
 
 def _whole_number(value: str) -> int:
-    """What Java's parseLong takes; Python's int would take 1_000 as well."""
+    """Parse like Java's parseLong; Python's int would accept 1_000, too."""
     if re.fullmatch("[+-]?[0-9]{1,19}", value) is None:
         raise ValueError("must be a whole number")
     return int(value)
 
 
 def no_zero(reader: Reader) -> Reader:
-    """What the reader reads, but no zero: nothing at all is kept for no time."""
+    """The reader without zero: nothing can be retained for no time."""
 
     def parse(value: str) -> Any:
         if not (found := reader.parse(value)):
@@ -200,7 +202,7 @@ def no_zero(reader: Reader) -> Reader:
 
 
 def optional(reader: Reader) -> Reader:
-    """Nothing at all, or what the reader reads."""
+    """The reader, or None for an empty value."""
     return Reader(reader.type, lambda value: reader.parse(value) if value else None)
 
 
@@ -217,7 +219,7 @@ def ratio(*, is_zero_allowed: bool = False) -> Reader:
 
 
 def above_zero() -> Reader:
-    """A number above 0; Kafka takes any, those that are no number and those without end among them."""
+    """A finite number above 0. Kafka accepts NaN and infinity as well."""
 
     def parse(value: str) -> float:
         number = _number(value)
@@ -229,7 +231,7 @@ def above_zero() -> Reader:
 
 
 def _number(value: str) -> float:
-    """Decimal, as Java's parseDouble; Python's float would take 1_000 and other scripts' digits as well."""
+    """Parse like Java's parseDouble; Python's float would accept 1_000 and digits of other scripts, too."""
     try:
         if value.isascii() and "_" not in value:
             return float(value)
@@ -239,7 +241,7 @@ def _number(value: str) -> float:
 
 
 def _java_double(number: float) -> str:
-    """As Java's Double.toString writes it."""
+    """The number in the form of Java's Double.toString."""
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return str(number)
     if not math.isfinite(number):
@@ -252,7 +254,7 @@ def _java_double(number: float) -> str:
 
 
 def choice(*allowed: str) -> Reader:
-    """One of the words given."""
+    """A reader of these words."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -388,9 +390,9 @@ words = Reader(ConfigType.LIST, lambda value: tuple(elements(value)))
 upper_words = Reader(ConfigType.LIST, lambda value: tuple(elements(value.upper())))
 upper_word = Reader(ConfigType.STRING, str.upper)
 directory = Reader(ConfigType.STRING, lambda value: _path(value) if value else None)
-directories = Reader(ConfigType.LIST, _directories)  # each once
+directories = Reader(ConfigType.LIST, _directories)  # no directory twice
 listeners = Reader(ConfigType.LIST, _listeners)  # `NAME://host:port`, names and addresses unique
-advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # one proxy may stand before many: names unique
+advertised_listeners = Reader(ConfigType.LIST, _advertised_listeners)  # names unique; one proxy may serve several
 protocols = Reader(ConfigType.STRING, _protocols)  # `NAME:PROTOCOL`, by listener name
 http_address = Reader(ConfigType.STRING, _http_address)  # `http://host:port`, or nothing: then no HTTP is served
 hosts = Reader(ConfigType.LIST, _hosts)  # names of hosts, or *

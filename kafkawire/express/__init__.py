@@ -1,8 +1,8 @@
-"""Express lanes: requests in the shapes that clients send, from frame to engine and back without the general path.
+"""Fast paths: requests in the usual shapes of clients, from frame to engine and back without the general path.
 
-A lane takes a frame or leaves it alone; what it leaves goes the general way (`kafkawire.requests.dispatch`), and so
-does what turns out to need it, such as an error. What a lane does is never different, only cheaper; a test holds a
-broker with lanes against one without, frame by frame.
+A fast path takes a frame, or leaves it to the general path (`kafkawire.requests.dispatch`). Errors and other rare
+outcomes of a taken frame go to the general path, too. A fast path never differs in its effect, only in its cost: a test
+compares a broker with fast paths to one without, frame by frame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def lanes(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, Lane]:
-    """By API key."""
+    """The fast paths by API key."""
     by_key = {api.key: api for api in table}
     return {
         PRODUCE: ProduceLane(broker, by_key[PRODUCE]),

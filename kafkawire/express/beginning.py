@@ -1,7 +1,7 @@
-"""What requests of a group's members begin with: client id, group, generation, member, and the name of its instance.
+"""The prefix of requests of a group's members: client id, group, generation, member, instance id.
 
-All of it is the same from request to request of a member. It is learned once, from the decoder, and then compared as
-bytes. Where it ends is found by the lengths of its strings alone; that they are lengths at all the decoder has seen.
+The prefix is the same in all requests of a member. It is decoded once and then compared as bytes. The lengths of its
+strings alone give its end; the decoder has checked the prefix once.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _INT16: Final = Struct(">h")
 
 
 class Beginnings(Generic[T]):
-    """Of one API in one version; `told` makes of a request what it says in its beginning."""
+    """Cache of decoded prefixes of one API in one version; `told` extracts the values from a request."""
 
     def __init__(self, request: type[Message], version: int, told: Callable[[Any], T]) -> None:
         self._request = request
         self._version = version
         self._told = told
         self._is_flexible = version >= request.FLEXIBLE_FROM
-        self.no_tags = b"\0" if self._is_flexible else b""  # what a struct without tagged fields ends with
+        self.no_tags = b"\0" if self._is_flexible else b""  # the end of a struct without tagged fields
         self._gaps = _gaps(request, version)
         self._learned: dict[bytes, T] = {}
 
     def end(self, frame: bytearray) -> int:
-        """Where it ends, or 0 for one of another shape. A frame that ends too early may raise struct.error."""
+        """End of the prefix; 0 if the frame has another shape. A frame that is too short may raise struct.error."""
         (size,) = _INT16.unpack_from(frame, CLIENT_ID_AT)
         at = CLIENT_ID_AT + 2 + (size if size > 0 else 0)
         if not self._is_flexible:
@@ -51,14 +51,14 @@ class Beginnings(Generic[T]):
             return 0
         at += 1
         for gap in self._gaps:
-            length = frame[at]  # and one: null is 0
+            length = frame[at]  # compact length: plus one, 0 for null
             if length >= LONG_LENGTH:
                 return 0
             at += (length or 1) + gap
         return at
 
     def find(self, frame: bytearray, end: int) -> T | None:
-        """What a frame says whose beginning ends there; None for one that is no request."""
+        """Values of the prefix that ends there; None if the frame is no valid request."""
         if end > CLIENT_ID_AT + SIZE_MAX_BYTES:
             return None
         beginning = bytes(frame[CLIENT_ID_AT:end])
@@ -76,7 +76,7 @@ class Beginnings(Generic[T]):
 
 
 def _gaps(request: type[Message], version: int) -> tuple[int, ...]:
-    """How much stands behind each string, up to the next one or to the first array."""
+    """Sizes of the fields behind each string, up to the next string or the first array."""
     gaps: list[int] = []
     for field in request.FIELDS:
         if field.array:

@@ -1,4 +1,4 @@
-"""A request whose lane has begun it: it waits for what its reply is about, and for nothing else."""
+"""A request that its fast path has started: it waits only for the future of its reply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SettleableT = TypeVar("SettleableT", bound=Settleable)
 
 
 class BegunRequest(Generic[SettleableT]):
-    """See `kafkawire.requests.started.StartedRequest`; `reply` is the lane's own."""
+    """See `kafkawire.requests.started.StartedRequest`. Each fast path has its own `reply`."""
 
     __slots__ = ("_pending", "deadline_s")
 
@@ -33,10 +33,13 @@ class BegunRequest(Generic[SettleableT]):
         self._pending.call_when_settled(callback)
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
-        """Its frame is kept until it is answered; a lane that lets go of it before says so."""
+        """The frame is kept until the reply, so the callback is not called.
+
+        Subclasses that release it earlier override this.
+        """
 
     def abandon(self) -> None:
-        """What it has begun goes on."""
+        """Give up the reply. Started work goes on."""
 
     def begin(self) -> None:
         raise AssertionError("it has begun")

@@ -1,8 +1,8 @@
-"""Fetch as clients send it, with a session or without: read by hand, answered at once if there is something to tell.
+"""Fetch in the usual shapes, with a session or without: decoded by hand, answered at once if there is something to
+return.
 
-What is read, waited for and remembered in a session is the general path's own work (`kafkawire.fetching.work`); the
-lane has neither request nor response as messages, and no task for what need not wait. A reply with errors is made by
-the general path.
+Reads, waits and sessions are the work of the general path (`kafkawire.fetching.work`). The fast path makes no messages
+of request and response, and no task unless the request waits. The general path makes replies with errors.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FetchLane:
 class ExpressFetch:
     """See `kafkawire.requests.started.StartedRequest`.
 
-    Its frame, which is small (FRAME_SIZE_MAX_BYTES), is kept for the case that it fails, and counts for nothing.
+    The frame is small (FRAME_SIZE_MAX_BYTES). It is kept for the case of a failure, and is not counted.
     """
 
     __slots__ = ("_api", "_asked", "_context", "_frame", "_segments", "is_settled")
@@ -83,7 +83,7 @@ class ExpressFetch:
         raise AssertionError("it holds no frame that counts")
 
     def abandon(self) -> None:
-        """Nothing waits for another replica."""
+        """Do nothing: a Fetch waits for no other replica."""
 
     def begin(self) -> Awaitable[None] | None:
         context, asked = self._context, self._asked

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Row = tuple[FetchTarget, ReadResult]
 
-# Of records that go out with what is around them: to copy so many costs less than three more calls to the kernel.
+# Size of records that are copied into the reply: a copy costs less than three more system calls.
 COPIED_SIZE_MAX_BYTES: Final = 32 * 1024
 COPIED_TOGETHER_MAX_BYTES: Final = 64 * 1024
 
@@ -26,18 +26,18 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _LEADER: Final = -1  # no other replica to read from
 
-# Throttle time, error code, session id; from version 12 on behind the header's tagged fields.
+# Throttle time, error code, session id; from version 12 on after the header's tagged fields.
 _HEAD_11: Final = Struct(">ihi")
 _HEAD_12: Final = Struct(">xihi")
 
-# Of a partition: index, error code, high watermark, last stable offset, log start, aborted transactions (none, or null)
-# and the replica to read from; in version 11 the size of the records.
+# Row of a partition: index, error code, high watermark, last stable offset, log start, aborted transactions (none, or
+# null) and the replica to read from; in version 11 the size of the records.
 _ROW_11: Final = Struct(">ihqqqiii")
 _ROW_12: Final = Struct(">ihqqqBi")
 
 
 def pack_reply(correlation_id: bytes, version: int, told: Told) -> list[Segment] | None:
-    """Without its size; None: there is more to tell than records and where the log begins and ends."""
+    """Segments of the reply, without its size; None if it needs more than records and positions of the log."""
     rows: list[Row] = []
     for target, result in told.outcomes:
         if isinstance(result, ErrorCode) or result.diverging is not None or result.aborted:
@@ -51,7 +51,7 @@ def pack_reply(correlation_id: bytes, version: int, told: Told) -> list[Segment]
 
 
 def _topic_of(row: Row) -> str | bytes:
-    """Rows of the same topic that follow each other share an entry (FetchResponse.toMessage)."""
+    """Key of rows that share an entry: consecutive rows of one topic (FetchResponse.toMessage)."""
     return row[0].key[0]
 
 
@@ -103,7 +103,7 @@ def _pack_classic(reply: _Reply, session_id: int, topics: list[tuple[str | bytes
 
 
 class _Reply:
-    """Bytes, in parts, and ranges of files between them."""
+    """Parts of a reply: bytes, and ranges of files between them."""
 
     __slots__ = ("_copied_size_bytes", "_segments", "parts")
 
@@ -113,7 +113,10 @@ class _Reply:
         self._copied_size_bytes = 0
 
     def add_records(self, result: ReadResult) -> None:
-        """The few from memory, where the engine has just seen them (sendfile would look there, too)."""
+        """Add records of a partition.
+
+        Few are read into memory: the engine has just read them, so they are in the page cache.
+        """
         for found in result.records:
             copied_size_bytes = self._copied_size_bytes + found.size_bytes
             is_small = found.size_bytes <= COPIED_SIZE_MAX_BYTES and copied_size_bytes <= COPIED_TOGETHER_MAX_BYTES
@@ -131,7 +134,7 @@ class _Reply:
 
 
 def _read(records: FileRange) -> bytes | None:
-    """None if that does not work: whoever sends them finds out why."""
+    """Records of the range; None if the read fails: the transport then reports the reason."""
     try:
         data = records.file.read_at(records.position, records.size_bytes)
     except OSError:

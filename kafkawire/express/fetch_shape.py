@@ -1,8 +1,7 @@
-"""A Fetch request read by hand, in the versions that clients use now: straight to what the broker keeps of it.
+"""A Fetch request decoded by hand, in the versions that clients use now.
 
-The rows of a topic's partitions have one size, so one call reads them all. What is unusual is left to the decoder:
-tagged fields, long names and those beyond ASCII, what only a replica sends, very many partitions, and frames that are
-no request at all.
+The rows of a topic's partitions have one size, so one call reads them all. Unusual requests are left to the decoder:
+tagged fields, long or non-ASCII names, fields of replicas, very many partitions, and frames that are no valid request.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 
     from kafkawire.fetching.sessions import TargetKey
 
-LENGTH_MAX: Final = 126  # of an array or a text: a compact length of one byte says no more
-PARTITIONS_MAX: Final = 250  # of all topics: some 0.2 ms of the loop
-FRAME_SIZE_MAX_BYTES: Final = 16 * 1024  # whatever lies behind the request
+LENGTH_MAX: Final = 126  # of an array or a text: the maximum of a compact length in one byte
+PARTITIONS_MAX: Final = 250  # of all topics: about 0.2 ms of the event loop
+FRAME_SIZE_MAX_BYTES: Final = 16 * 1024  # including bytes behind the request
 
 _FIRST_VERSION: Final = 11
 _LAST_VERSION: Final = FetchRequest.VERSIONS[1]
@@ -37,18 +36,18 @@ _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _ASKED: Final = Struct(">iiibii")  # max wait, min bytes, max bytes, isolation level, session id and epoch
 
-# Of a partition: index, leader epoch, offset, from version 12 on the epoch read last, then, behind the log start that
-# a replica tells, max bytes, and from version 12 on the number of tagged fields.
+# Row of a partition: index, leader epoch, offset, from version 12 on the last fetched epoch, then a replica's log
+# start (skipped), max bytes, and from version 12 on the number of tagged fields.
 _ROW_11: Final = Struct(">iiq8xi")
 _ROW_12: Final = Struct(">iiqi8xiB")
 
 
 class UnusualError(Exception):
-    """Not to be read here."""
+    """A request that this module does not decode."""
 
 
 class AskedFetch(NamedTuple):
-    """What a request says; see `kafkawire.fetching.work.Asked`."""
+    """Decoded fields of a request; see `kafkawire.fetching.work.Asked`."""
 
     targets: list[FetchTarget]
     forgotten: list[TargetKey]
@@ -61,7 +60,7 @@ class AskedFetch(NamedTuple):
 
 
 def read_request(frame: bytearray) -> AskedFetch | None:
-    """None: it is one for the decoder, or none at all."""
+    """Decode the request; None if it is left to the general path, or invalid."""
     version = frame[3]
     if frame[2] or not _FIRST_VERSION <= version <= _LAST_VERSION or len(frame) > FRAME_SIZE_MAX_BYTES:
         return None
@@ -76,10 +75,10 @@ def _read(reader: _Reader, version: int) -> AskedFetch:
     reader.short_text()  # the client's id
     reader.skip_tags()
     if version < _FIRST_VERSION_WITHOUT_REPLICA_IDS and reader.read(_INT32)[0] >= 0:
-        raise UnusualError  # from then on it is a tagged field
+        raise UnusualError  # from version 15 on it is a tagged field
     asked = reader.read(_ASKED)
     by_id = version >= FIRST_VERSION_WITH_IDS
-    targets: dict[TargetKey, FetchTarget] = {}  # each partition once; of repeated ones the last counts
+    targets: dict[TargetKey, FetchTarget] = {}  # each partition once; the last entry counts
     room = PARTITIONS_MAX
     for _ in range(reader.count()):
         room -= _read_topic(reader, version, targets, by_id=by_id)
@@ -99,7 +98,7 @@ def _read(reader: _Reader, version: int) -> AskedFetch:
 
 
 def _read_topic(reader: _Reader, version: int, found: dict[TargetKey, FetchTarget], *, by_id: bool) -> int:
-    """How many partitions there were."""
+    """Add the partitions of a topic to `found`; return their number."""
     name, topic_id = ("", reader.topic_id()) if by_id else (reader.text(), ZERO_UUID)
     count = 0
     for partition, leader_epoch, offset, last_epoch, max_bytes, tags in _rows(reader, version):
@@ -112,7 +111,7 @@ def _read_topic(reader: _Reader, version: int, found: dict[TargetKey, FetchTarge
             by_id=by_id,
             fetch_offset=offset,
             max_size_bytes=max_bytes,
-            leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,  # any negative one is none, as in Kafka
+            leader_epoch=leader_epoch if leader_epoch >= 0 else NO_EPOCH,  # a negative epoch means none, as in Kafka
             last_fetched_epoch=last_epoch if last_epoch >= 0 else NO_EPOCH,
         )
         found[target.key] = target
@@ -122,14 +121,14 @@ def _read_topic(reader: _Reader, version: int, found: dict[TargetKey, FetchTarge
 
 
 def _rows(reader: _Reader, version: int) -> Iterable[tuple[int, ...]]:
-    """As those of version 12, whatever the version has."""
+    """Rows of a topic's partitions, in the form of version 12."""
     if version >= FetchRequest.FLEXIBLE_FROM:
         return reader.rows(_ROW_12)
     return ((index, epoch, offset, NO_EPOCH, size, 0) for index, epoch, offset, size in reader.rows(_ROW_11))
 
 
 class _Reader(ABC):
-    """Goes through a frame. What ends behind it is noticed when more is to be read, or by `check_end`."""
+    """Reader of a frame. A frame that is too short is noticed at the next read, or by `check_end`."""
 
     __slots__ = ("_frame", "at")
 
@@ -139,15 +138,15 @@ class _Reader(ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Of an array, which is not null and has no more elements than may be."""
+        """Length of an array, which must not be null or too long."""
 
     @abstractmethod
     def text(self) -> str:
-        """Which is not null, and of a name's length."""
+        """A text, which must not be null or too long."""
 
     @abstractmethod
     def skip_tags(self) -> None:
-        """Of which none are sent."""
+        """Skip tagged fields, of which there must be none."""
 
     def read(self, layout: Struct) -> tuple[Any, ...]:
         at = self.at
@@ -155,7 +154,7 @@ class _Reader(ABC):
         return layout.unpack_from(self._frame, at)
 
     def rows(self, layout: Struct) -> Iterator[tuple[Any, ...]]:
-        """An array of them."""
+        """Rows of an array."""
         size_bytes = layout.size * self.count()
         at = self.at
         self.at = at + size_bytes
@@ -167,7 +166,7 @@ class _Reader(ABC):
         return bytes(self._frame[at : self.at])
 
     def short_text(self) -> str:
-        """Behind its length in two bytes."""
+        """A text with a length of two bytes."""
         at = self.at + _INT16.size
         size = _INT16.unpack_from(self._frame, self.at)[0]
         self.at = at + size
@@ -177,7 +176,7 @@ class _Reader(ABC):
         return found.decode()
 
     def check_end(self) -> None:
-        """Bytes behind the end are ignored, as by Kafka."""
+        """Check that the request is complete. Bytes behind its end are ignored, as in Kafka."""
         if self.at > len(self._frame):
             raise UnusualError
 
@@ -197,11 +196,11 @@ class _ClassicReader(_Reader):
         return self.short_text()
 
     def skip_tags(self) -> None:
-        """There are none."""
+        """Do nothing: these versions have no tagged fields."""
 
 
 class _FlexibleReader(_Reader):
-    """Compact lengths, here of one byte, which is one more; tagged fields."""
+    """Compact lengths of one byte, plus one; tagged fields."""
 
     __slots__ = ()
 

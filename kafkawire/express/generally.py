@@ -1,4 +1,4 @@
-"""Back to the general path: what a lane has taken and cannot answer by itself."""
+"""The way back to the general path, for taken requests that the fast path cannot answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Arrival(NamedTuple):
-    """A frame as it came, or what is kept of it: its beginning, with at least the header."""
+    """A frame as it arrived, or its beginning, with at least the header."""
 
     frame: bytearray
     connection: ConnectionInfo
@@ -34,8 +34,10 @@ def generally(
     finish: Callable[[RequestContext, Any], PendingReply[Any]],
     request: Any = None,
 ) -> Dispatched:
-    """The request as the general path has it, with `finish` to do the rest of the handler's work. `request`: as far as
-    it is known already; without it the whole frame is decoded."""
+    """Continue the request in the general path. `finish` does the rest of the handler's work.
+
+    `request` is the known part of the request; without it the whole frame is decoded.
+    """
     header, body_start = decode_request_header(arrival.frame)
     if request is None:
         request = api.request.decode(arrival.frame, header.api_version, body_start)
@@ -50,7 +52,7 @@ def generally(
 
 
 def failed(broker: BrokerInterfaces, api: Api, arrival: Arrival, error: Exception) -> Dispatched:
-    """The request whose handler has failed."""
+    """Continue a failed request in the general path."""
 
     def fail(context: RequestContext, request: Any) -> PendingReply[Any]:
         raise error

@@ -1,6 +1,6 @@
-"""Heartbeat, which says the same each time: it is known by its bytes, and answered with a constant.
+"""Heartbeat: equal each time for a member, so it is known by its bytes, and answered with a constant.
 
-Only failures, and who may not read the group, are told by the general path.
+The general path answers failures and clients that may not read the group.
 """
 
 from __future__ import annotations
@@ -90,6 +90,6 @@ def _told(request: HeartbeatRequest) -> tuple[str, Claim]:
 
 @lru_cache(maxsize=256)
 def _told_to(version: int, code: ErrorCode) -> bytes:
-    """The reply behind the correlation id."""
+    """The reply, without the correlation id."""
     encoded = [response_header(API_KEY, version, 0), *HeartbeatResponse(error_code=code).encode(version)]
     return b"".join(encoded)[4:]

@@ -1,4 +1,4 @@
-"""What lanes have learned of requests: dictionaries by the bytes that say it, which no client can make grow."""
+"""Caches of decoded requests by their bytes, with a bound that clients cannot exceed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEARNED_MAX: Final = 4096  # of all clients together; then it is learned anew
-SIZE_MAX_BYTES: Final = 512  # of what says it: a client id may have 32 KiB
+LEARNED_MAX: Final = 4096  # over all clients; beyond it the cache begins empty again
+SIZE_MAX_BYTES: Final = 512  # of a key: a client id may have 32 KiB
 
 
 def learn(learned: MutableMapping[bytes, T], said: bytes, known: T) -> None:
-    """Keeps what was said in so many bytes, unless they are too many."""
+    """Cache `known` by the bytes `said`, unless they are too long."""
     if len(said) > SIZE_MAX_BYTES:
         return
     if len(learned) >= LEARNED_MAX:

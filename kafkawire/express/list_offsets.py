@@ -1,7 +1,7 @@
-"""ListOffsets of where partitions begin and end, which consumers ask again and again: known by its bytes.
+"""ListOffsets of the ends of partitions, which consumers request repeatedly: known by its bytes.
 
-It needs no task, as nothing is looked for. Whatever else is asked for takes the general path; refusals, errors and
-failures are told by it.
+It needs no task, because nothing is searched. Other requests take the general path, which also makes replies with
+refusals, errors and failures.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ListOffsetsLane:
         return ExpressListOffsets(self, Arrival(frame, connection, now_s), asked)
 
     def find(self, arrival: Arrival, asked: Asked) -> list[OffsetAtTimestamp] | Dispatched:
-        """What was asked for; unless all of it is found, the request as the general path has it, answered."""
+        """The requested offsets. Unless all of them are found: the request in the general path, answered."""
         broker, api, connection = self._broker, self._api, arrival.connection
         principal, host = connection.principal or ANONYMOUS, connection.peer_host
         try:
@@ -65,7 +65,7 @@ class ListOffsetsLane:
                 for topic in asked.topics
                 if broker.authorizer(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
             ]
-            is_broker = asked.is_replica and principal.startswith(PRINCIPAL_OF_BROKERS)  # which may be told of more
+            is_broker = asked.is_replica and principal.startswith(PRINCIPAL_OF_BROKERS)  # a broker may see more
             found = self._find_all(asked) if len(allowed) == len(asked.topics) and not is_broker else None
         except Exception as error:
             return failed(broker, api, arrival, error)
@@ -88,7 +88,7 @@ class ListOffsetsLane:
 
 
 class ExpressListOffsets:
-    """See `kafkawire.requests.started.StartedRequest`. Its frame, which is small, counts for nothing."""
+    """See `kafkawire.requests.started.StartedRequest`. Its frame is small, and is not counted."""
 
     __slots__ = ("_arrival", "_asked", "_found", "_lane", "is_settled")
 
@@ -110,7 +110,7 @@ class ExpressListOffsets:
         raise AssertionError("it holds no frame that counts")
 
     def abandon(self) -> None:
-        """Nothing waits for another replica."""
+        """Do nothing: the request waits for no other replica."""
 
     def begin(self) -> None:
         self._found = self._lane.find(self._arrival, self._asked)
@@ -128,5 +128,5 @@ class ExpressListOffsets:
 def _answer(
     context: RequestContext, request: ListOffsetsRequest, allowed: Container[str]
 ) -> PendingReply[ListOffsetsResponse]:
-    found, _ = look(context, request, allowed)  # there is nothing to search: it asks for ends
+    found, _ = look(context, request, allowed)  # nothing to search: all points are ends
     return answered(respond(request, found))

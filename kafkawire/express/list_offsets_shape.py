@@ -1,7 +1,6 @@
-"""ListOffsets that asks for ends of partitions only, by version, and the reply to it, which is known but for numbers.
+"""ListOffsets requests for ends of partitions only, by version, and their replies, which are fixed except for numbers.
 
-Such a request is the same from one to the next of a client. It is learned once, as a whole, from the decoder, and so is
-its reply, from the encoder.
+A client sends the same request again and again. It is decoded once as a whole, and its reply is encoded once.
 """
 
 from __future__ import annotations
@@ -31,11 +30,13 @@ _FIRST_VERSION_WITH_TIMEOUT: Final = 10
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_AND_EPOCH: Final = Struct(">qi")
-_SAMPLE: Final = b"\xfe" * 8  # an offset that is nowhere else in a reply: no text has such a byte, no index is as long
+_SAMPLE: Final = (
+    b"\xfe" * 8
+)  # an offset that occurs nowhere else in a reply: no text has this byte, no index this length
 
 
 class AskedPartition(NamedTuple):
-    """Of a request, and where in the reply its offset goes."""
+    """Partition of a request, and the position of its offset in the reply."""
 
     topic: str
     partition: int
@@ -45,17 +46,17 @@ class AskedPartition(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """All that a request says."""
+    """Decoded request."""
 
     topics: Sequence[str]
     partitions: Sequence[AskedPartition]
     isolation: Isolation
-    has_epochs: bool  # the reply
-    sample: bytes  # of the reply
-    is_replica: bool  # as it says
+    has_epochs: bool  # whether the reply has leader epochs
+    sample: bytes  # the reply, with sample offsets
+    is_replica: bool  # whether the request has a replica id
 
     def reply(self, correlation_id: bytes | bytearray, found: Iterable[OffsetAtTimestamp]) -> bytearray:
-        """With what was found of each partition, without its size."""
+        """The reply with the found offsets, without its size."""
         reply = bytearray(self.sample)
         reply[: len(correlation_id)] = correlation_id
         for asked, one in zip(self.partitions, found, strict=True):
@@ -67,7 +68,7 @@ class Asked(NamedTuple):
 
 
 class RequestShape:
-    """Of one version."""
+    """Cache of decoded requests of one version."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -77,7 +78,7 @@ class RequestShape:
         self._last_spec = slice(-8 - behind, -behind or None)
 
     def read(self, frame: bytearray) -> Asked | None:
-        """None: it asks for something else. Mostly that is seen by the last that it asks for."""
+        """The decoded request; None if it asks for more than ends. Mostly its last timestamp shows that."""
         if bytes(frame[self._last_spec]) not in _PACKED_ENDS or len(frame) > CLIENT_ID_AT + SIZE_MAX_BYTES:
             return None
         said = bytes(frame[CLIENT_ID_AT:])
@@ -96,7 +97,7 @@ class RequestShape:
 
 
 def _asked(request: ListOffsetsRequest, version: int) -> Asked | None:
-    """None: it asks for something else, for nothing, or for a partition twice, which is refused."""
+    """The decoded request; None if it asks for more than ends, for nothing, or for a partition twice."""
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
     is_twice = len({(topic, one.partition_index) for topic, one in asked}) < len(asked)
     if not asked or is_twice or any(one.timestamp not in _ENDS for _, one in asked):
@@ -113,7 +114,7 @@ def _asked(request: ListOffsetsRequest, version: int) -> Asked | None:
 
 
 def _sample_reply(request: ListOffsetsRequest, version: int) -> bytes:
-    """With a sample in the place of each offset."""
+    """An encoded reply with a sample in place of each offset."""
     (offset,) = _OFFSET.unpack(_SAMPLE)
     topics = [
         ListOffsetsTopicResponse(

@@ -1,8 +1,7 @@
-"""OffsetCommit of partitions that are there, for topics that all may be read.
+"""OffsetCommit of existing partitions of topics that all may be read.
 
-Who commits is known by the request's bytes (`beginning`), what is committed is read without building a message, and so
-is the reply made. Refusals of the group's, or of single offsets, and failures are told by the general path, about the
-same outcome.
+The committer is known by the request's bytes (`beginning`). The offsets are read, and the reply is made, without
+messages. Refusals of the group or of single offsets, and failures, go to the general path with the same outcome.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Committer(NamedTuple):
-    """Who commits, and for how long if it is an old client that says so."""
+    """Committer of a request; `retention_ms` is the retention time of old clients."""
 
     group_id: str
     claim: Claim
@@ -45,7 +44,7 @@ class Committer(NamedTuple):
 
 
 class _Shapes(NamedTuple):
-    """Of one version."""
+    """Shapes of one version."""
 
     beginnings: Beginnings[Committer]
     topics: CommitShape
@@ -59,7 +58,7 @@ class CommitLane:
         self._broker = broker
         self.metrics = broker.metrics
         self._api = api
-        self._image: ClusterImage | None = None  # under which the singles were learned
+        self._image: ClusterImage | None = None  # the image under which the singles were cached
         self._shapes = {version: _shapes(version) for version in range(api.served_min, api.max_version + 1)}
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
@@ -86,7 +85,7 @@ class CommitLane:
         return committer, asked
 
     def _forget(self) -> None:
-        """The cluster has changed: a topic may be another one, or gone."""
+        """Drop the caches, because the cluster has changed: a topic may have changed, or be gone."""
         self._image = self._broker.cluster.image
         for shapes in self._shapes.values():
             if shapes.singles is not None:
@@ -111,7 +110,7 @@ class CommitLane:
     def _authorized(
         self, connection: ConnectionInfo, group_id: str, topics: list[TopicInfo]
     ) -> Sequence[TopicInfo] | Sequence[TopicInfo | ErrorCode]:
-        """The topics, or what some of them are refused with."""
+        """The topics, with error codes in place of the refused ones."""
         authorizer, host = self._broker.authorizer, connection.peer_host
         principal = connection.principal or ANONYMOUS
         if not authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
@@ -125,7 +124,7 @@ class CommitLane:
     def reply_generally(
         self, arrival: Arrival, topics: list[TopicInfo], pending: Pending[list[GroupError | None]]
     ) -> Reply:
-        """With what was refused."""
+        """The reply of the general path, if some offsets were refused."""
         return generally(
             self._broker, self._api, arrival, lambda context, request: reply_about(context, request, topics, pending)
         ).reply()

@@ -1,8 +1,8 @@
-"""The topics and partitions of an OffsetCommit, by version, and the reply that says that all of it was committed.
+"""The topics and partitions of an OffsetCommit, by version, and the reply that all of it was committed.
 
-That reply is the request from its topics on, with each partition's offset, epoch and metadata replaced by an error that
-there is none of. Read are topics whose partitions all have the same metadata: mostly there is none, and who has some,
-such as a member's id, says it of all.
+The reply is the request from its topics on; error code 0 replaces offset, epoch and metadata of each partition. All
+partitions of a topic must have the same metadata: mostly it is empty, and clients that set it, for example to a member
+id, set it for all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterImage, TopicInfo
 
-    # The topics, their offsets, and the reply behind the correlation id when all of these are committed.
+    # The topics, their offsets, and the reply (without correlation id) if all of them are committed.
     Asked = tuple[list[TopicInfo], list[OffsetToCommit], bytes]
 
 FIRST_VERSION_WITH_EPOCH: Final = 6
@@ -33,11 +33,11 @@ _INT32: Final = Struct(">i")
 
 
 class OtherShape(Exception):
-    """For the general path to look at."""
+    """A request that is left to the general path."""
 
 
 class CommitShape:
-    """Of one version: lengths of two and four bytes up to version 7, compact ones and tagged fields from 8 on."""
+    """Shape of one version: lengths of two and four bytes up to version 7, compact ones and tagged fields from 8 on."""
 
     def __init__(self, version: int) -> None:
         self._is_flexible = version >= OffsetCommitRequest.FLEXIBLE_FROM
@@ -48,14 +48,14 @@ class CommitShape:
         self._reply_head = empty[4 : -2 if self._is_flexible else -4]  # up to the count of topics
 
     def read(self, frame: bytearray, at: int, image: ClusterImage) -> Asked:
-        """What the topics that begin there ask for, all of them known, up to the end of the request.
+        """The requested topics and offsets from there to the end of the request; all topics are known.
 
         Raises OtherShape, IndexError, struct.error, UnicodeDecodeError.
         """
         topics: list[TopicInfo] = []
         offsets: list[OffsetToCommit] = []
         reply: list[bytes | bytearray] = [self._reply_head]
-        copied = at  # up to there all is in the reply that belongs there
+        copied = at  # the request is copied into the reply up to there
         topic_count, at = self._count(frame, at)
         for _ in range(topic_count):
             topic, at = self._topic(frame, at, image)
@@ -81,7 +81,7 @@ class CommitShape:
         offsets: list[OffsetToCommit],
         reply: list[bytes | bytearray],
     ) -> int:
-        """Adds the partitions of a topic; where they end."""
+        """Add the partitions of a topic; return their end."""
         rest, metadata = self._rest(frame, at + (16 if self._has_epochs else 12))
         layout = _layout("iqi" if self._has_epochs else "iq", len(rest))
         end = at + count * layout.size
@@ -99,7 +99,7 @@ class CommitShape:
         return end
 
     def _rest(self, frame: bytearray, at: int) -> tuple[bytes, str]:
-        """What follows the numbers of a row, as bytes, and the metadata in it."""
+        """Bytes behind the numbers of a row, and the metadata in them."""
         if self._is_flexible:
             end = at + (_compact(frame, at) or 1)
             start, stop = at + 1, self._end(frame, end)
@@ -129,14 +129,14 @@ class CommitShape:
         return topic, end
 
     def _count(self, frame: bytearray, at: int) -> tuple[int, int]:
-        """Of an array that is not empty, and where its elements begin."""
+        """Length of an array that is not empty, and the position of its elements."""
         if not self._is_flexible:
             count, at = _INT32.unpack_from(frame, at)[0], at + 4
         else:
             count, at = frame[at], at + 1
             if count >= LONG_LENGTH:
                 count, at = count - LONG_LENGTH + (_compact(frame, at) << 7), at + 1
-                if count < LONG_LENGTH:  # longer than it needs to be
+                if count < LONG_LENGTH:  # not in the shortest form
                     raise OtherShape
             count -= 1
         if count <= 0:
@@ -144,7 +144,7 @@ class CommitShape:
         return count, at
 
     def _end(self, frame: bytearray, at: int) -> int:
-        """Behind a struct without tagged fields that it does not know."""
+        """End of a struct. It must have no tagged fields."""
         if not self._is_flexible:
             return at
         if frame[at]:
@@ -153,7 +153,7 @@ class CommitShape:
 
 
 def _compact(frame: bytearray, at: int) -> int:
-    """A number of one byte: a length and one, or 0 for null."""
+    """A number of one byte: a length plus one, or 0 for null."""
     number = frame[at]
     if number >= LONG_LENGTH:
         raise OtherShape
@@ -162,5 +162,5 @@ def _compact(frame: bytearray, at: int) -> int:
 
 @lru_cache(maxsize=256)
 def _layout(numbers: str, rest_size_bytes: int) -> Struct:
-    """Of a row."""
+    """Layout of a row."""
     return Struct(f">{numbers}{rest_size_bytes}s")

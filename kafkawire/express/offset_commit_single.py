@@ -1,6 +1,6 @@
-"""Commits of one offset without metadata, which many clients send again and again: known by all that precedes the row.
+"""Commits of one offset without metadata, which many clients repeat: known by all bytes before the row.
 
-What was learned is of the cluster as it was then: when that changes it has to be forgotten.
+The cache belongs to one image of the cluster: drop it when the image changes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _ROW: Final = Struct(">iqi")  # partition, offset, leader epoch
 
 class _Learned(NamedTuple, Generic[T]):
     committer: T
-    topics: list[TopicInfo]  # one
-    reply_head: bytes  # up to its row
+    topics: list[TopicInfo]  # exactly one
+    reply_head: bytes  # the reply up to its row
 
 
 class Singles(Generic[T]):
-    """Of one version that has leader epochs. T is who commits."""
+    """Cache of single commits of one version with leader epochs. T is the committer."""
 
     def __init__(self, version: int) -> None:
         is_flexible = version >= OffsetCommitRequest.FLEXIBLE_FROM
-        # An empty text; no tagged fields of the row, of the topic, of the request.
+        # An empty text; no tagged fields of the row, the topic and the request.
         self._rest = b"\1\0\0\0" if is_flexible else b"\0\0"
         self._row_size_bytes = _ROW.size + len(self._rest)
         self._reply_row = Struct(">ih3x" if is_flexible else ">ih")
         self._learned: dict[bytes, _Learned[T]] = {}
 
     def read(self, frame: bytearray) -> tuple[T, Asked] | None:
-        """What it asks for and who asks, if that was learned."""
+        """The committer and the offsets of the request, if its prefix is cached."""
         at = len(frame) - self._row_size_bytes
         if not CLIENT_ID_AT < at <= _UP_TO or not frame.endswith(self._rest):
             return None
@@ -57,7 +57,7 @@ class Singles(Generic[T]):
         return committer, (topics, offsets, reply_head + self._reply_row.pack(index, 0))
 
     def learn(self, frame: bytearray, committer: T, asked: Asked) -> None:
-        """From one that was read otherwise, to its last byte, if it is such a commit."""
+        """Cache the prefix of a request that was decoded to its last byte, if it is such a commit."""
         topics, offsets, reply = asked
         at = len(frame) - self._row_size_bytes
         if len(offsets) > 1 or offsets[0].metadata or not frame.endswith(self._rest):

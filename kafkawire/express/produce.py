@@ -1,8 +1,8 @@
-"""Produce of batches for a few partitions, as clients send it all day.
+"""Produce of batches for a few partitions, in the usual shapes of clients.
 
-What a request says of itself is learned once, from the decoder, and then compared as bytes; so is what surrounds a
-reply. Taken are only requests without a transaction, for topics that are there and no internal ones. Refusals,
-failures and late answers are told by the general path's own reply, around the same appends.
+The prefix of a request is decoded once and then compared as bytes; the bytes around the rows of a reply are encoded
+once. Only requests without a transaction are taken, for existing topics that are not internal. The general path makes
+replies with refusals and failures, and late replies, from the same appends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ProduceLane:
         self._api = api
         self.metrics = broker.metrics
         self._counters: ApiCounters = broker.metrics.by_api.setdefault(api.key, ApiCounters(api.name))
-        self._image: ClusterImage | None = None  # under which what follows was learned
+        self._image: ClusterImage | None = None  # the image under which the following was cached
         self._templates: list[dict[bytes, Template]]
         self._beginnings: list[dict[bytes, Beginning]]
         self._destinations: list[dict[bytes, Destination]]
@@ -115,7 +115,7 @@ class ProduceLane:
     def _take_several(
         self, shape: Shape, frame: bytearray, connection: ConnectionInfo, now_s: float
     ) -> StartedRequest | None:
-        """Any request for a few partitions. Raises as `Shape` does."""
+        """Take any request for a few partitions. Raises the errors of `Shape`."""
         at = shape.topics_at(frame)
         topics = shape.topics(frame, at)
         constant = bytes(frame[CLIENT_ID_AT:at])
@@ -167,7 +167,7 @@ class ProduceLane:
         produced: list[Produced],
         appends: list[PendingAppend],
     ) -> None:
-        """What is for one topic; `produced` tells of each batch, `appends` has those that were taken."""
+        """Append the batches for one topic. `produced` gets every outcome, `appends` those of accepted batches."""
         topic, host = destination.topic.name, connection.peer_host
         principal = connection.principal or ANONYMOUS
         if not self._broker.authorizer(principal, host, Operation.WRITE, ResourceType.TOPIC, topic):
@@ -183,12 +183,12 @@ class ProduceLane:
                 outcome = error.with_traceback(None)
             produced.append(Produced(topic, outcome, log.log_start_offset, len(records)))
 
-    # What the general path makes of it
+    # Replies of the general path
 
     def general(
         self, arrival: Arrival, produced: Sequence[Produced], request: ProduceRequest | None = None
     ) -> Dispatched:
-        """The general path's request around what has become of the appends here. Raises ProtocolViolation (acks=0)."""
+        """The request in the general path, with the outcomes of the appends here. Raises ProtocolViolation (acks=0)."""
 
         def finish(context: RequestContext, request: ProduceRequest) -> PendingReply[Any]:
             return reply_to(context, request, produced)
@@ -196,20 +196,20 @@ class ProduceLane:
         return generally(self._broker, self._api, arrival, finish, request)
 
     def _failed(self, frame: bytearray, connection: ConnectionInfo, now_s: float, error: Exception) -> Dispatched:
-        """The same for a bug behind this. Raises ProtocolViolation (acks=0)."""
+        """The failed request in the general path. Raises ProtocolViolation (acks=0)."""
         return failed(self._broker, self._api, Arrival(frame, connection, now_s), error)
 
     # Learning
 
     def _forget(self) -> None:
-        """The cluster has changed: what was learned may be wrong, and would keep what is gone in memory."""
+        """Drop the caches, because the cluster has changed: they may be wrong, and keep deleted topics in memory."""
         self._image = self._broker.cluster.image
         self._templates = [{} for _ in SHAPES]  # by version
         self._beginnings = [{} for _ in SHAPES]
         self._destinations = [{} for _ in SHAPES]
 
     def _learn_beginning(self, frame: bytearray, constant: bytes) -> Beginning | None:
-        """What the decoder makes of it, if that is for this lane."""
+        """Decode and cache the prefix; None if it is not for the fast path."""
         try:
             header, body_start = decode_request_header(frame)
             request = ProduceRequest.decode(frame, header.api_version, body_start, cap=INLINE_ELEMENTS_MAX)
@@ -229,7 +229,7 @@ class ProduceLane:
         learn(self._templates[version], constant, Template(beginning, destination, reply_shape))
 
     def _destination(self, beginning: Beginning, asked: TopicRows) -> Destination | None:
-        """Of a topic that is there; only Kafka's admin tools write to internal ones."""
+        """An existing topic; None for an internal one, unless the client is an admin tool of Kafka."""
         known = self._destinations[beginning.version]
         found = known.get(asked.name)
         if found is None:

@@ -1,4 +1,4 @@
-"""What is known of requests that take the Produce lane, and such a request from its appends to its reply."""
+"""Cached parts of requests on the Produce fast path, and such a request from its appends to its reply."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Beginning:
-    """What a request says up to its topics, as far as it matters."""
+    """Values of a request's prefix, up to its topics."""
 
     __slots__ = ("acks", "allow_zstd", "is_admin", "timeout_ms", "timeout_s", "version")
 
@@ -46,7 +46,10 @@ class Beginning:
         self.is_admin = client_id == ADMIN_CLIENT_ID
 
     def request(self, topics: Iterable[tuple[Destination, Iterable[int]]]) -> ProduceRequest:
-        """One that begins so, for these partitions of topics; without records, which it has let go of."""
+        """A request with this prefix, for these partitions of topics.
+
+        It has no records, because the appends have them.
+        """
         is_by_id = self.version >= FIRST_VERSION_WITH_IDS
         topic_data = []
         for destination, partitions in topics:
@@ -57,7 +60,7 @@ class Beginning:
 
 
 class Destination:
-    """A topic, and the logs of its partitions as they are asked for."""
+    """A topic, and the logs of its requested partitions."""
 
     __slots__ = ("logs", "topic")
 
@@ -67,7 +70,7 @@ class Destination:
 
 
 class Template:
-    """What a request for one partition says up to its index."""
+    """Prefix of a request for one partition, up to the partition's index."""
 
     __slots__ = ("beginning", "destination", "reply_shape")
 
@@ -78,25 +81,25 @@ class Template:
 
 
 class Origin(Protocol):
-    """The lane."""
+    """The fast path."""
 
     metrics: RequestMetrics
 
     def general(
         self, arrival: Arrival, produced: Sequence[Produced], request: ProduceRequest | None = None
     ) -> StartedRequest:
-        """The general path's request around these appends."""
+        """The request in the general path, with these appends."""
 
 
 class ExpressProduce(BegunRequest["PendingAppend"]):
-    """One batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
+    """Request with one batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
 
     __slots__ = ("_head", "_index", "_lane", "_size_bytes", "_template")
 
     def __init__(
         self, lane: Origin, head: Arrival, template: Template, index: int, append: PendingAppend, size_bytes: int
     ) -> None:
-        """`head`: what comes before the records, which the append alone keeps."""
+        """`head`: the bytes before the records. Only the append keeps the records."""
         super().__init__(append, head.now_s + template.beginning.timeout_s)
         self._lane = lane
         self._head = head
@@ -147,7 +150,7 @@ class ExpressProduceSeveral(BegunRequest[PendingAppends[None]]):
         produced: Sequence[Produced],
         appends: Sequence[PendingAppend],
     ) -> None:
-        """`head`: what comes before the first records."""
+        """`head`: the bytes before the first records."""
         super().__init__(PendingAppends(appends, lambda: None, inf), head.now_s + beginning.timeout_s)
         self._lane = lane
         self._head = head

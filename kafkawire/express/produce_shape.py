@@ -1,8 +1,7 @@
-"""Where things are in a Produce request, and in its reply, by version.
+"""Positions in a Produce request and in its reply, by version.
 
-Up to its topics a request is the same from one to the next of a client, but for the correlation id; so is, for one
-batch of one partition, everything up to the partition's index. Such beginnings are compared as a whole and never
-decoded.
+Up to its topics, all requests of a client are equal except for the correlation id. For one batch of one partition they
+are equal up to the partition's index. Such prefixes are compared as a whole and never decoded.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from kafkawire.messages.produce import API_KEY, PartitionProduceResponse, Produc
 from kafkawire.requests.headers import CLIENT_ID_AT, response_header
 from kafkawire.wire.primitives import LONG_LENGTH, UUID_SIZE_BYTES, ZERO_UUID, uvarint
 
-BATCH_SIZE_MIN_BYTES: Final = 61  # of the header alone; what is smaller is refused elsewhere
+BATCH_SIZE_MIN_BYTES: Final = 61  # of the header alone; smaller batches are refused elsewhere
 ROWS_MAX: Final = 256  # partitions of a request
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_NO_TAGS: Final = b"\0\0\0"  # of the partition, the topic, the request
+_NO_TAGS: Final = b"\0\0\0"  # for the partition, the topic and the request
 
 
-# Where the only partition's index is; where its batch begins, ends, and would have to end for nothing to follow it.
+# Positions: the index of the only partition; its batch's begin and end; the end that leaves no bytes behind the batch.
 Single = tuple[int, int, int, int]
 NOWHERE: Final = -1
 
 
 class NotThisShape(Exception):
-    """The request is none of a kind that is walked here."""
+    """A request of a shape that is not handled here."""
 
 
 class Row(NamedTuple):
-    """Of a request: a partition, and where its batch is."""
+    """Partition of a request, and the position of its batch."""
 
     partition: int
     start: int
@@ -41,7 +40,7 @@ class Row(NamedTuple):
 
 
 class TopicRows(NamedTuple):
-    """Of a request: a topic, `named` as there and in the reply; without a length that is its `name`, or its id."""
+    """Topic of a request. `named` are its bytes with the length; `name` is without it, or is the topic id."""
 
     named: bytes
     name: bytes
@@ -52,20 +51,23 @@ class ClassicShape:
     """Versions 3 to 8: lengths of two and four bytes, no tagged fields."""
 
     def topics_at(self, frame: bytearray) -> int:
-        """Where the number of topics is. Here as below a frame that ends too early raises IndexError or struct.error,
-        and one of another kind leads anywhere, or to NotThisShape."""
+        """Position of the number of topics.
+
+        For all methods: a frame that is too short raises IndexError or struct.error. A frame of another shape gives any
+        position, or raises NotThisShape.
+        """
         at = 10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
         return int(at + 8)
 
     def single(self, frame: bytearray) -> Single:
-        """If it is for one partition."""
+        """Positions of the batch, if the request is for one partition."""
         at = 10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
         index_at: int = at + 18 + max(0, _INT16.unpack_from(frame, at + 12)[0])
         start = index_at + 8
         return index_at, start, start + _INT32.unpack_from(frame, index_at + 4)[0], len(frame)
 
     def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
-        """All that is asked for, from `topics_at` on."""
+        """All topics of the request, from `topics_at` on."""
         found: list[TopicRows] = []
         count: int = _INT32.unpack_from(frame, at)[0]
         at, left = at + 4, ROWS_MAX
@@ -87,17 +89,17 @@ class ClassicShape:
 
 
 class FlexibleShape:
-    """From version 9 on: compact lengths, tagged fields; from 13 on an id in place of the name."""
+    """Versions from 9 on: compact lengths, tagged fields; from 13 on an id in place of the name."""
 
     def __init__(self, *, by_id: bool) -> None:
         self._by_id = by_id
 
     def topics_at(self, frame: bytearray) -> int:
-        """As above."""
+        """See `ClassicShape`."""
         return int(10 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0]) + 8)
 
     def single(self, frame: bytearray) -> Single:
-        """As above."""
+        """See `ClassicShape`."""
         at = 19 + max(0, _INT16.unpack_from(frame, CLIENT_ID_AT)[0])
         index_at = at + (UUID_SIZE_BYTES if self._by_id else frame[at]) + 1
         length, start = _compact(frame, index_at + 4)
@@ -105,7 +107,7 @@ class FlexibleShape:
         return index_at, start, start + length, end if frame[end:] == _NO_TAGS else NOWHERE
 
     def topics(self, frame: bytearray, at: int) -> list[TopicRows]:
-        """As above."""
+        """See `ClassicShape`."""
         found: list[TopicRows] = []
         count, at = _compact(frame, at)
         left = ROWS_MAX
@@ -141,7 +143,7 @@ SHAPES: Final[tuple[Shape | None, ...]] = (*[None] * 3, *[CLASSIC] * 6, *[BY_NAM
 
 
 def _compact(frame: bytearray, at: int) -> tuple[int, int]:
-    """A compact length or count, and where what it is of begins; -1 for null."""
+    """A compact length or count, -1 for null, and the position behind it."""
     byte = frame[at]
     at += 1
     if byte < LONG_LENGTH:
@@ -159,7 +161,7 @@ def _compact(frame: bytearray, at: int) -> tuple[int, int]:
 
 
 def _bounded(count: int, left: int) -> int:
-    """There is at least one, and no more than are `left`."""
+    """The count, if it is at least 1 and at most `left`. Raises NotThisShape."""
     if not 0 < count <= left:
         raise NotThisShape
     return count
@@ -183,7 +185,7 @@ def _without_tags(frame: bytearray, at: int) -> int:
     return at + 1
 
 
-# A row of the reply that says success: index, no error, base offset, log append time and, from version 5 on, log start.
+# Row of the reply for a success: index, no error, base offset, log append time and, from version 5 on, log start.
 _ROW: Final = Struct(">ihqq")
 _ROW_WITH_START: Final = Struct(">ihqqq")
 _FIRST_VERSION_WITH_START: Final = 5
@@ -191,7 +193,7 @@ _SAMPLE: Final = (0x71727374, 0, 0x6162636465666768, 0x5152535455565758, 0x41424
 
 
 class ReplyRow(NamedTuple):
-    """Of a batch that was appended."""
+    """Reply row of an appended batch."""
 
     partition: int
     base_offset: int
@@ -200,7 +202,7 @@ class ReplyRow(NamedTuple):
 
 
 class RowShape:
-    """What a row of the reply looks like in a version, and what stands around rows, as the encoder has it."""
+    """Encoded form of a reply row in a version, and the bytes around rows, taken from the encoder."""
 
     __slots__ = ("_is_flexible", "_row", "_with_start", "after_row", "after_topic", "after_topics")
 
@@ -215,19 +217,22 @@ class RowShape:
         self.after_topics = end[len(self.after_topic) :]
 
     def row(self, index: int, base_offset: int, append_time_ms: int, log_start_offset: int) -> bytes:
-        """Without what comes behind each."""
+        """A row, without the bytes behind it."""
         if self._with_start:
             return _ROW_WITH_START.pack(index, 0, base_offset, append_time_ms, log_start_offset)
         return _ROW.pack(index, 0, base_offset, append_time_ms)
 
     def count(self, number: int) -> bytes:
-        """Of topics or rows."""
+        """Number of topics or rows."""
         if not self._is_flexible:
             return _INT32.pack(number)
         return uvarint(number + 1)
 
     def reply(self, correlation_id: bytes | bytearray, topics: Sequence[tuple[bytes, Sequence[ReplyRow]]]) -> bytes:
-        """To a request of which everything was appended, without its size; topics are named as they were there."""
+        """The reply to a request whose batches are all appended, without its size.
+
+        Topics are named as in the request.
+        """
         parts = [correlation_id, b"\0" if self._is_flexible else b"", self.count(len(topics))]
         for name, rows in topics:
             parts += (name, self.count(len(rows)))
@@ -239,7 +244,7 @@ class RowShape:
 
 
 class ReplyShape:
-    """What stands around the row in the reply to a request for one partition of a topic, as the encoder has it."""
+    """Bytes around the row in the reply to a request for one partition, taken from the encoder."""
 
     __slots__ = ("_head", "_row", "_tail")
 
@@ -250,7 +255,7 @@ class ReplyShape:
         sample = shape.row(_SAMPLE[0], *_SAMPLE[2:])
         head, found, self._tail = encoded.partition(sample)
         assert found, "the row stands in the reply as it is packed"
-        self._head = head[4:]  # behind the correlation id
+        self._head = head[4:]  # after the correlation id
 
     def reply(
         self,
@@ -260,13 +265,13 @@ class ReplyShape:
         append_time_ms: int,
         log_start_offset: int,
     ) -> bytes:
-        """That of a batch that was appended, without its size."""
+        """The reply for an appended batch, without its size."""
         row = self._row(index, base_offset, append_time_ms, log_start_offset)
         return b"".join((correlation_id, self._head, row, self._tail))
 
 
 def _encoded(version: int, count: int, topic: str = "", topic_id: bytes = ZERO_UUID) -> bytes:
-    """A reply with so many sample rows for one topic."""
+    """A reply with that number of sample rows for one topic."""
     index, _, base_offset, append_time_ms, log_start_offset = _SAMPLE
     row = PartitionProduceResponse(
         index=index, base_offset=base_offset, log_append_time_ms=append_time_ms, log_start_offset=log_start_offset

@@ -1,1 +1,1 @@
-"""What a fetch finds, and what is remembered between fetches."""
+"""Reads of a Fetch request, and fetch sessions between requests."""

@@ -1,14 +1,16 @@
-"""Loads of what only a remote tier has. They go on behind everybody's back: who asked may be answered, or gone.
+"""Background loads of records that only the remote tier has. The fetch that began a load may be answered, or its client
+gone, before the load ends.
 
-Whoever asks for the same again meanwhile gets the load that is on its way. What it has brought stays here until it is
-read, or nobody has come for it: in a small cache the next load would drop it, and readers of many partitions would load
-for ever without reading. So no more is loaded at a time than the cache has room for; the others wait in a row.
+A second fetch of the same records shares the load that is under way. Loaded records stay in the cache until a fetch
+reads them, or until `HELD_S` has passed: in a small cache the next load would evict them, and readers of many
+partitions would load for ever without reading. So the loads at a time never exceed the room of the cache; the others
+wait in a queue.
 
-After Kafka's DelayedRemoteFetch, with differences: there a request waits for all its remote partitions, whatever else
-it has, and loads that have not begun when its time is over are given up. And there a store that cannot be reached is
-UNKNOWN_SERVER_ERROR for the partition (RemoteLogReader), which librdkafka hands to the application; with
-KAFKA_STORAGE_ERROR clients look for another leader. Nothing is lost and nobody else has it, so here the partition has
-no records for the moment: every client asks again.
+The design follows Kafka's DelayedRemoteFetch, with differences. In Kafka a request waits for all its remote partitions,
+even if it has other records, and gives up the loads that have not begun when its time is over. And if the store cannot
+be reached, Kafka answers UNKNOWN_SERVER_ERROR for the partition (RemoteLogReader), which librdkafka hands to the
+application; with KAFKA_STORAGE_ERROR clients look for another leader. No record is lost and no other broker has them,
+so here the partition has no records for the moment, and each client asks again.
 """
 
 from __future__ import annotations
@@ -27,15 +29,16 @@ if TYPE_CHECKING:
 
     Key = tuple[PartitionLog, int, Isolation]
 
-LOADS_MAX: Final = 256  # at a time, of one broker, with those that wait; whoever comes then asks again
-LOAD_MAX_BYTES: Final = 4 * 1024 * 1024  # whatever a reader would take, unless a batch has more: it goes on from there
-HELD_S: Final = 2.0  # until somebody comes who was answered without it
+LOADS_MAX: Final = 256  # loads of one broker that run or wait; a fetch beyond them gets no records and asks again
+LOAD_MAX_BYTES: Final = 4 * 1024 * 1024  # of one load, unless a batch is larger; the next load goes on from there
+HELD_S: Final = 2.0  # in which the client that was answered without the records asks again
 UNTOLD_MAX: Final = 256
-UNTOLD_S: Final = 60.0  # after that an error may not be true any more
+UNTOLD_S: Final = 60.0  # after which an error may not be true any more
 
 
 class ColdLoad:
-    """One on its way. Over, `error` says why it did not work, if so; if not, its records are here until it is read."""
+    """A load that is under way or over. If it is over, `error` is None or the failure; after a success its records stay
+    in the cache until they are read."""
 
     __slots__ = ("_callbacks", "_was_read", "ended_s", "error", "is_over")
 
@@ -47,65 +50,65 @@ class ColdLoad:
         self._was_read = trio.Event()
 
     def call_when_over(self, callback: Callable[[], None]) -> None:
-        """It neither waits nor raises."""
+        """Register a callback for the end of the load. The callback neither waits nor raises."""
         self._callbacks[callback] = None
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Nobody is there any more whom it would reach."""
+        """Remove a callback, because its fetch is over."""
         self._callbacks.pop(callback, None)
 
     def was_read(self, callback: Callable[[], None]) -> None:
-        """By whom it has called: its records need not stay for them."""
+        """Note that the fetch with this callback has read the records. After the last one the records need not stay."""
         self.forget(callback)
         if not self._callbacks:
             self.let_go()
 
     def let_go(self) -> None:
-        """Nobody needs its records."""
+        """Note that no fetch needs the records any more."""
         self._was_read.set()
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether there is anybody to call back."""
+        """Whether a callback is registered."""
         return bool(self._callbacks)
 
     def end(self, error: Exception | None) -> None:
-        """For whoever runs it."""
+        """Finish the load and call the callbacks. Only the task that runs the load calls this."""
         self.is_over, self.ended_s, self.error = True, trio.current_time(), error
         for callback in self._callbacks:
             callback()
 
     async def reading(self) -> None:
-        """Until it is read, or nobody has come for it."""
+        """Wait until the records are read, at most `HELD_S`."""
         with trio.move_on_after(HELD_S):
             await self._was_read.wait()
 
 
 class ColdLoads:
-    """Of one broker. `nursery`: where they go on; `max_wait_ms`: how long a fetch waits for them, if need be longer
-    than it wants; `cache_size_bytes`: what may be held of the tier."""
+    """The loads of one broker. `nursery`: for their tasks; `max_wait_ms`: how long a fetch waits for a load, even if
+    its own limit is shorter; `cache_size_bytes`: the size of the tier's cache."""
 
     def __init__(self, nursery: trio.Nursery, max_wait_ms: Callable[[], int], cache_size_bytes: int) -> None:
         self._nursery = nursery
         self._max_wait_ms = max_wait_ms
         self._room = trio.CapacityLimiter(max(1, min(LOADS_MAX, cache_size_bytes // LOAD_MAX_BYTES)))
         self._underway: dict[Key, ColdLoad] = {}  # and those whose records are held
-        self._untold: OrderedDict[Key, ColdLoad] = OrderedDict()  # what went wrong while nobody was there to hear it
+        self._untold: OrderedDict[Key, ColdLoad] = OrderedDict()  # loads that failed when no fetch waited for them
 
     @property
     def max_wait_ms(self) -> int:
-        """As configured now."""
+        """The present configuration, in milliseconds."""
         return self._max_wait_ms()
 
     def begin(self, log: PartitionLog, offset: int, size_bytes: int, isolation: Isolation) -> ColdLoad | None:
-        """What a read at `offset` needs, unless that is on its way already, or was just found to be lost or wrong: then
-        it is over. None: there are too many."""
+        """Begin or join the load of the records for a read at `offset`. If such a load has just failed, return that
+        one, which is over. None: there are too many loads."""
         key = log, offset, isolation
         load = self._untold.pop(key, None)
         if load is not None and trio.current_time() - load.ended_s <= UNTOLD_S:
             return load
         load = self._underway.get(key)
-        if load is not None and load.is_over:  # what it brought was not enough
+        if load is not None and load.is_over:  # its records were not enough
             load.let_go()
             load = None
         if load is None and len(self._underway) < LOADS_MAX:
@@ -131,10 +134,11 @@ class ColdLoads:
 
 
 async def _brought(key: Key, size_bytes: int) -> object:
-    """What holds it, or the error, also one that nobody expects: it is for whoever waits to fail.
+    """The loaded object that holds the records, or the error, even an unexpected one: it must reach the waiting
+    fetches.
 
-    The error's traceback knows this frame, which therefore knows of no load: that would be a circle, and the collector
-    seldom runs.
+    The error's traceback refers to this frame. So this frame must not refer to the load: they would form a cycle, and
+    the garbage collector seldom runs.
     """
     log, offset, isolation = key
     try:

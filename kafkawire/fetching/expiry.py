@@ -1,4 +1,4 @@
-"""The clock of fetch sessions: those of clients that are gone are forgotten, whoever else fetches or does not."""
+"""Expiry of fetch sessions of clients that are gone, at intervals, even if no other client fetches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHECK_INTERVAL_S: Final = 60
 
 
 async def expire_sessions(sessions: FetchSessionCache) -> None:
-    """Until cancelled."""
+    """Expire sessions until cancelled."""
     while True:
         await trio.sleep(CHECK_INTERVAL_S)
         sessions.expire()

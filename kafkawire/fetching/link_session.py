@@ -1,6 +1,7 @@
-"""What another broker fetches over one link, remembered between its requests (KIP-227). It ends with the link.
+"""The fetch session of another broker on one peer connection (KIP-227). It ends with the connection.
 
-There is one at a time, and nobody else can name it: it needs neither a number of its own nor a place in a cache.
+A connection has one session at a time, and no other connection can name it. So the session needs neither an id of its
+own nor a place in a cache.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from kafkawire.fetching.sessions import LAST_EPOCH, FetchSession, FetchTarget, T
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# What a follower asks for by, and a leader that remembers answers with. One that does not has another, or none.
+# The session id in a follower's request, and in the reply of a leader that keeps the session. Without a session the
+# reply has another id.
 LINK_SESSION_ID: Final = 1
 
 
 class LinkSession:
-    """Of one link. `standing`: when what was not named again was asked last."""
+    """The fetch session of one connection. `standing`: when the partitions that are not named again were last asked
+    for."""
 
     __slots__ = ("_session", "standing")
 
@@ -27,14 +30,14 @@ class LinkSession:
         self.standing = Standing()
 
     def begin(self, targets: Iterable[FetchTarget], watch: TargetWatch) -> FetchSession:
-        """A new one, of these, that owns `watch`."""
+        """Begin a session of these targets that owns `watch`."""
         self.close()
         self.standing = Standing()
         self._session = FetchSession(LINK_SESSION_ID, targets, watch, by_id=True, now_ms=0)
         return self._session
 
     def resume(self, epoch: int) -> FetchSession | None:
-        """The one that goes on with this epoch, if it is so far, and nobody waits for what it brings."""
+        """The session, if its epoch is this one and no request waits in it."""
         session = self._session
         if session is None or session.busy or session.epoch != epoch:
             return None
@@ -42,13 +45,14 @@ class LinkSession:
         return session
 
     def close(self) -> None:
-        """Nothing is watched for it any more."""
+        """End the session; its logs are no longer watched."""
         if self._session is not None:
             self._session.close()
 
 
 class FetchedOver(NamedTuple):
-    """A Fetch that has come over a link at a moment, and as of when it shows what its broker knew."""
+    """A Fetch on a peer connection: its time in milliseconds, the time of which it shows its broker's state, and the
+    session."""
 
     at_ms: int
     as_of: AsOf

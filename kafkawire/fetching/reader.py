@@ -1,10 +1,11 @@
-"""Reads partitions for one Fetch request: a first pass over all, then a second look at those that change.
+"""Reads of the partitions of one Fetch request: a first pass over all, then another look at those that change.
 
-After Kafka's ReplicaManager.readFromLog and DelayedFetch, with one difference: a change costs one partition's read, not
-another pass over all of them. It knows targets and the engine's results; sessions and messages are the handler's.
+It follows Kafka's ReplicaManager.readFromLog and DelayedFetch, with one difference: a change costs one partition's
+read, not another pass over all of them. It knows targets and the engine's results; the handler knows sessions and
+messages.
 
-What is on a disk here is waited for, whoever asks. What only a remote tier has is loaded meanwhile, all of it at once
-(KAFKA-14915), and nobody waits for it who has something to be told.
+Each request waits for records on a local disk. Records that only the remote tier has are loaded meanwhile, all at once
+(KAFKA-14915), and a request that has other records or errors to return does not wait for them.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
     from kafkawire.fetching.sessions import FetchTarget, TargetWatch
     from kafkawire.requests.context import RequestContext
 
-# Known before any log is touched. Kafka answers these with the others, at the end of the wait.
+# Errors that are known before any log is touched. Kafka answers them with the others, at the end of the wait.
 UNRESOLVED: Final = frozenset(
     {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 
 
-LOADS_MAX: Final = 3  # of one target for one request: what is loaded may be dropped before it is read
+LOADS_MAX: Final = 3  # loads of one target for one request: loaded records may be evicted before they are read
 
 
 class FetchReader:
-    """What has been read for one request; `unloaded` targets wait for a disk. Close it when done."""
+    """The reads of one request; `unloaded` targets wait for a disk. Close it when done."""
 
     __slots__ = (
         "_cold", "_cold_begun", "_context", "_failed", "_has_arrived", "_isolation", "_max_size_bytes",
@@ -52,9 +53,9 @@ class FetchReader:
         self._max_size_bytes = max_size_bytes
         self._min_size_bytes = min_size_bytes
         self._failed = False
-        self._cold: dict[FetchTarget, ColdLoad | None] = {}  # from a tier; None: no more for this request
+        self._cold: dict[FetchTarget, ColdLoad | None] = {}  # loads from the tier; None: no further one
         self._cold_begun: dict[FetchTarget, int] = {}
-        self._planned_bytes = 0  # what they may bring, at most
+        self._planned_bytes = 0  # the most that the loads may bring
         self._has_arrived = False
         self._waiting: trio.CancelScope | None = None
         self.outcomes: dict[FetchTarget, ReadResult | ErrorCode] = {}
@@ -63,37 +64,37 @@ class FetchReader:
 
     @property
     def enough(self) -> bool:
-        """Whether to answer now: the bytes asked for are there, or something the client must hear of."""
+        """Whether to answer now: there are enough bytes, or an error or divergence that the client must get."""
         return self._failed or self.size_bytes >= self._min_size_bytes
 
     @property
     def full(self) -> bool:
-        """Whether no further target can give records, not even the one batch that every reply may have."""
+        """Whether no further target can give records, not even the one batch that each reply may have."""
         return 0 < self.size_bytes >= self._max_size_bytes
 
     @property
     def awaits_tier(self) -> bool:
-        """Whether there is nothing to tell yet but what is on its way from a tier."""
+        """Whether the request has nothing to return yet, except records that are being loaded from the tier."""
         return not self.size_bytes and not self._failed and any(load is not None for load in self._cold.values())
 
     @property
     def looks_at_all(self) -> bool:
-        """Whether also what there is no room for is looked at."""
+        """Whether targets are looked at even if there is no room for their records."""
         return False
 
     def looked(self) -> None:
-        """All that was asked for has been looked at once; what is read from now on has changed since."""
+        """Note that all targets have been looked at once; further reads are of logs that have changed since."""
 
     def fill(self) -> None:
-        """Nothing more is looked at: what room is left may go to partitions whose limit it is that ended their part."""
+        """Give the room that is left, after the last read, to partitions that reached their own limit."""
 
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
-        """Whether there are records from the target's offset on, told in this reply or not."""
+        """Whether there are records from the target's offset on, even if this reply contains them."""
         committed = self._isolation is Isolation.READ_COMMITTED
         return target.fetch_offset < (result.last_stable_offset if committed else result.high_watermark)
 
     def read(self, target: FetchTarget) -> None:
-        """Read one target, for the first time or again. The first that has records may exceed every limit."""
+        """Read one target, for the first time or again. The first target with records may exceed each limit."""
         before = self.outcomes.get(target)
         if before is not None and not isinstance(before, ErrorCode):
             self.size_bytes -= before.size_bytes
@@ -101,7 +102,7 @@ class FetchReader:
             room_bytes = max(0, self._max_size_bytes - self.size_bytes)
             outcome = self._read(target, room_bytes, at_least_one=not self.size_bytes)
         except NotLoaded as missing:
-            outcome = self._read(target, 0, at_least_one=False)  # no records, so nothing has to be loaded
+            outcome = self._read(target, 0, at_least_one=False)  # no records, so no load is necessary
             if not isinstance(missing, ColdNotLoaded):
                 self.unloaded[target] = None
             elif target not in self._cold and target.log is not None:
@@ -109,7 +110,7 @@ class FetchReader:
         self._settle(target, before, outcome)
 
     def _begin_load(self, target: FetchTarget, log: PartitionLog) -> ErrorCode | None:
-        """From a tier, of as many targets as the reply has room for; or what was wrong with it a moment ago."""
+        """Begin a load from the tier, if the reply has room for it. Return the error of a load that has just failed."""
         room_bytes = self._max_size_bytes - self.size_bytes - self._planned_bytes
         if room_bytes <= 0 and (self.size_bytes or self._cold):
             return None
@@ -147,7 +148,7 @@ class FetchReader:
             load.was_read(self._wake)
 
     def close(self) -> None:
-        """What is on its way goes on."""
+        """Leave the loads, which go on."""
         for load in self._cold.values():
             if load is not None:
                 load.forget(self._wake)
@@ -164,7 +165,7 @@ class FetchReader:
             self.size_bytes += outcome.size_bytes
 
     async def load(self) -> None:
-        """Wait for the disk, one target after the other, as long as there is room for what they give."""
+        """Wait for the disk, one target after the other, as long as there is room for their records."""
         for _ in range(LOADS_MAX):
             targets, self.unloaded = self.unloaded, {}
             for target in targets:
@@ -191,7 +192,7 @@ class FetchReader:
             return self._read_log(
                 log, target, min(max(0, target.max_size_bytes), room_bytes), at_least_one=at_least_one
             )
-        except TierUnreachable:  # what it has is not known yet: for who reads no other case than the one below
+        except TierUnreachable:  # the tier's segments are not known yet: for the reader the same as a missing load
             raise ColdNotLoaded from None
         except EngineError as error:
             return error_code_of(error)
@@ -199,7 +200,7 @@ class FetchReader:
     def _read_log(
         self, log: PartitionLog, target: FetchTarget, max_size_bytes: int, *, at_least_one: bool
     ) -> ReadResult:
-        """Raises EngineError."""
+        """Read a log. Raises EngineError."""
         log.check_leader_epoch(target.leader_epoch)
         if target.last_fetched_epoch > NO_EPOCH:
             diverged = log.read_behind(target.fetch_offset, target.last_fetched_epoch, self._isolation)
@@ -226,8 +227,8 @@ class FetchReader:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def wait(self, watch: TargetWatch, max_wait_ms: int) -> None:
-        """Look again at whatever changes until there is enough, or the time is over. Who has nothing then may have to
-        wait longer for what comes from a tier: a client that waits less than a GET takes would get nowhere."""
+        """Read the targets that change until there is enough, or the time is over. A request that has nothing then may
+        wait longer for the tier: else a client that waits less than a GET takes would never get records."""
         began_s = trio.current_time()
         await self._look_until(began_s + max_wait_ms / 1000, watch, lambda: self.enough)
         if self.awaits_tier:
@@ -251,7 +252,7 @@ class FetchReader:
                 connection.answer_early = None
 
     async def _news(self, watch: TargetWatch) -> None:
-        """Of what is watched, or on its way from a tier."""
+        """Wait for a change of a watched log, or for the end of a load."""
         if not self._cold:
             await watch.wait()
         elif not self._has_arrived:
@@ -261,7 +262,8 @@ class FetchReader:
 
 
 def _code_of(load: ColdLoad) -> ErrorCode | None:
-    """Of one that is over. That the tier cannot be reached is no error: there are no records, for now."""
+    """The error code of a load that is over. If the tier cannot be reached, this is no error: there are no records for
+    now."""
     error = load.error
     if error is None or isinstance(error, TierUnreachable):
         return None

@@ -1,4 +1,4 @@
-"""Reads partitions for another broker's Fetch: what is written, not what consumers may see, and says how far it is."""
+"""Reads of partitions for another broker's Fetch: it gets all written records, and reports its own progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaReader(FetchReader):
-    """For one request of a broker that has proved to be that replica. What it says of itself is taken once."""
+    """The reads of one request of a broker that has authenticated as that replica. Its progress is taken once."""
 
     __slots__ = ("_behind", "_heard", "_link", "_replica", "_standing")
 
@@ -35,7 +35,7 @@ class ReplicaReader(FetchReader):
         min_size_bytes: int,
         max_size_bytes: int,
     ) -> None:
-        """`standing`: of the session, if it has one."""
+        """`standing`: of the fetch session, or None."""
         super().__init__(
             context, Isolation.READ_UNCOMMITTED, min_size_bytes=min_size_bytes, max_size_bytes=max_size_bytes
         )
@@ -43,43 +43,45 @@ class ReplicaReader(FetchReader):
         self._link = link
         self._standing = standing
         self._heard: set[FetchTarget] = set()
-        self._behind: set[FetchTarget] = set()  # of those, of what is not in sync
+        self._behind: set[FetchTarget] = set()  # those of `_heard` in whose ISR the follower is not
 
     @property
     def enough(self) -> bool:
-        """Only what is asked behind the first response of a link shows what its broker knew: the first Fetch is
-        answered at once. So is a Fetch that was made before a read came: the next one confirms that read."""
+        """Whether to answer now. Only a request after the first response on a connection shows its broker's state, so
+        the first Fetch is answered at once. So is a Fetch that was made before a read came: the next Fetch confirms
+        that read."""
         as_of, standing = self._link.as_of, self._standing
         return as_of == NEVER or (standing is not None and as_of.order <= standing.hurried_to) or super().enough
 
     @property
     def awaits_tier(self) -> bool:
-        """It asks again, and finds what has come by then: all that its link fetches would wait as well, and reads that
-        its next Fetch confirms."""
+        """Always false: the follower asks again. If it waited, all other partitions of the connection would wait too,
+        and so would the reads that its next Fetch confirms."""
         return False
 
     @property
     def looks_at_all(self) -> bool:
-        """What it says of each counts."""
+        """Always true: the follower's progress counts for each partition."""
         return True
 
     def _settle(
         self, target: FetchTarget, before: ReadResult | ErrorCode | None, outcome: ReadResult | ErrorCode
     ) -> None:
-        """A follower that gets an error asks for that partition no longer: its session shows nothing of it."""
+        """Take the outcome of a target. After an error the follower drops the partition, so its session no longer shows
+        its progress there."""
         if isinstance(outcome, ErrorCode) and target.log is not None:
             cast("ReplicaLog", target.log).left_by(self._replica.replica_id, self._standing)
         super()._settle(target, before, outcome)
 
     def looked(self) -> None:
-        """Of what it has not named again it has asked the same."""
+        """Note that the follower has asked again for the partitions that this request does not name."""
         if self._standing is not None:
             self._standing.asked(self._link.at_ms, self._link.as_of)
         self._context.broker.followers.check_reads()
 
     def fill(self) -> None:
-        """Partitions whose part was ended by replica.fetch.max.bytes share the room that is left. Under a load on few
-        partitions a follower would otherwise fall behind, as it copies no more than that in each round trip."""
+        """Give the room that is left to partitions that reached replica.fetch.max.bytes. Under a load on few partitions
+        a follower would otherwise fall behind, because each round trip copies no more than that."""
         cut = [target for target, found in self.outcomes.items() if self._is_cut(target, found)]
         for number, target in enumerate(cut):
             share_bytes = (self._max_size_bytes - self.size_bytes) // (len(cut) - number)
@@ -87,7 +89,7 @@ class ReplicaReader(FetchReader):
                 self._read_on(target, share_bytes)
 
     def _is_cut(self, target: FetchTarget, found: ReadResult | ErrorCode) -> bool:
-        """Whether its own limit ended it, and nothing limits how fast it is copied."""
+        """Whether the partition reached its own limit, and no throttle limits how fast it is copied."""
         if isinstance(found, ErrorCode) or not 0 < target.max_size_bytes <= found.size_bytes or target.log is None:
             return False
         config = cast("ReplicaLog", target.log).config
@@ -95,7 +97,7 @@ class ReplicaReader(FetchReader):
         return not (is_throttled and target in self._behind)
 
     def _read_on(self, target: FetchTarget, more_bytes: int) -> None:
-        """Keep what was read if no more can be read now."""
+        """Read more of a target, or keep the first read if that is not possible now."""
         before, log = self.outcomes[target], target.log
         assert log is not None
         assert not isinstance(before, ErrorCode)
@@ -108,7 +110,7 @@ class ReplicaReader(FetchReader):
             self.size_bytes += found.size_bytes - before.size_bytes
 
     def has_more(self, target: FetchTarget, result: ReadResult) -> bool:
-        """Whatever is written is for followers."""
+        """Whether there are written records from the target's offset on."""
         return target.log is not None and target.fetch_offset < target.log.log_end_offset
 
     async def _load(self, log: PartitionLog, target: FetchTarget) -> None:
@@ -120,7 +122,7 @@ class ReplicaReader(FetchReader):
         replicated = cast("ReplicaLog", log)
         is_heard = target in self._heard
         if not is_heard:
-            replicated.left_by(self._replica.replica_id)  # whatever becomes of what it asks now
+            replicated.left_by(self._replica.replica_id)  # even if this read fails
         replicated.check_leader_epoch(target.leader_epoch)
         if is_heard:
             replicated.check_heard(self._replica.replica_id)
@@ -133,7 +135,7 @@ class ReplicaReader(FetchReader):
         return replicated.read_for_replica(target.fetch_offset, max_size_bytes, at_least_one=at_least_one)
 
     def _hear(self, target: FetchTarget, log: ReplicaLog) -> ReadResult | None:
-        """How far the follower is, or no records and where its log parts from ours."""
+        """Take the follower's progress. If its log diverges from this one, return where, without records."""
         replica = self._replica
         heard = log.fetched_by(
             replica.replica_id,
@@ -151,7 +153,7 @@ class ReplicaReader(FetchReader):
         return None if heard.diverging is None else _nothing_of(log)._replace(diverging=heard.diverging)
 
     def _is_held(self, target: FetchTarget, log: ReplicaLog) -> bool:
-        """Whether it gets no records for now (ReplicaManager.shouldLeaderThrottle)."""
+        """Whether throttling withholds the records for now (Kafka's ReplicaManager.shouldLeaderThrottle)."""
         throttle = self._context.broker.throttles.leader
         return target in self._behind and throttle.holds(log.config.leader_throttled_replicas, target.partition)
 
@@ -164,5 +166,5 @@ class ReplicaReader(FetchReader):
 
 
 def _nothing_of(log: ReplicaLog) -> ReadResult:
-    """How far it is, and no records."""
+    """The progress of this log, without records."""
     return log.read_for_replica(log.log_start_offset, 0, at_least_one=False)

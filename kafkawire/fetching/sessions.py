@@ -1,11 +1,11 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches, remembered between its requests.
+"""Incremental fetch sessions (KIP-227): the partitions that a client fetches, kept between its requests.
 
-A client with many partitions names them once; from then on it sends what changed on its side and gets what changed on
-ours. A session here also keeps its partitions watched in the engine, so that a request costs as much as there are
-partitions with news, not as many as the session has. After Kafka's FetchSession, FetchSessionCacheShard, with one
-difference: a session that nobody uses is forgotten in the end, where Kafka's waits until another one wants its place.
+A client with many partitions names them once. From then on it sends only its changes, and gets only changed partitions.
+A session also keeps its partitions watched in the engine: the cost of a request depends on the partitions with news,
+not on all in the session. It follows Kafka's FetchSession and FetchSessionCacheShard, with one difference: an unused
+session expires, while Kafka keeps it until another session needs its place.
 
-This module decides who is in a session and which sessions live; it reads no log and never waits.
+This module decides about the contents and the life of sessions; it reads no log and never waits.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ FINAL_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**31 - 1
 UNKNOWN_OFFSET: Final = -1
 EVICTION_MS: Final = 120_000  # a session unused for this long gives way to any other
-# After this time it goes in any case. A client that is still there has lost its connection too by then, as Kafka sets
-# connections.max.idle.ms; if not it hears FETCH_SESSION_ID_NOT_FOUND, and asks for everything once more.
+# A session unused for this long expires. By then the client has usually lost its connection too, because of
+# connections.max.idle.ms. Else it gets FETCH_SESSION_ID_NOT_FOUND, and asks for all partitions once more.
 UNUSED_MAX_MS: Final = 600_000
-TARGETS_MAX: Final = 500_000  # of all sessions together: what clients name is kept, be there such partitions or not
-NAME_LENGTH_PER_TARGET: Final = 250  # no topic has a longer name; who asks for one pays for it
+TARGETS_MAX: Final = 500_000  # of all sessions together; partitions that do not exist count too
+NAME_LENGTH_PER_TARGET: Final = 250  # the longest topic name; a longer name counts as several targets
 
 TargetKey = tuple[str | bytes, int]
 
 
 class FetchTarget:
-    """One partition somebody fetches: what was asked for and, in a session, what its client knows already."""
+    """A fetched partition: the request for it and, in a session, the offsets that the client knows already."""
 
     __slots__ = (
         "by_id",
@@ -68,9 +68,9 @@ class FetchTarget:
         high_watermark: int = UNKNOWN_OFFSET,
         log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
-        """The last two: as far as the client says (KIP-1166), which only a replica does."""
+        """`high_watermark` and `log_start_offset`: as the client knows them (KIP-1166); only replicas send them."""
         self.topic = topic  # "" while an id has no topic
-        self.weight = 1 + len(topic) // NAME_LENGTH_PER_TARGET  # what it counts in a cache of sessions
+        self.weight = 1 + len(topic) // NAME_LENGTH_PER_TARGET  # its share of `TARGETS_MAX`
         self.topic_id = topic_id
         self.partition = partition
         self.by_id = by_id
@@ -81,22 +81,22 @@ class FetchTarget:
         self.last_fetched_epoch = last_fetched_epoch
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset
-        self.replica_start_offset = log_start_offset  # its own, whatever it was told since
+        self.replica_start_offset = log_start_offset  # of the replica's own log
         self.log: PartitionLog | None = None  # where it was last read; None after an error
 
     def ask(self, other: FetchTarget) -> None:
-        """Take over what a newer request asks for."""
+        """Adopt the contents of a newer request."""
         self.fetch_offset = other.fetch_offset
         self.max_size_bytes = other.max_size_bytes
         self.leader_epoch = other.leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
         self.replica_start_offset = other.replica_start_offset
-        if other.high_watermark != UNKNOWN_OFFSET:  # it may have dropped what it was told, as of an epoch that is over
+        if other.high_watermark != UNKNOWN_OFFSET:  # it may have dropped a reply, as one of an earlier leader epoch
             self.high_watermark = other.high_watermark
             self.log_start_offset = other.log_start_offset
 
     def tell(self, high_watermark: int, log_start_offset: int) -> bool:
-        """Note what the client is told; whether that is news to it."""
+        """Note the offsets that the client gets. Return whether they are news to it."""
         if self.high_watermark == high_watermark and self.log_start_offset == log_start_offset:
             return False
         self.high_watermark = high_watermark
@@ -104,12 +104,13 @@ class FetchTarget:
         return True
 
     def tell_error(self) -> None:
-        """An error is always told; when it is gone the partition is told again (hence no known high watermark)."""
+        """Note that the client gets an error. After the error the partition is news again, so its high watermark is
+        unknown."""
         self.high_watermark = UNKNOWN_OFFSET
 
 
 class TargetWatch:
-    """The logs behind a set of targets, watched through one waiter of the engine."""
+    """The logs of a set of targets, watched through one waiter of the engine."""
 
     __slots__ = ("_by_partition", "_logs", "_waiter")
 
@@ -122,7 +123,7 @@ class TargetWatch:
         return len(self._logs)
 
     def follow(self, target: FetchTarget) -> None:
-        """Watch the log the target was last read from, and no other it may have had before."""
+        """Watch the log from which the target was last read, in place of an earlier one."""
         old, new = self._logs.get(target.key), target.log
         if old is new:
             return
@@ -134,19 +135,19 @@ class TargetWatch:
             self._by_partition[new.partition] = target
 
     def drop(self, target: FetchTarget) -> None:
-        """Watch the target no longer."""
+        """Stop watching the target."""
         log = self._logs.pop(target.key, None)
         if log is not None:
             self._waiter.unwatch(log)
             self._by_partition.pop(log.partition, None)
 
     def take_changed(self) -> list[FetchTarget]:
-        """The targets worth another look."""
+        """The targets whose logs have changed."""
         found = (self._by_partition.get(log.partition) for log in self._waiter.take_changed())
         return [target for target in found if target is not None]
 
     async def wait(self) -> None:
-        """Return when `take_changed` has something to tell."""
+        """Wait until `take_changed` returns a target."""
         await self._waiter.wait()
 
     def close(self) -> None:
@@ -154,10 +155,10 @@ class TargetWatch:
 
 
 class FetchSession:
-    """One client's session.
+    """The fetch session of one client.
 
-    `pending` are the targets that may have something to tell, in the order in which they get their turn: whoever was
-    served goes to the end, so no partition starves under a small max.bytes.
+    `pending` are the targets that may have news, in the order of their turns. A target whose records were returned goes
+    to the end, so no partition starves under a small max.bytes.
     """
 
     __slots__ = (
@@ -178,7 +179,7 @@ class FetchSession:
         self, session_id: int, targets: Iterable[FetchTarget], watch: TargetWatch, *, by_id: bool, now_ms: int
     ) -> None:
         self.session_id = session_id
-        self.by_id = by_id  # topics are named by id, from version 13 on; a session cannot change over
+        self.by_id = by_id  # topics are named by id (from version 13 on); this cannot change within a session
         self.targets = {target.key: target for target in targets}
         self.weight = sum(target.weight for target in self.targets.values())
         self.pending: dict[FetchTarget, None] = dict.fromkeys(self.targets.values())
@@ -194,7 +195,7 @@ class FetchSession:
         return self._busy
 
     def update(self, asked: Iterable[FetchTarget], forgotten: Iterable[TargetKey]) -> None:
-        """Apply what the client changed, and what the engine reports."""
+        """Apply the client's changes, and the changes that the engine reports."""
         for target in asked:
             known = self.targets.get(target.key)
             if known is None:
@@ -212,7 +213,8 @@ class FetchSession:
         self.pending.update(dict.fromkeys(self.watch.take_changed()))
 
     def settle(self, target: FetchTarget, *, served: bool, has_more: bool) -> None:
-        """After a reply: the served go to the end of the queue, those with nothing left leave it until they change."""
+        """Requeue a target after a reply: at the end if its records were returned; it leaves the queue if it has no
+        more."""
         if served:
             self.pending.pop(target, None)
         if served or has_more:
@@ -221,7 +223,7 @@ class FetchSession:
             self.pending.pop(target, None)
 
     def acquire(self) -> None:
-        """One request at a time: two could wait on one waiter."""
+        """Take the session for one request: two requests could otherwise wait on one waiter."""
         assert not self._busy
         self._busy = True
 
@@ -231,14 +233,15 @@ class FetchSession:
             self.watch.close()
 
     def close(self) -> None:
-        """Out of the cache. A request that still waits on it ends by its own deadline."""
+        """Note that the session left the cache. A request that still waits in it ends by its own deadline."""
         self._closed = True
         if not self._busy:
             self.watch.close()
 
 
 class FetchSessionCache:
-    """All sessions of a broker: at most `slots`, with at most `TARGETS_MAX` partitions, long names counted as more."""
+    """All sessions of a broker: at most `slots`, with at most `TARGETS_MAX` partitions. Long topic names count as
+    several."""
 
     def __init__(self, slots: int, rng: random.Random, now_ms: Callable[[], int]) -> None:
         self._slots = slots
@@ -255,7 +258,7 @@ class FetchSessionCache:
         return sum(session.weight for session in self._sessions.values())
 
     def resume(self, session_id: int, epoch: int, *, by_id: bool) -> FetchSession | ErrorCode:
-        """The session an incremental request goes on with, its epoch advanced; or why it cannot."""
+        """The session of an incremental request, with its epoch advanced, or the error code."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -269,7 +272,7 @@ class FetchSessionCache:
         return session
 
     def has_room_for(self, weight: int) -> bool:
-        """Make room for a session of this weight if it deserves it: over an unused one, or an old smaller one."""
+        """Make room for a session of this weight, if an unused session or an old smaller one can be evicted for it."""
         now_ms = self._now_ms()
         self._evict_unused(weight, now_ms)
         if self.weight + weight > TARGETS_MAX:
@@ -290,7 +293,8 @@ class FetchSessionCache:
         return True
 
     def expire(self) -> None:
-        """Forget what nobody has used for too long; who waits for records uses it."""
+        """Evict the sessions that were not used for `UNUSED_MAX_MS`. A request that waits for records uses its
+        session."""
         before_ms = self._now_ms() - UNUSED_MAX_MS
         for session in list(self._sessions.values()):
             if session.last_used_ms >= before_ms:
@@ -299,12 +303,12 @@ class FetchSessionCache:
                 self._evict(session)
 
     def may_grow(self, session: FetchSession, asked: Iterable[FetchTarget]) -> bool:
-        """Whether the session may take in what it does not know yet of what is asked for."""
+        """Whether the session may take in the new ones of these targets."""
         added = sum(target.weight for target in asked if target.key not in session.targets)
         return not added or self.weight + added <= TARGETS_MAX
 
     def create(self, targets: Iterable[FetchTarget], watch: TargetWatch, *, by_id: bool) -> FetchSession:
-        """A new session that owns `watch`. Ask `has_room_for` first."""
+        """Create a session that owns `watch`. Ask `has_room_for` first."""
         assert len(self._sessions) < self._slots
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
@@ -314,13 +318,13 @@ class FetchSessionCache:
         return session
 
     def remove(self, session_id: int) -> None:
-        """Forget the session, if there is one."""
+        """Remove the session, if there is one."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
 
     def _evict_unused(self, weight: int, now_ms: int) -> None:
-        """As long as there are too many partitions in all."""
+        """Evict the longest unused sessions while there are too many partitions in all."""
         while self._sessions and self.weight + weight > TARGETS_MAX:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.last_used_ms <= EVICTION_MS:

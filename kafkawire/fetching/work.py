@@ -1,7 +1,7 @@
-"""One fetch on its way: what it reads, what it waits for, and the session it goes on with.
+"""The work of one fetch: its reads, its waits and its session.
 
-What can be answered at once is, without a task of its own. It knows neither a request's bytes nor a reply's: whoever
-has a fetch says what was asked and gets what is to be told.
+A fetch that can be answered at once is, without a task of its own. This module knows neither the bytes of requests nor
+of replies: the caller passes the decoded request, and gets the partitions to return.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 
 class Asked(Protocol):
-    """What a request says beside its partitions; a FetchRequest has it."""
+    """The fields of a request beside its partitions; a FetchRequest has them."""
 
     @property
     def max_wait_ms(self) -> int: ...
@@ -59,7 +59,7 @@ Outcome = tuple[FetchTarget, "ReadResult | ErrorCode"]
 
 
 class Told(NamedTuple):
-    """What the client is to hear, in this order."""
+    """The session id, and the partitions that the client gets, in this order."""
 
     session_id: int
     outcomes: list[Outcome]
@@ -68,7 +68,8 @@ class Told(NamedTuple):
 def begin_fetch(
     context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
 ) -> Told | Awaitable[Told] | ErrorCode:
-    """What to tell, if it is known at once, or the error of the whole request. `targets` name a partition once."""
+    """The partitions to return, if they are known at once, else an awaitable of them; or the error of the whole
+    request. `targets`: each partition at most once."""
     session = _resume(context, asked, targets, forgotten, by_id=by_id)
     if isinstance(session, ErrorCode):
         return session
@@ -85,7 +86,8 @@ def begin_replica_fetch(
     replica: ReplicaState,
     link: FetchedOver,
 ) -> Told | Awaitable[Told] | ErrorCode:
-    """The same for another broker, whose session is its link's. Without one it names all that it follows each time."""
+    """The same for another broker, with the session of its connection. Without one it names all its partitions each
+    time."""
     session = _resume_link(context, asked, targets, forgotten, replica, link.session)
     if isinstance(session, ErrorCode):
         return session
@@ -125,7 +127,7 @@ def _sizes(context: RequestContext, asked: Asked) -> dict[str, int]:
 def _resume(
     context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
 ) -> FetchSession | ErrorCode | None:
-    """The session of an incremental fetch, with what this one changes; None when the fetch tells all, or its error."""
+    """Resume and update the session of an incremental fetch, or return its error; None if the fetch is a full one."""
     sessions = context.broker.fetch_sessions
     if asked.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.remove(asked.session_id)
@@ -144,7 +146,7 @@ def _resume(
 
 
 class _FetchWork:
-    """Of one request whose session, if it has one, was resumed."""
+    """The work of one request, after its session, if it has one, was resumed."""
 
     __slots__ = ("_asked", "_by_id", "_context", "_reader", "_session", "_targets", "_unread", "_watch")
 
@@ -168,7 +170,7 @@ class _FetchWork:
         self._reader = reader
 
     def run(self) -> Told | Awaitable[Told]:
-        """What to tell, if it is known at once; once."""
+        """The partitions to return, if they are known at once, else an awaitable of them. Call it once."""
         if self._session is not None:
             self._session.acquire()
         is_over = True
@@ -180,7 +182,7 @@ class _FetchWork:
                     self._reader.fill()
                     return self._told(self._news(self._reader.outcomes.items()))
                 self._unread = []
-            self._watch_targets()  # before others get their turn: what changes meanwhile must not be missed
+            self._watch_targets()  # before other tasks run, so that no change is missed
             is_over = False
             return self._go_on()
         finally:
@@ -219,7 +221,7 @@ class _FetchWork:
             self._watch.close()  # no session took it over
 
     def _read(self, targets: Iterable[FetchTarget]) -> bool:
-        """Whether there is room for those behind them."""
+        """Read the targets. Return whether there is room for more."""
         session, reader, watch = self._session, self._reader, self._watch
         for target in targets:
             if session is not None and reader.full and not reader.looks_at_all:
@@ -248,7 +250,7 @@ class _FetchWork:
         return self._watch
 
     def _news(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
-        """Without a session all is told, in a session what is news."""
+        """All partitions without a session, only those with news in a session."""
         session = self._session
         return list(outcomes) if session is None else [one for one in outcomes if self._tell(session, *one)]
 
@@ -258,13 +260,13 @@ class _FetchWork:
         return Told(self._open_session() if self._asked.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news)
 
     def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
-        """Settle the target's place in its session; whether the client is to hear of it."""
+        """Requeue the target in its session. Return whether the client gets it."""
         if isinstance(outcome, ErrorCode):
             target.tell_error()
             session.settle(target, served=False, has_more=True)
             return True
         served = outcome.size_bytes > 0
-        has_diverged = outcome.diverging is not None  # as an error, it is told until it is gone
+        has_diverged = outcome.diverging is not None  # returned each time until it is gone, like an error
         session.settle(target, served=served, has_more=has_diverged or self._reader.has_more(target, outcome))
         return target.tell(outcome.high_watermark, outcome.log_start_offset) or served or has_diverged
 
@@ -281,7 +283,7 @@ class _FetchWork:
 
 
 def _turns(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """As many at a time as others may have to wait for."""
+    """The items in parts of `TARGETS_PER_TURN`, between which other tasks run."""
     rest = iter(items)
     while turn := list(islice(rest, TARGETS_PER_TURN)):
         yield turn

@@ -1,8 +1,8 @@
-"""The APIs this broker serves: one row here and one module beside it per API, named as its message module.
+"""The served APIs: here a table with a row for each API, beside it a module for each, named as its message module.
 
-A module has `handle`, which answers a request, and `refuse`, which says an error of the whole of it. The table is
-the only truth about what is served: dispatch, ApiVersions and docs/protocol.md read it. Versions are those that Apache
-Kafka 4.3.1 calls stable.
+A module has `handle`, which answers a request, and `refuse`, which makes a response with an error of the whole request.
+The table alone decides what is served: dispatch, ApiVersions and docs/protocol.md read it. The versions are those that
+Apache Kafka 4.3.1 calls stable.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _api(module: Handler, request: type[Message], min_version: int, max_version:
 
 
 API_TABLE: tuple[Api, ...] = (
-    # Advertised from 0: librdkafka would otherwise send uncompressed without a word (KAFKA-18659).
+    # Advertised from 0: otherwise librdkafka would silently send without compression (KAFKA-18659).
     _api(produce, ProduceRequest, 0, 13, first_served=3, two_stage=True, holds_frame=True, needs_room=True),
     _api(fetch, FetchRequest, 4, 18),
     _api(list_offsets, ListOffsetsRequest, 1, 11),

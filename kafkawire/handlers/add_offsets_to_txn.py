@@ -1,9 +1,8 @@
 """AddOffsetsToTxn, key 25: a transaction is about to commit offsets of a group.
 
 Behavior:
-- What it adds is the partition of __consumer_offsets that the group belongs to, as AddPartitionsToTxn would.
-- It takes the right to write under the transactional id and to read the group. An empty transactional id is
-  INVALID_REQUEST.
+- It adds the partition of __consumer_offsets that the group belongs to, like AddPartitionsToTxn.
+- The client needs WRITE on the transactional id and READ on the group. An empty transactional id is INVALID_REQUEST.
 
 Version notes: 2 PRODUCER_FENCED (KIP-360), 4 TRANSACTION_ABORTABLE (KIP-890).
 """
@@ -27,7 +26,7 @@ FIRST_VERSION_WITH_FENCED: Final = 2
 
 
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingReply[AddOffsetsToTxnResponse]:
-    """Adds the group's partition."""
+    """Add the group's partition."""
     code = _check(context, request)
     if code is not ErrorCode.NONE:
         return answered(AddOffsetsToTxnResponse(error_code=code))
@@ -40,7 +39,7 @@ def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> PendingR
 
 
 def refuse(context: RequestContext, request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffsetsToTxnResponse:
-    """The partition."""
+    """A response with the error."""
     return AddOffsetsToTxnResponse(error_code=code)
 
 

@@ -1,15 +1,14 @@
 """AddPartitionsToTxn, key 24: a transaction is about to write to partitions.
 
 Behavior:
-- All or nothing: if some are unknown or not allowed the others are OPERATION_NOT_ATTEMPTED. The answer comes when the
-  addition is durable. After KafkaApis.handleAddPartitionsToTxnRequest.
-- While the partitions of the transaction before are being told how it ended, it waits a tenth of a second at most and
-  is CONCURRENT_TRANSACTIONS then: clients try again.
-- From version 4 on other brokers ask, for many transactions at once, which takes the right to act for the cluster.
-  `verify_only` adds nothing: a partition that the transaction does not have is TRANSACTION_ABORTABLE.
-- What brokers add is written in the second protocol (KIP-890), what clients add in the first.
-- Up to version 3 it takes the right to write under the transactional id and to the topics. An empty id is
-  INVALID_REQUEST.
+- All or nothing: if some partitions are unknown or not allowed, the others are OPERATION_NOT_ATTEMPTED. The reply
+  leaves when the addition is durable. After KafkaApis.handleAddPartitionsToTxnRequest.
+- If markers of the previous transaction are not all written yet, the request waits for at most 100 ms. Then it is
+  CONCURRENT_TRANSACTIONS, and the client tries again.
+- From version 4 on the clients are brokers, which ask for many transactions at once. They need CLUSTER_ACTION.
+  `verify_only` adds nothing: a partition that the transaction lacks is TRANSACTION_ABORTABLE.
+- Additions by brokers use the second transaction protocol (KIP-890), additions by clients the first.
+- Up to version 3 the client needs WRITE on the transactional id and on the topics. An empty id is INVALID_REQUEST.
 
 Version notes: 2 PRODUCER_FENCED (KIP-360), 4 many transactions, verification (KIP-890), 5 TRANSACTION_ABORTABLE.
 """
@@ -48,7 +47,7 @@ Codes = dict[Partition, ErrorCode]
 
 
 class _Asked(NamedTuple):
-    """One transaction: what is known of its partitions, or whoever is asked for them."""
+    """A transaction of the request: error codes of its partitions, or the future of the coordinator's answer."""
 
     transaction: AddPartitionsToTxnTransaction
     partitions: list[Partition]
@@ -56,7 +55,7 @@ class _Asked(NamedTuple):
 
 
 def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> PendingReply[AddPartitionsToTxnResponse]:
-    """Asks for all transactions at once."""
+    """Ask for all transactions at once."""
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         if not context.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
             return answered(refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -76,7 +75,7 @@ def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Pendi
 
 
 def refuse(context: RequestContext, request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
-    """Every partition, or, for a broker, all of it."""
+    """Refuse every partition, or, for a broker, the whole request."""
     if context.api_version >= FIRST_VERSION_OF_BROKERS:
         return AddPartitionsToTxnResponse(error_code=code)
     topics = request.v3_and_below_topics
@@ -102,7 +101,7 @@ def _ask(context: RequestContext, one: AddPartitionsToTxnTransaction) -> _Asked:
 
 
 def _check(context: RequestContext, partitions: Iterable[Partition], *, is_client: bool) -> Codes:
-    """OPERATION_NOT_ATTEMPTED for those that nothing speaks against. Internal topics are the broker's own."""
+    """Codes of the partitions: OPERATION_NOT_ATTEMPTED if nothing is wrong. Clients may not name internal topics."""
     topics, codes = context.broker.cluster.image.topics, Codes()
     may_write: dict[str, bool] = {}
     for one in partitions:

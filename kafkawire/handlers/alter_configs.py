@@ -1,8 +1,8 @@
-"""AlterConfigs, key 33: replace all configs of a resource; what is not named goes back to its default.
+"""AlterConfigs, key 33: replace all configs of a resource. Configs that are not named return to their defaults.
 
 Behavior:
-- Older than IncrementalAlterConfigs, and as there but for that: of two clients that read, change and write, one undoes
-  what the other did. Levels of loggers are not known to it. After Kafka's ConfigAdminManager.
+- It is older than IncrementalAlterConfigs, and works alike except for the replacement: if two clients read, change and
+  write, one of them undoes the other's change. Log levels cannot be set. After Kafka's ConfigAdminManager.
 
 Version notes: 2 flexible.
 """
@@ -21,7 +21,7 @@ from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Replaces the configs of one resource after the other."""
+    """Replace the configs of one resource after the other."""
     asked = [
         Alteration(
             one.resource_type,
@@ -36,7 +36,7 @@ async def handle(context: RequestContext, request: AlterConfigsRequest) -> Alter
 
 
 def refuse(context: RequestContext, request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
-    """All that was asked for."""
+    """Refuse every resource."""
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

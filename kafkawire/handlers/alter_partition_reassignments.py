@@ -1,11 +1,11 @@
-"""AlterPartitionReassignments, key 45: partitions move to other replicas, or are kept where they were (KIP-455).
+"""AlterPartitionReassignments, key 45: reassign partitions to other replicas, or cancel reassignments (KIP-455).
 
 Behavior:
-- Each partition is answered by itself; success says that it is on its way. Of one that is named twice the last order
-  counts. No replicas at all are those from before: what is under way is cancelled.
-- The time-out means nothing, as with Kafka. The control plane checks. After ReplicationControlManager.
+- Each partition has its own result; success means that the reassignment has begun. If a partition is named twice, the
+  last entry counts. Null replicas cancel a running reassignment.
+- The timeout has no effect, as in Kafka. The control plane checks. After ReplicationControlManager.
 
-Version notes: 1 may refuse that the number of replicas changes (KIP-860).
+Version notes: 1 may refuse a changed number of replicas (KIP-860).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 async def handle(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Orders all that is named."""
+    """Begin all reassignments."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = [
@@ -50,14 +50,14 @@ async def handle(
 def refuse(
     context: RequestContext, request: AlterPartitionReassignmentsRequest, code: ErrorCode
 ) -> AlterPartitionReassignmentsResponse:
-    """All of them."""
+    """Refuse every partition."""
     return _failure(request, code)
 
 
 def _failure(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode, message: str | None = None
 ) -> AlterPartitionReassignmentsResponse:
-    """As Kafka: the error is said of the whole, and of each."""
+    """Set the error for the whole request and for each partition, as Kafka does."""
     text = shortened(message)
     rows = [
         ReassignableTopicResponse(

@@ -1,14 +1,14 @@
-"""ApiVersions, key 18: what this broker serves, asked first on every connection.
+"""ApiVersions, key 18: the served APIs, asked for first on every connection.
 
 Behavior:
 - The list is the API table.
-- From version 3 on features are reported (KIP-584): the levels this broker has, and those the cluster is set to, unless
-  to none. Older clients cannot read a range that begins with 0: up to version 3 such a feature is left out of what is
-  supported, as in Kafka (KAFKA-17492).
-- From version 3 on the client says what it is; a malformed name or version is INVALID_REQUEST (KIP-511).
-- A version above ours is answered in version 0 with UNSUPPORTED_VERSION and our range of this API alone, by which a
-  client picks a version it can ask in.
-- Needs no authorization: it is how a client finds out how to authenticate.
+- From version 3 on features are reported (KIP-584): the supported levels of this broker, and the finalized levels of
+  the cluster, unless 0. Older clients cannot read a range that begins with 0: up to version 3 such a feature is not
+  among the supported ones, as in Kafka (KAFKA-17492).
+- From version 3 on the client names its software; a malformed name or version is INVALID_REQUEST (KIP-511).
+- An unknown newer version is answered in version 0 with UNSUPPORTED_VERSION and the range of this API alone. The client
+  then chooses a version in that range.
+- No authorization is needed: the client learns from it how to authenticate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """The whole list."""
+    """Answer with the whole list."""
     if context.api_version >= FIRST_VERSION_WITH_CLIENT:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
@@ -53,12 +53,12 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
 
 
 def refuse(context: RequestContext, request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """The list."""
+    """A response with the error and no list."""
     return ApiVersionsResponse(error_code=code, api_keys=[])
 
 
 def refuse_version(context: RequestContext) -> ApiVersionsResponse:
-    """For a version that is not ours; to be encoded in version 0."""
+    """The response to an unknown version of this API; encode it in version 0."""
     rows = [_row(*served) for served in context.advertised if served[0] == API_KEY]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 

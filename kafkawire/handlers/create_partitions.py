@@ -1,12 +1,12 @@
-"""CreatePartitions, key 37: more partitions for topics that exist (KIP-195).
+"""CreatePartitions, key 37: more partitions for existing topics (KIP-195).
 
 Behavior:
-- Each topic is answered by itself; when its row says success the new partitions can be used. A topic named twice is
-  refused once and stays as it is.
-- Time-out as in CreateTopics; more than 10,000 new partitions in one request are refused, all of them.
+- Each topic has its own result; after success the new partitions can be used. A topic that is named twice is refused
+  once and does not change.
+- The timeout works as in CreateTopics. A request for more than 10,000 new partitions is refused as a whole.
 - The control plane checks and adds. After Kafka's ControllerApis and ReplicationControlManager.
 
-Version notes: 2 flexible, 3 quotas, which there are none of.
+Version notes: 2 flexible, 3 quotas, which do not exist here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    """Lets one topic grow after the other."""
+    """Add the partitions of one topic after the other."""
     deadline = trio.current_time() + max(0, request.timeout_ms) / 1000
     times_named = Counter(topic.name for topic in request.topics)
     response = CreatePartitionsResponse(results=[])
@@ -54,12 +54,12 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
 
 
 def refuse(context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
-    """All that was asked for."""
+    """Refuse every topic."""
     return CreatePartitionsResponse(results=[_row(topic.name, code) for topic in request.topics])
 
 
 def _partition_count(image: ClusterImage, request: CreatePartitionsRequest) -> int:
-    """How many new ones all topics of the request ask for."""
+    """The number of new partitions over all topics of the request."""
     known = ((topic.count, image.topics.get(topic.name)) for topic in request.topics)
     return sum(max(0, count - len(topic.partitions)) for count, topic in known if topic is not None)
 

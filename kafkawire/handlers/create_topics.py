@@ -1,14 +1,14 @@
-"""CreateTopics, key 19: topics by name, each answered by itself.
+"""CreateTopics, key 19: topics by name, each with its own result.
 
 Behavior:
-- The control plane validates and creates; when a row says success the topic can be used. Here are checked what only
-  the request can show: a name, a config or a partition given twice, a config without a value, the time.
-- Time-out: what has not been begun when the time is up gets REQUEST_TIMED_OUT; what has been is finished.
-- The configs in effect are told to those who may describe them; the others get the code in topic_config_error_code.
+- The control plane validates and creates; after success the topic can be used. This module checks only the request: a
+  name, a config or a partition given twice, a config without a value, the timeout.
+- Timeout: topics that are not begun in time get REQUEST_TIMED_OUT; begun ones are finished.
+- Clients with DESCRIBE_CONFIGS see the configs in effect; others get a code in topic_config_error_code.
 - After Kafka's ControllerApis and ReplicationControlManager.
 
-Version notes: -1 means the broker's default from 4 on for clients (KIP-464), 5 tells configs and counts (KIP-525),
-7 the topic id.
+Version notes: -1 means the broker's default from 4 on for clients (KIP-464), 5 tells configs and counts (KIP-525), 7
+the topic id.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kafkawire.requests.context import CLUSTER_NAME, Operation, RequestContext, 
 from kafkawire.requests.errors import ErrorCode, error_code_of, shortened
 from kafkawire.requests.topic_lookup import CREATED_PARTITIONS_MAX
 
-CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's own log of the metadata; clients know the name
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"  # Kafka's metadata log; clients know the name
 
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Creates one after the other."""
+    """Create one topic after the other."""
     deadline = trio.current_time() + max(0, request.timeout_ms) / 1000
     times_named = Counter(topic.name for topic in request.topics)
     response = CreateTopicsResponse(topics=[])
@@ -59,12 +59,12 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
 
 
 def refuse(context: RequestContext, request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
-    """All that was asked for."""
+    """Refuse every topic."""
     return CreateTopicsResponse(topics=[_refused(topic.name, code, None) for topic in request.topics])
 
 
 def _partition_count(context: RequestContext, request: CreateTopicsRequest) -> int:
-    """What all topics of the request ask for."""
+    """The number of partitions over all topics of the request."""
     default = context.broker.config.num_partitions
     return sum(
         len(topic.assignments) or (default if topic.num_partitions == -1 else max(0, topic.num_partitions))

@@ -1,8 +1,8 @@
-"""DeleteGroups, key 42: groups without members, and all that they have committed (KIP-229).
+"""DeleteGroups, key 42: groups without members, and all their committed offsets (KIP-229).
 
 Behavior:
-- Each group is answered by itself, once, however often it is named.
-- It takes the right to delete the group. After Kafka's KafkaApis.handleDeleteGroupsRequest.
+- Each group has one result, however often it is named.
+- The client needs DELETE on the group. After Kafka's KafkaApis.handleDeleteGroupsRequest.
 
 Version notes: 2 flexible.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingReply[DeleteGroupsResponse]:
-    """Deletes all that may be deleted."""
+    """Delete all allowed groups."""
     asked = {
         group_id: context.broker.groups.delete_group(group_id)
         if context.authorize(Operation.DELETE, ResourceType.GROUP, group_id)
@@ -35,7 +35,7 @@ def handle(context: RequestContext, request: DeleteGroupsRequest) -> PendingRepl
 
 
 def refuse(context: RequestContext, request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
-    """All that was asked for."""
+    """Refuse every group."""
     rows = [DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
     return DeleteGroupsResponse(results=rows)
 

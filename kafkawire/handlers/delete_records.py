@@ -1,13 +1,13 @@
-"""DeleteRecords, key 21: raise the log start of partitions, and free what lies wholly below it (KIP-107).
+"""DeleteRecords, key 21: raise the log start of partitions, and delete segments wholly below it (KIP-107).
 
 Behavior:
-- Each partition is answered by itself with its new log start, the low watermark; -1 as an offset means up to the high
+- Each partition is answered by itself with its new log start, the low watermark; offset -1 means up to the high
   watermark. An offset at or below the log start changes nothing and succeeds; one above the high watermark is
   OFFSET_OUT_OF_RANGE.
-- What was deleted stays deleted, whoever leads next: the answer comes when that is durable here and at all replicas
-  whose brokers serve, and the low watermark is theirs, too. After the time-out of the request it is REQUEST_TIMED_OUT
+- A deletion outlasts changes of the leader: the reply leaves when the new log start is durable here and at all replicas
+  on brokers that serve. The low watermark is theirs, too. After the timeout of the request it is REQUEST_TIMED_OUT
   (DelayedDeleteRecords).
-- Records of internal topics are the broker's own (INVALID_TOPIC_EXCEPTION). After ReplicaManager.deleteRecords.
+- Records of internal topics cannot be deleted (INVALID_TOPIC_EXCEPTION). After ReplicaManager.deleteRecords.
 
 Version notes: 2 flexible.
 """
@@ -42,14 +42,14 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Deleted(NamedTuple):
-    """Here; `row` is right once no replica has anything below the offset."""
+    """A deletion on the leader. `row` is right once no replica has records below the offset."""
 
     row: DeleteRecordsPartitionResult
     log: ReplicaLog
     offset: int
 
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether all replicas have deleted the records."""
         try:
             low_watermark = self.log.low_watermark
         except EngineError as error:
@@ -62,7 +62,7 @@ class _Deleted(NamedTuple):
 
 
 async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Deletes from one partition after the other, and then waits for their other replicas."""
+    """Delete from one partition after the other, then wait for the other replicas."""
     response = DeleteRecordsResponse(topics=[])
     unsettled: list[_Deleted] = []
     for topic in request.topics:
@@ -74,12 +74,12 @@ async def handle(context: RequestContext, request: DeleteRecordsRequest) -> Dele
             await _outwait(context, unsettled)
         for one in unsettled:
             if one.row.error_code == ErrorCode.REQUEST_TIMED_OUT:
-                one.is_over()  # it may be, since somebody looked
+                one.is_over()  # it may be over since the last check
     return response
 
 
 async def _outwait(context: RequestContext, unsettled: Sequence[_Deleted]) -> None:
-    """A change of one partition costs a look at that one."""
+    """Wait for the replicas. A change of a partition checks only that partition."""
     left: dict[PartitionLog, list[_Deleted]] = {}
     for one in unsettled:
         left.setdefault(one.log, []).append(one)
@@ -100,7 +100,7 @@ async def _outwait(context: RequestContext, unsettled: Sequence[_Deleted]) -> No
 
 
 def refuse(context: RequestContext, request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
@@ -136,7 +136,7 @@ async def _delete(
     except EngineError as error:
         row.error_code = error_code_of(error)
     else:
-        row.error_code = ErrorCode.REQUEST_TIMED_OUT  # unless it is over before
+        row.error_code = ErrorCode.REQUEST_TIMED_OUT  # replaced if the deletion is over in time
         offset = row.low_watermark if asked.offset < 0 else asked.offset  # up to the high watermark
         deleted = _Deleted(row, cast("ReplicaLog", log), offset)
         if not deleted.is_over():

@@ -1,12 +1,12 @@
 """DeleteTopics, key 20: topics by name, from version 6 on also by id.
 
 Behavior:
-- A topic named twice, by name, by id or by both, is INVALID_REQUEST and stays. Each other is deleted by itself; when
-  its row says success it is gone from Metadata.
-- The name of a topic given by id is told only to those who may describe it; one given by name that may not be
-  described is refused as if it existed or not.
-- Time-out as in CreateTopics. With `delete.topic.enable` off every topic gets TOPIC_DELETION_DISABLED (INVALID_REQUEST
-  up to version 2). After Kafka's ControllerApis.
+- A topic that is named twice, by name, by id or by both, is INVALID_REQUEST and stays. Each other topic is deleted by
+  itself; after success it is gone from Metadata.
+- Only clients with DESCRIBE see the name of a topic given by id. A topic given by name that may not be described is
+  refused, existing or not.
+- The timeout works as in CreateTopics. With `delete.topic.enable` off every topic gets TOPIC_DELETION_DISABLED
+  (INVALID_REQUEST up to version 2). After Kafka's ControllerApis.
 
 Version notes: 5 error messages, 6 topic ids (KIP-516).
 """
@@ -30,13 +30,13 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 from kafkawire.wire.primitives import ZERO_UUID
 
 FIRST_VERSION_WITH_DISABLED: Final = 3
-# Kafka's words, which tools and people search for.
+# Kafka's text: tools and people search for it.
 UNKNOWN_ID_TEXT: Final = "This server does not host this topic ID."
 UNKNOWN_NAME_TEXT: Final = "This server does not host this topic-partition."
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Deletes one after the other."""
+    """Delete one topic after the other."""
     asked = _asked(request)
     if not context.broker.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST
@@ -55,7 +55,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
 
 
 def refuse(context: RequestContext, request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    """All that was asked for."""
+    """Refuse every topic."""
     return DeleteTopicsResponse(responses=[_row(one, code, None) for one in _asked(request)])
 
 
@@ -64,7 +64,7 @@ def _asked(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
 
 
 def _identity(context: RequestContext, asked: DeleteTopicState) -> tuple[str | None, bytes]:
-    """Equal for two ways to name one topic, if the client may know that they do."""
+    """Key of a topic, equal for its name and its id, if the client may know that they are the same topic."""
     if asked.name is not None and asked.topic_id == ZERO_UUID and _may(context, Operation.DELETE, asked.name):
         topic = context.broker.cluster.image.topics.get(asked.name)
         if topic is not None:
@@ -73,7 +73,7 @@ def _identity(context: RequestContext, asked: DeleteTopicState) -> tuple[str | N
 
 
 def _check(context: RequestContext, asked: DeleteTopicState, times_named: int) -> DeletableTopicResult | None:
-    """Why the topic is not to be deleted, or None."""
+    """The refusal of a topic, or None."""
     if asked.name is None and asked.topic_id == ZERO_UUID:
         return _row(asked, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if asked.name is not None and asked.topic_id != ZERO_UUID:

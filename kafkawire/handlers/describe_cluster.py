@@ -1,10 +1,10 @@
 """DescribeCluster, key 60: the brokers, the controller and the cluster's id (KIP-700).
 
 Behavior:
-- Everybody may ask; what the caller may do with the cluster is told on request, 0 to who may not describe it.
-- This listener belongs to a broker: a client that wants a controller's endpoint gets MISMATCHED_ENDPOINT_TYPE, one
-  that wants neither UNSUPPORTED_ENDPOINT_TYPE (KIP-919).
-- Brokers that are fenced, or have registered and do not serve yet, are told of if the client asks for them. After
+- Every client may ask. Authorized operations are listed on request; 0 without DESCRIBE on the cluster.
+- This listener belongs to a broker. A request for a controller's endpoint is MISMATCHED_ENDPOINT_TYPE; one for another
+  type is UNSUPPORTED_ENDPOINT_TYPE (KIP-919).
+- Brokers that are fenced, or registered and not serving yet, are listed if the client asks for them. After
   KafkaApis.handleDescribeCluster.
 
 Version notes: 1 endpoint type, 2 fenced brokers (KIP-1073).
@@ -31,7 +31,7 @@ class EndpointType(IntEnum):
 
 
 def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """Answers from the current image."""
+    """Answer from the current image."""
     if request.endpoint_type == EndpointType.CONTROLLER:
         return _refuse(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -64,7 +64,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
 
 
 def refuse(context: RequestContext, request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:
-    """The description."""
+    """A response with the error."""
     return _refuse(code, None)
 
 

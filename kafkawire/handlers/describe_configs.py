@@ -1,10 +1,10 @@
-"""DescribeConfigs, key 32: the configs in effect for topics and brokers, and where each value comes from.
+"""DescribeConfigs, key 32: the configs in effect for topics and brokers, and the source of each value.
 
 Behavior:
-- A topic, this broker by its id, the brokers' default under the empty name, this broker's loggers, a group, clients'
-  metrics. Each is answered by itself; of a type that there is none of, the whole request is INVALID_REQUEST.
-- All keys unless some are named; a key that does not exist is left out without a word. Values of passwords are null.
-- Another broker is not asked: its configs are its own. After Kafka's ConfigHelper.
+- Resources are topics, this broker by its id, the brokers' default under the empty name, this broker's loggers, groups
+  and clients' metrics. Each has its own result. An unknown resource type makes the whole request INVALID_REQUEST.
+- Without named keys, all keys are described; an unknown key is left out silently. Values of passwords are null.
+- Another broker is not described: only the broker itself knows its configs. After Kafka's ConfigHelper.
 
 Version notes: 1 source and synonyms (KIP-226), 3 type and documentation (KIP-569), 4 flexible.
 """
@@ -43,7 +43,7 @@ FAILED: Final = "The request failed."
 
 
 async def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describes one resource after the other."""
+    """Describe one resource after the other."""
     check_repeats([(one.resource_type, one.resource_name) for one in request.resources])
     if any(one.resource_type not in set(ConfigResourceType) for one in request.resources):
         text = "This most likely occurs because of a request being malformed by the client library."
@@ -60,16 +60,16 @@ async def handle(context: RequestContext, request: DescribeConfigsRequest) -> De
 
 
 def refuse(context: RequestContext, request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
-    """All that was asked for."""
+    """Refuse every resource."""
     return DescribeConfigsResponse(results=[_refused(asked, code, FAILED) for asked in request.resources])
 
 
 class _Rows:
-    """Entries as they are told, each made once: of what topics do not set the catalogue has one entry for all."""
+    """Rows of config entries, each made once. Topics share the catalogue's entry of a key that they do not set."""
 
     def __init__(self, request: DescribeConfigsRequest) -> None:
         self._request = request
-        # By identity: comparing them costs what is saved. An entry that is kept here keeps its id.
+        # By identity: a comparison would cost as much as it saves. The entry is kept, so that its id stays unique.
         self._made: dict[int, tuple[ConfigEntry, DescribeConfigsResourceResult]] = {}
 
     def of(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
@@ -100,7 +100,7 @@ def _describe(context: RequestContext, rows: _Rows, asked: DescribeConfigsResour
 
 
 def _entries(context: RequestContext, kind: ConfigResourceType, name: str) -> Sequence[ConfigEntry] | ErrorCode:
-    """Raises InvalidTopicRequest for a resource that cannot be."""
+    """Config entries of a resource, or an error code. Raises InvalidTopicRequest for an impossible resource."""
     if kind is ConfigResourceType.TOPIC:
         topic = context.broker.cluster.image.topics.get(name)
         if topic is not None:

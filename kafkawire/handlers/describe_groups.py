@@ -1,11 +1,11 @@
-"""DescribeGroups, key 15: the state of groups, their members and who reads what.
+"""DescribeGroups, key 15: the state of groups, their members and assignments.
 
 Behavior:
-- Each group is answered by itself. One that there is not is Dead, and up to version 5 no error.
-- It takes the right to describe the group. After Kafka's KafkaApis.handleDescribeGroupsRequest.
+- Each group has its own result. An unknown group is Dead, and up to version 5 no error.
+- The client needs DESCRIBE on the group. After Kafka's KafkaApis.handleDescribeGroupsRequest.
 
-Version notes: 3 what the client may do with the group (KIP-430), 4 static members (KIP-345), 6 GROUP_ID_NOT_FOUND with
-a text (KIP-1043).
+Version notes: 3 authorized operations (KIP-430), 4 static members (KIP-345), 6 GROUP_ID_NOT_FOUND with a text
+(KIP-1043).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEAD: Final = "Dead"
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingReply[DescribeGroupsResponse]:
-    """Describes all that may be described."""
+    """Describe all allowed groups."""
     check_repeats(request.groups)
     groups = context.broker.groups
     asked = [
@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> PendingRe
 
 
 def refuse(context: RequestContext, request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
-    """All that was asked for."""
+    """Refuse every group."""
     return DescribeGroupsResponse(groups=[DescribedGroup(group_id=one, error_code=code) for one in request.groups])
 
 

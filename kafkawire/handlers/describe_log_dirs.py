@@ -1,11 +1,11 @@
-"""DescribeLogDirs, key 35: the log dirs of this broker, their space, and what lies on them (KIP-113, KIP-827).
+"""DescribeLogDirs, key 35: the log dirs of this broker, their space, and their partitions (KIP-113, KIP-827).
 
 Behavior:
-- Null as topics means all partitions; else those named that are here. What is not here is left out without a word.
+- Null as topics means all partitions, else the named ones. Partitions that are not here are left out silently.
 - A log dir that is offline is a row with KAFKA_STORAGE_ERROR and nothing else.
-- Who may not describe the cluster gets no rows; the code is told from version 3 on.
-- The size is that of the segments. The lag is what a follower knows to lack. There are no future replicas, which moves
-  between log dirs would make, and no log dir is ever cordoned. After ReplicaManager.describeLogDirs.
+- Without DESCRIBE on the cluster there are no rows; from version 3 on there is a code.
+- The size is that of the segments. The lag is what a follower knows to lack. There are no future replicas, because
+  replicas do not move between log dirs, and no log dir is ever cordoned. After ReplicaManager.describeLogDirs.
 
 Version notes: 2 flexible, 3 top-level error, 4 space (KIP-827), 5 cordoned (KIP-1066).
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Looks at every log dir."""
+    """Describe every log dir."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     wanted = None
@@ -41,7 +41,7 @@ async def handle(context: RequestContext, request: DescribeLogDirsRequest) -> De
 
 
 def refuse(context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """The description."""
+    """A response with the error."""
     return DescribeLogDirsResponse(error_code=code, results=[])
 
 

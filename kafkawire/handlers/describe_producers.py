@@ -1,10 +1,10 @@
-"""DescribeProducers, key 61: the idempotent producers that partitions remember (KIP-664).
+"""DescribeProducers, key 61: the active idempotent and transactional producers of partitions (KIP-664).
 
 Behavior:
-- Each partition is answered by itself. A name that no topic can have is INVALID_TOPIC_EXCEPTION, before the right to
-  read is asked for. A partition that is led elsewhere is NOT_LEADER_OR_FOLLOWER.
-- Who has a transaction open tells where it begins, and who has ended one in which epoch of its coordinator. After
-  KafkaApis.handleDescribeProducersRequest.
+- Each partition has its own result. An illegal topic name is INVALID_TOPIC_EXCEPTION, before READ is checked. A
+  partition with another leader is NOT_LEADER_OR_FOLLOWER.
+- A producer with an open transaction has its first offset. A producer that has ended one has the coordinator epoch of
+  the marker. After KafkaApis.handleDescribeProducersRequest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEXTS: Final = {
 
 
 def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """Looks at one partition after the other."""
+    """Describe one partition after the other."""
     check_repeats([(topic.name, partition) for topic in request.topics for partition in topic.partition_indexes])
     rows = []
     for topic in request.topics:
@@ -47,7 +47,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
 
 
 def refuse(context: RequestContext, request: DescribeProducersRequest, code: ErrorCode) -> DescribeProducersResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

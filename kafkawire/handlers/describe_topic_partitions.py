@@ -1,11 +1,11 @@
 """DescribeTopicPartitions, key 75: topics with their partitions, a page at a time (KIP-966).
 
 Behavior:
-- Topics come by name, all of them when none is named. A page has no more partitions than the request and
-  `max.request.partition.size.limit` allow, at least one; the cursor says where the next page begins, and is sent back
+- Topics come in the order of names; all of them if none is named. A page has no more partitions than the request and
+  `max.request.partition.size.limit` allow, at least one. The cursor is the start of the next page, and is sent back
   with the same topics. It must be on one of them.
-- A topic that may not be described is not disclosed: left out of "all", refused by name as if it existed or not.
-- Eligible leaders are told of beside the replicas in sync, and who led last where nobody may. After Kafka's
+- A topic that may not be described is not disclosed: it is left out of "all", and refused by name, existing or not.
+- Eligible leaders are listed beside the ISR, and the last known leader of a partition without a leader. After Kafka's
   DescribeTopicPartitionsRequestHandler.
 """
 
@@ -34,7 +34,7 @@ TOPICS_PER_TURN: Final = 100
 
 
 async def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """Answers from one image."""
+    """Answer from one image."""
     image, cursor = context.broker.cluster.image, request.cursor
     begin = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     asked = {topic.name for topic in request.topics} or set(image.topics)
@@ -70,7 +70,7 @@ async def handle(context: RequestContext, request: DescribeTopicPartitionsReques
 def refuse(
     context: RequestContext, request: DescribeTopicPartitionsRequest, code: ErrorCode
 ) -> DescribeTopicPartitionsResponse:
-    """All that was asked for."""
+    """Refuse every topic."""
     return DescribeTopicPartitionsResponse(topics=[_error_row(code, topic.name) for topic in request.topics])
 
 

@@ -1,9 +1,9 @@
-"""DescribeTransactions, key 65: what is known of transactional ids (KIP-664).
+"""DescribeTransactions, key 65: the state of transactional ids (KIP-664).
 
 Behavior:
-- Each id is answered by itself, by its coordinator alone. One that is not known is TRANSACTIONAL_ID_NOT_FOUND, an empty
+- Each id has its own result, and only its coordinator knows it. An unknown id is TRANSACTIONAL_ID_NOT_FOUND, an empty
   one INVALID_REQUEST.
-- It takes the right to describe the transactional id; partitions are told of topics that may be described. After
+- The client needs DESCRIBE on the transactional id; partitions of topics without DESCRIBE are left out. After
   KafkaApis.handleDescribeTransactionsRequest.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: DescribeTransactionsRequest) -> PendingReply[DescribeTransactionsResponse]:
-    """Asks for all ids at once."""
+    """Ask for all ids at once."""
     check_repeats(request.transactional_ids)
     asked = [(name, _ask(context, name)) for name in request.transactional_ids]
     pending = [one for _, one in asked if not isinstance(one, ErrorCode)]
@@ -44,7 +44,7 @@ def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Pen
 def refuse(
     context: RequestContext, request: DescribeTransactionsRequest, code: ErrorCode
 ) -> DescribeTransactionsResponse:
-    """Every id."""
+    """Refuse every id."""
     states = [TransactionState(transactional_id=name, error_code=code) for name in request.transactional_ids]
     return DescribeTransactionsResponse(transaction_states=states)
 

@@ -1,12 +1,13 @@
-"""ElectLeaders, key 43: leaders are elected by order (KIP-460).
+"""ElectLeaders, key 43: leader elections on request (KIP-460).
 
 Behavior:
-- *Preferred*: the first replica, if it is in sync. *Unclean*: whoever is there, of partitions that nobody leads; what
-  was acknowledged may be lost. Success says that it is so.
-- Each partition is answered by itself. Of all, those that need no election are left out, and their topics are not.
-- The time-out means nothing, as with Kafka. After ReplicationControlManager.electLeaders.
+- *Preferred*: the first replica, if it is in sync. *Unclean*: any live replica of a partition without a leader;
+  acknowledged records may be lost. After success the elected replica leads.
+- Each partition has its own result. In a request for all partitions, those that need no election are left out; their
+  topics are not.
+- The timeout has no effect, as in Kafka. After ReplicationControlManager.electLeaders.
 
-Version notes: 1 has unclean elections, and an error of the whole; 0 is told that of each partition.
+Version notes: 1 has unclean elections, and an error of the whole request; 0 gets that error for each partition.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Holds one election after the other."""
+    """Hold one election after the other."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.topic_partitions == []:
@@ -53,12 +54,12 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
 
 
 def refuse(context: RequestContext, request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    """All of them."""
+    """Refuse every partition."""
     return _failure(request, code)
 
 
 def _asked(request: ElectLeadersRequest, image: ClusterImage) -> Mapping[str, Sequence[int]]:
-    """The partitions, by topic."""
+    """The requested partitions, by topic."""
     if request.topic_partitions is None:
         return {topic.name: range(len(topic.partitions)) for topic in image.topics.values()}
     asked: dict[str, list[int]] = {}
@@ -68,7 +69,7 @@ def _asked(request: ElectLeadersRequest, image: ClusterImage) -> Mapping[str, Se
 
 
 def _failure(request: ElectLeadersRequest, code: ErrorCode, message: str | None = None) -> ElectLeadersResponse:
-    """As Kafka: the error is said of the whole, and of each that is named."""
+    """Set the error for the whole request and for each named partition, as Kafka does."""
     text = shortened(message)
     rows = [
         ReplicaElectionResult(

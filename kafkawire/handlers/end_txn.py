@@ -1,13 +1,14 @@
 """EndTxn, key 26: commit or abort a transaction.
 
 Behavior:
-- The answer comes when the decision is durable; the partitions are told of it then. Asked again for the same it is the
-  same again. After Kafka's TransactionCoordinator.endTransaction.
-- From version 5 on the producer goes on with another epoch, or, when its epochs are used up, another id: what is late
-  of the transaction before cannot get into the next one (KIP-890). To abort is allowed even when nothing was begun.
-- While the partitions of the transaction before are being told, it waits a tenth of a second at most and is
-  CONCURRENT_TRANSACTIONS then: clients try again.
-- It takes the right to write under the transactional id. An empty one is INVALID_REQUEST.
+- The reply leaves when the decision is durable; then the markers are written. A repeated request gets the same result.
+  After Kafka's TransactionCoordinator.endTransaction.
+- From version 5 on the producer goes on with a greater epoch, or with another id if its epochs are used up. So late
+  requests of the ended transaction cannot get into the next one (KIP-890). An abort is allowed without a begun
+  transaction.
+- While markers of the previous transaction are being written, the request waits for at most 100 ms. Then it is
+  CONCURRENT_TRANSACTIONS, and the client tries again.
+- The client needs WRITE on the transactional id. An empty id is INVALID_REQUEST.
 
 Version notes: 2 PRODUCER_FENCED (KIP-360), 5 the answer has the producer's next epoch (KIP-890).
 """
@@ -33,7 +34,7 @@ FIRST_VERSION_OF_SECOND_PROTOCOL: Final = 5
 
 
 def handle(context: RequestContext, request: EndTxnRequest) -> PendingReply[EndTxnResponse]:
-    """Decides."""
+    """Decide the transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return answered(EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not request.transactional_id:
@@ -47,12 +48,12 @@ def handle(context: RequestContext, request: EndTxnRequest) -> PendingReply[EndT
 
 
 def refuse(context: RequestContext, request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
-    """The end."""
+    """A response with the error."""
     return EndTxnResponse(error_code=code)
 
 
 def _respond(version: int, pending: Pending[ProducerIdentity]) -> EndTxnResponse:
-    """Who the producer is from now on, older versions do not tell."""
+    """The response with the producer's id and epoch from now on; older versions do not encode them."""
     try:
         producer_id, epoch = pending.result()
     except CoordinatorError as error:

@@ -1,27 +1,29 @@
 """Fetch, key 1: records out, at once or when there are enough of them.
 
 Behavior:
-- A request without a session (epoch -1) or with a new one (epoch 0) names all its partitions and hears of all. An
-  incremental one (KIP-227) names changes and hears of partitions with records, an error, or another high watermark or
-  log start. Who was served goes to the end of the queue (fairness under max.bytes).
-- What only a remote tier has is loaded for all partitions at once, and waited for no longer than the request wants to
-  wait, or remote.fetch.max.wait.ms if nothing else is there. While it cannot be reached there are no records.
+- A request without a session (epoch -1) or with a new one (epoch 0) names all its partitions and gets all of them. An
+  incremental one (KIP-227) names changes, and gets partitions with records, an error, or another high watermark or log
+  start. A served partition goes to the end of the queue (fairness under max.bytes).
+- Segments that only the remote tier has are loaded for all partitions at once. The request waits no longer than its max
+  wait, or remote.fetch.max.wait.ms if there is nothing else. While the tier cannot be reached there are no records.
 - The first partition with records gives at least one batch whatever the limits (KIP-74). Answered at once with
   min.bytes, an error or nothing to wait for; else after max.wait.ms with what there is.
-- A session that is not used for ten minutes is forgotten (Kafka: when its place is wanted).
-- A session takes one request at a time; another one meanwhile gets INVALID_FETCH_SESSION_EPOCH (Kafka: the waiting
-  one gets it).
-- A client that tells the epoch it read last hears at once where its log and ours part (KIP-595), or OFFSET_OUT_OF_RANGE
-  when nothing is known of that epoch; after Partition.readRecords, which asks consumers as it asks followers.
-- The rack is ignored: every read is the leader's.
-- A fetch with a replica id moves the high watermark. It is for that broker alone, over a link that it has authenticated
-  (RULES K23), and is told of what is written, where segments begin and, of what is compacted, epochs and what is gone
-  of all of it, which only brokers of ours understand. Its session is its link's; it waits no longer once the link
-  brings another request (Kafka's is waited out: a partition that a follower adds waits for
-  replica.fetch.wait.max.ms). Anybody else's is refused as an unauthorized one is, partition by partition.
+- A session that is not used for ten minutes is dropped (Kafka: when its place is wanted).
+- A session takes one request at a time; a second one meanwhile gets INVALID_FETCH_SESSION_EPOCH (Kafka: the waiting one
+  gets it).
+- A client that sends the epoch of its last record learns at once where its log and this one diverge (KIP-595). If that
+  epoch is unknown here, it gets OFFSET_OUT_OF_RANGE. After Partition.readRecords, which checks consumers like
+  followers.
+- The rack is ignored: every read is from the leader.
+- A fetch with a replica id moves the high watermark. Only that broker may send it, over an authenticated peer
+  connection (RULES K23). It gets written records beyond the high watermark, where segments begin, and, for compacted
+  logs, epochs and gaps of the whole log, which only kafkawire followers understand. Its session is that of its
+  connection. It waits no longer once the connection brings another request (in Kafka the wait goes on: a partition that
+  a follower adds waits for replica.fetch.wait.max.ms). Such a fetch of any other client is refused as unauthorized, by
+  partition.
 
 Version notes: 7 sessions, 9 leader epoch, 12 flexible, 13 topic ids, 15 replica state as a tagged field, 16 leader
-hints (KIP-951). Up to version 5 a storage error is told as NOT_LEADER_OR_FOLLOWER, which such clients retry.
+hints (KIP-951). Up to version 5 a storage error is NOT_LEADER_OR_FOLLOWER, which such clients retry.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ _HINTED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_L
 
 
 def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answers at once when there is something to tell, else when there is or when time is up."""
+    """Answer at once if there is something to return, else when there is, or at the deadline."""
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     is_replica = _is_replica(context, request)
     targets = _targets(request, by_id=by_id, is_replica=is_replica)
@@ -100,7 +102,7 @@ async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Tol
 
 
 def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
-    """Of each partition there are records of one segment."""
+    """The response to a follower. Each partition has records of one segment at most."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     rows = []
     for target, outcome in told.outcomes:
@@ -140,14 +142,14 @@ async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> Fetc
 
 
 def respond(context: RequestContext, told: Told) -> FetchResponse:
-    """What a fetch has come to, as a message."""
+    """The response with the results of a fetch."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     _group(((target, _counted_row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
     return response
 
 
 async def respond_in_turns(context: RequestContext, told: Told) -> FetchResponse:
-    """The same, of any size."""
+    """The same response, of any size, made in turns of the event loop."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     rows = []
     for count, (target, outcome) in enumerate(told.outcomes, 1):
@@ -159,7 +161,7 @@ async def respond_in_turns(context: RequestContext, told: Told) -> FetchResponse
 
 
 def refuse(context: RequestContext, request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """The request as a whole, and for older clients each partition that it names, too."""
+    """Refuse the request as a whole, and for older clients each named partition, too."""
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     response = FetchResponse(error_code=code, session_id=request.session_id, responses=[])
     if not by_id:
@@ -214,7 +216,7 @@ def _error_row(context: RequestContext, target: FetchTarget, code: ErrorCode, re
 
 
 def _targets(request: FetchRequest, *, by_id: bool, is_replica: bool = False) -> list[FetchTarget]:
-    """What the request names, each partition once; of repeated ones the last counts, as in Kafka's map."""
+    """Partitions of the request, each once. The last entry for a partition counts, as in Kafka's map."""
     found: dict[TargetKey, FetchTarget] = {}
     for topic in request.topics:
         for one in topic.partitions:
@@ -258,7 +260,7 @@ def _empty_row(target: FetchTarget, code: ErrorCode) -> PartitionData:
         partition_index=target.partition,
         error_code=code,
         high_watermark=UNKNOWN_OFFSET,
-        aborted_transactions=[] if code in UNRESOLVED else None,  # as Kafka does, for no reason known
+        aborted_transactions=[] if code in UNRESOLVED else None,  # as in Kafka
         records=b"",
     )
 
@@ -268,7 +270,7 @@ def _epoch_end(end: EpochEnd) -> EpochEndOffset:
 
 
 def _group(rows: Iterable[tuple[FetchTarget, PartitionData]], response: FetchResponse) -> None:
-    """Rows of the same topic that follow each other share one entry (FetchResponse.toMessage)."""
+    """Put consecutive rows of a topic into one entry (FetchResponse.toMessage)."""
     last: FetchTarget | None = None
     for target, row in rows:
         if last is None or last.key[0] != target.key[0]:

@@ -1,11 +1,11 @@
-"""FindCoordinator, key 10: who coordinates a group or a transactional id.
+"""FindCoordinator, key 10: the coordinator of a group or of a transactional id.
 
 Behavior:
-- A group is coordinated by the leader of the partition of __consumer_offsets that its name hashes to, a transactional
-  id by that of one of __transaction_state; the topic is made when the first is looked for.
-- Share groups are not coordinated: a share partition gets INVALID_REQUEST with a text, because a client that is told to
-  retry would wait a minute before it says why.
-- It takes the right to describe the group or the transactional id, for a share partition to act for the cluster.
+- The coordinator of a group is the leader of the partition of __consumer_offsets to which its name hashes, that of a
+  transactional id the leader of one of __transaction_state. The first request creates the topic.
+- Share groups have no coordinator: a share partition gets INVALID_REQUEST with a text, because a client that is told to
+  retry would wait a minute before it reports the reason.
+- The client needs DESCRIBE on the group or the transactional id, for a share partition CLUSTER_ACTION.
 
 Version notes: 1 transactions, 4 many keys in one request (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
 partitions (KIP-932).
@@ -35,7 +35,7 @@ class KeyType(IntEnum):
 
 
 async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """One answer per key."""
+    """Find the coordinator of each key."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         found = [await _find(context, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -43,14 +43,14 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
 
 
 def refuse(context: RequestContext, request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
-    """Every key."""
+    """Refuse every key."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(coordinators=[_refuse(key, code, FAILED) for key in request.coordinator_keys])
     return _single(_refuse(request.key, code, FAILED))
 
 
 def _single(one: Coordinator) -> FindCoordinatorResponse:
-    """For clients that ask for one only."""
+    """The response for clients that ask for one key."""
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )

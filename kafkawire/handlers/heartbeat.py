@@ -1,9 +1,9 @@
 """Heartbeat, key 12: a member of a group is alive, and learns whether it has to join again.
 
 Behavior:
-- A group that is being loaded answers as if all were well: a member that was told otherwise would leave a generation
-  that is still its own. After Kafka's GroupCoordinatorService.heartbeat.
-- It takes the right to read the group.
+- While the group is being loaded, the reply is a success: on an error the member would leave a generation that is still
+  its own. After Kafka's GroupCoordinatorService.heartbeat.
+- The client needs READ on the group.
 
 Version notes: 3 static members (KIP-345), 4 flexible.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[HeartbeatResponse]:
-    """Passes it on."""
+    """Pass the heartbeat to the group coordinator."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return answered(HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     claim = Claim(request.member_id, request.group_instance_id, request.generation_id)
@@ -33,12 +33,12 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> PendingReply[H
 
 
 def refuse(context: RequestContext, request: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:
-    """The heartbeat."""
+    """A response with the error."""
     return HeartbeatResponse(error_code=code)
 
 
 def code_told(pending: Pending[None]) -> ErrorCode:
-    """What the member is told when its answer is settled."""
+    """Error code for the member, when its future is settled."""
     code = code_of(pending)
     return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
 

@@ -1,9 +1,9 @@
 """IncrementalAlterConfigs, key 44: set, delete, append to and subtract from single configs (KIP-339).
 
 Behavior:
-- Each resource is answered by itself: a topic, this broker, or the default of all brokers. Its changes are made
-  together or not at all, on what is set at that moment; they last.
-- What is not obeyed is refused: see docs/configs.md. After Kafka's ConfigAdminManager and
+- Each resource has its own result: a topic, this broker, or the default of all brokers. Its changes are made together
+  or not at all, on the present values, and are durable.
+- Configs that have no effect here are refused: see docs/configs.md. After Kafka's ConfigAdminManager and
   ConfigurationControlManager.
 
 Version notes: 1 flexible.
@@ -22,7 +22,7 @@ from kafkawire.requests.errors import ErrorCode
 
 
 async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    """Changes one resource after the other."""
+    """Change one resource after the other."""
     asked = [
         Alteration(
             one.resource_type,
@@ -38,7 +38,7 @@ async def handle(context: RequestContext, request: IncrementalAlterConfigsReques
 def refuse(
     context: RequestContext, request: IncrementalAlterConfigsRequest, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
-    """All that was asked for."""
+    """Refuse every resource."""
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -1,13 +1,12 @@
 """InitProducerId, key 22: an id for an idempotent or a transactional producer (KIP-98).
 
 Behavior:
-- Without a transactional id the answer is a new id and epoch 0, whatever id the producer had before: it raises its
-  epoch by itself and asks again only when that is used up (KIP-360), as Kafka's TransactionCoordinator has it.
-- With one the answer is the id that belongs to it and a new epoch: whoever had it before is fenced. A transaction that
-  was open is aborted first, for which it waits a tenth of a second at most and is CONCURRENT_TRANSACTIONS then.
+- Without a transactional id the response is a new id and epoch 0, whatever id the producer had before. The producer
+  raises its epoch by itself, and asks again only when its epochs are used up (KIP-360), as in Kafka.
+- With a transactional id the response is its producer id and a new epoch: the earlier producer is fenced. An open
+  transaction is aborted first. The request waits for that for at most 100 ms; then it is CONCURRENT_TRANSACTIONS.
 - An id without an epoch, or an epoch without an id, is INVALID_REQUEST, and so is an empty transactional id.
-- It takes the right to write under the transactional id; without one, to write idempotently to the cluster, or to
-  write to any topic.
+- The client needs WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster, or WRITE on any topic.
 
 Version notes: 3 id and epoch in the request (KIP-360), 4 PRODUCER_FENCED, 5 transactions' errors (KIP-890).
 """
@@ -34,21 +33,23 @@ FIRST_VERSION_WITH_FENCED: Final = 4
 
 
 async def handle(context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Gives out an id, or says why not."""
+    """Answer with an id, or with an error."""
     code = _check(context, request)
     if code is not ErrorCode.NONE:
         return _refuse(code)
     try:
         producer_id, epoch = await _identity(context, request)
     except MetadataUnavailable:
-        return _refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # others are fatal to old clients (RPCProducerIdManager)
+        return _refuse(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )  # other codes are fatal to old clients (RPCProducerIdManager)
     except CoordinatorError as error:
         return _refuse(code_of_refusal(error, knows_fenced=context.api_version >= FIRST_VERSION_WITH_FENCED))
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def refuse(context: RequestContext, request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
-    """The id."""
+    """A response with the error."""
     return _refuse(code)
 
 
@@ -66,7 +67,7 @@ def _check(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode
 
 
 async def _identity(context: RequestContext, request: InitProducerIdRequest) -> ProducerIdentity:
-    """Raises CoordinatorError."""
+    """The id and epoch of the producer. Raises CoordinatorError."""
     if request.transactional_id is None:
         return ProducerIdentity(await context.broker.cluster.new_producer_id(), 0)
     expected = ProducerIdentity(request.producer_id, request.producer_epoch)
@@ -78,7 +79,7 @@ async def _identity(context: RequestContext, request: InitProducerIdRequest) -> 
 
 
 def _may_write(context: RequestContext, topics: Iterable[str]) -> bool:
-    """To any topic there is (KIP-679)."""
+    """Whether the client may write to any of the topics (KIP-679)."""
     return any(context.authorize(Operation.WRITE, ResourceType.TOPIC, topic) for topic in topics)
 
 

@@ -1,12 +1,12 @@
-"""JoinGroup, key 11: become a member of a group, or come back to one that gathers its members anew.
+"""JoinGroup, key 11: join a group, or rejoin one that rebalances.
 
 Behavior:
-- The answer waits until all members have joined, at most the longest rebalance time-out of them; meanwhile later
-  replies of this connection wait as well. Who goes away while it waits stays a member until its session ends.
-- The leader alone is told who the members are. Texts with which members explain themselves (KIP-800) are not kept.
-- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupJoin.
+- The reply waits until all members have joined, at most for the longest rebalance timeout of them. Meanwhile later
+  replies of this connection wait as well. If the client disconnects, its member stays until its session expires.
+- Only the leader gets the list of members. Reasons of members (KIP-800) are not kept.
+- The client needs READ on the group. After Kafka's GroupMetadataManager.classicGroupJoin.
 
-Version notes: 1 rebalance time-out (before it is the session's), 4 a newcomer is told its id first (KIP-394), 5 static
+Version notes: 1 rebalance timeout (before, the session timeout), 4 a newcomer is told its id first (KIP-394), 5 static
 members (KIP-345), 7 protocol type and a protocol name that may be null (KIP-559), 9 a leader that does not have to
 assign (KIP-814).
 """
@@ -44,7 +44,7 @@ _WITHOUT_MEMBER_ID: Final = (GroupIsFull, NotCoordinator, CoordinatorLoading, Co
 
 
 def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[JoinGroupResponse]:
-    """Joins; the reply comes with the new generation."""
+    """Join the group; the reply comes with the new generation."""
     version = context.api_version
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return answered(_refuse(version, ErrorCode.GROUP_AUTHORIZATION_FAILED, _NO_MEMBER))
@@ -53,7 +53,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> PendingReply[J
 
 
 def refuse(context: RequestContext, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    """The join."""
+    """A response with the error."""
     return _refuse(context.api_version, code, _NO_MEMBER)
 
 
@@ -66,7 +66,7 @@ def _join(context: RequestContext, request: JoinGroupRequest) -> Join:
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.connection.peer_host}",  # as Java writes an InetAddress, and tools show it
+        client_host=f"/{context.connection.peer_host}",  # the form of Java's InetAddress, which tools show
         protocol_type=request.protocol_type,
         protocols=tuple(MemberProtocol(one.name, one.metadata) for one in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
@@ -104,5 +104,5 @@ def _refuse(version: int, code: ErrorCode, member_id: str) -> JoinGroupResponse:
 
 
 def _name(version: int, name: str) -> str | None:
-    """None of those that may be null are empty."""
+    """The protocol name; empty ones are null in versions that allow null."""
     return name or (None if version >= FIRST_VERSION_WITH_NULL_NAME else "")

@@ -1,9 +1,9 @@
-"""LeaveGroup, key 13: members go, by themselves or sent away by an administrator.
+"""LeaveGroup, key 13: members leave, or an administrator removes them.
 
 Behavior:
-- Each member is answered by itself; one that a group does not have is UNKNOWN_MEMBER_ID, also when there is no such
-  group. A static member may be named by its instance alone. Reasons (KIP-800) are not kept.
-- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupLeave.
+- Each member has its own result; an unknown member, also of an unknown group, is UNKNOWN_MEMBER_ID. A static member may
+  be named by its instance id alone. Reasons (KIP-800) are not kept.
+- The client needs READ on the group. After Kafka's GroupMetadataManager.classicGroupLeave.
 
 Version notes: before 3 a single member, whose error is the reply's; 3 many members and static ones (KIP-345).
 """
@@ -29,7 +29,7 @@ FIRST_VERSION_WITH_MANY_MEMBERS: Final = 3
 
 
 def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[LeaveGroupResponse]:
-    """Lets them all go."""
+    """Remove all named members."""
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
         return answered(LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     leaving = [Claim(request.member_id)]
@@ -40,7 +40,7 @@ def handle(context: RequestContext, request: LeaveGroupRequest) -> PendingReply[
 
 
 def refuse(context: RequestContext, request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
-    """All members together."""
+    """Refuse all members together."""
     return LeaveGroupResponse(error_code=code)
 
 

@@ -1,8 +1,8 @@
-"""ListConfigResources, key 74: what has configs that can be described (KIP-1142).
+"""ListConfigResources, key 74: resources whose configs can be described (KIP-1142).
 
 Behavior:
-- No types asked for: all that the version knows, which in version 0 are clients' metrics alone. A type that is not
-  among them is UNSUPPORTED_VERSION.
+- Without types, all types of the version are listed; in version 0 only clients' metrics. An unknown type is
+  UNSUPPORTED_VERSION.
 - There are topics and brokers, each broker with its loggers; no group and no client's metrics have configs here. After
   KafkaApis.handleListConfigResources.
 
@@ -27,7 +27,7 @@ ALL_TYPES: Final = frozenset(map(int, ConfigResourceType))
 
 
 def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Answers from the current image."""
+    """Answer from the current image."""
     if not context.authorize(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME):
         return _refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version < FIRST_VERSION_WITH_TYPES:
@@ -54,7 +54,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
 def refuse(
     context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode
 ) -> ListConfigResourcesResponse:
-    """The list."""
+    """A response with the error."""
     return _refuse(code)
 
 

@@ -1,9 +1,9 @@
 """ListGroups, key 16: the groups that this broker coordinates.
 
 Behavior:
-- Filters compare without regard to case; a state or type that there is not matches nothing.
-- Whoever may describe the cluster sees all groups, anybody else those that he may describe: nothing is refused. After
-  Kafka's KafkaApis.handleListGroupsRequest.
+- Filters ignore case; an unknown state or type matches nothing.
+- With DESCRIBE on the cluster all groups are listed, else the groups with DESCRIBE: nothing is refused. After Kafka's
+  KafkaApis.handleListGroupsRequest.
 
 Version notes: 4 states, and a filter of them (KIP-518), 5 types, and a filter of them (KIP-848).
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> PendingReply[ListGroupsResponse]:
-    """Lists those that are asked for and may be seen."""
+    """List the groups that match the filters and that the client may describe."""
     pending = context.broker.groups.list_groups()
     return PendingReply([pending], partial(_respond, context, request, pending))
 
 
 def refuse(context: RequestContext, request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
-    """The list."""
+    """A response with the error."""
     return ListGroupsResponse(error_code=code)
 
 

@@ -1,18 +1,19 @@
 """ListOffsets, key 2: the offset at a point in time, or at one of the ends.
 
 Behavior:
-- A timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are named points, each
-  known from a version on; below it, and for any other negative number, the answer is UNSUPPORTED_VERSION.
-- A partition named twice is answered once, with INVALID_REQUEST. Each partition is answered by itself.
-- All points but the latest count what only a remote tier has; Kafka's latest timestamp is that of its local segments.
-- What has to be looked for in a remote tier is waited for as long as the request says, or
-  remote.list.offsets.request.timeout.ms; a partition that is not found by then is answered REQUEST_TIMED_OUT. A tier
-  that cannot be reached is KAFKA_STORAGE_ERROR, upon which clients ask again; UNKNOWN_SERVER_ERROR in Kafka.
-- Another broker that has proved to be the replica it names is told where the log ends. Who claims to be one is answered
-  as a consumer: nothing above the high watermark is told. A leader that has just begun may not know that yet (KIP-207).
+- A timestamp of 0 or more asks for the first record at or after it, exactly. Negative ones are named points, each known
+  from a version on; below it, and for any other negative number, the answer is UNSUPPORTED_VERSION.
+- A partition that is named twice is answered once, with INVALID_REQUEST. Each partition has its own result.
+- All points but the latest count segments that only the remote tier has; Kafka's latest timestamp is that of its local
+  segments.
+- A search in the remote tier lasts at most for the timeout of the request, or remote.list.offsets.request.timeout.ms.
+  Then the partition is REQUEST_TIMED_OUT. A tier that cannot be reached is KAFKA_STORAGE_ERROR, upon which clients ask
+  again; it is UNKNOWN_SERVER_ERROR in Kafka.
+- An authenticated broker with its own replica id gets the end of the log. Any other client with a replica id is
+  answered like a consumer, with nothing above the high watermark. A new leader may not know it yet (KIP-207).
 
 Version notes: 2 isolation level, 4 leader epochs, 7 max timestamp (KIP-734), 8 earliest local and 9 latest tiered
-offset (KIP-405, KIP-1005), 10 time-out, 11 earliest pending upload (KIP-1023).
+offset (KIP-405, KIP-1005), 10 timeout, 11 earliest pending upload (KIP-1023).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _FIRST_VERSION_BY_TIMESTAMP: Final[dict[int, int]] = {
 
 
 class _Search(NamedTuple):
-    """Of one partition; `is_cold`: perhaps in what only a remote tier has."""
+    """A search in one partition. `is_cold`: it may need segments that only the remote tier has."""
 
     key: Key
     is_cold: bool
@@ -63,7 +64,7 @@ class _Search(NamedTuple):
 def handle(
     context: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Answers partition by partition, in the order of the request; at once if no records have to be looked at."""
+    """Answer each partition, in the order of the request; at once if no records have to be searched."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     allowed = {name for name in names if context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name)}
     found, searches = look(context, request, allowed)
@@ -71,7 +72,7 @@ def handle(
 
 
 def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic.name, partitions=[_row(one, code) for one in topic.partitions])
@@ -81,7 +82,7 @@ def refuse(context: RequestContext, request: ListOffsetsRequest, code: ErrorCode
 
 
 def respond(request: ListOffsetsRequest, found: Mapping[Key, Outcome]) -> ListOffsetsResponse:
-    """With all that was found."""
+    """The response with all found offsets."""
     response = ListOffsetsResponse(topics=[])
     for topic in request.topics:
         asked = {one.partition_index: one for one in topic.partitions}
@@ -94,7 +95,7 @@ def respond(request: ListOffsetsRequest, found: Mapping[Key, Outcome]) -> ListOf
 def look(
     context: RequestContext, request: ListOffsetsRequest, allowed: Container[str]
 ) -> tuple[dict[Key, Outcome], list[_Search]]:
-    """What is known here, for who may know these topics; and what has to be searched."""
+    """Offsets of allowed topics that are known without a search, and searches for the others."""
     asked = [(topic.name, one) for topic in request.topics for one in topic.partitions]
     named = Counter((topic, one.partition_index) for topic, one in asked)
     isolation, is_replica = isolation_of(request), context.is_broker(request.replica_id)
@@ -116,14 +117,14 @@ def look(
 
 
 def isolation_of(request: ListOffsetsRequest) -> Isolation:
-    """As far as who asks may see; whatever else it says, as one that reads what is uncommitted."""
+    """Isolation level of the request. Unknown values mean READ_UNCOMMITTED."""
     return Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
 
 
 async def _search(
     context: RequestContext, request: ListOffsetsRequest, found: dict[Key, Outcome], searches: Sequence[_Search]
 ) -> ListOffsetsResponse:
-    """First in the logs here, then, all at once, in the tier."""
+    """Search the logs here, then, all at once, the remote tier."""
     cold = [one for one in searches if one.is_cold]
     for one in searches:
         if not one.is_cold:
@@ -135,7 +136,7 @@ async def _search(
 
 
 def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) -> PartitionLog | ErrorCode:
-    """The one that can be asked for that."""
+    """The log of the partition, if the version knows the timestamp; else an error code."""
     timestamp_ms = asked.timestamp
     if timestamp_ms < 0 and context.api_version < _FIRST_VERSION_BY_TIMESTAMP.get(timestamp_ms, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
@@ -153,7 +154,7 @@ def _log_of(context: RequestContext, topic: str, asked: ListOffsetsPartition) ->
 
 
 def _told(log: PartitionLog, spec: int, isolation: Isolation, *, is_replica: bool) -> Outcome:
-    """For another replica the log ends where what is written does."""
+    """The offset of a named point. For an authenticated replica the latest one is the end of the log."""
     if is_replica and spec == OffsetSpec.LATEST:
         return OffsetAtTimestamp(log.log_end_offset, NO_TIMESTAMP_MS, log.leader_epoch)
     try:
@@ -163,7 +164,7 @@ def _told(log: PartitionLog, spec: int, isolation: Isolation, *, is_replica: boo
 
 
 def _is_searched(timestamp_ms: int) -> bool:
-    """Whether records have to be looked at: the other points are known."""
+    """Whether records have to be searched: named points are known without that."""
     return timestamp_ms >= 0 or timestamp_ms == OffsetSpec.MAX_TIMESTAMP
 
 

@@ -1,7 +1,7 @@
-"""ListPartitionReassignments, key 46: which partitions are on their way to other replicas (KIP-455).
+"""ListPartitionReassignments, key 46: running reassignments of partitions (KIP-455).
 
 Behavior:
-- Those that are asked for, or all; what is not under way, or not there, is left out. After
+- The named partitions are listed, or all. Partitions without a reassignment, and unknown ones, are left out. After
   ReplicationControlManager.listPartitionReassignments.
 
 Version notes: there is one.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    """Answers from the current image."""
+    """Answer from the current image."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     image = context.broker.cluster.image
@@ -41,7 +41,7 @@ def handle(context: RequestContext, request: ListPartitionReassignmentsRequest) 
 def refuse(
     context: RequestContext, request: ListPartitionReassignmentsRequest, code: ErrorCode
 ) -> ListPartitionReassignmentsResponse:
-    """The list. As Kafka: what was asked for comes back, without replicas."""
+    """Refuse the request. As in Kafka, the named partitions come back without replicas."""
     rows = [
         OngoingTopicReassignment(
             name=topic.name,

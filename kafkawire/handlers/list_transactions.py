@@ -1,9 +1,9 @@
 """ListTransactions, key 66: the transactional ids that this broker coordinates (KIP-664).
 
 Behavior:
-- Filters narrow the list: by state, producer id, how long ago the transaction began, and a pattern (RE2) that the whole
-  id has to fit; one that is no pattern is INVALID_REGULAR_EXPRESSION. States that do not exist are told.
-- It takes the right to describe each transactional id; others are left out. After
+- Filters narrow the list: by state, producer id, age of the transaction, and a pattern (RE2) that the whole id has to
+  match; an invalid one is INVALID_REGULAR_EXPRESSION. Unknown states are returned.
+- The client needs DESCRIBE on each transactional id; others are left out. After
   TransactionStateManager.listTransactionStates.
 
 Version notes: 1 duration (KIP-994), 2 pattern (KIP-1152).
@@ -33,7 +33,7 @@ _STATES: Final = {state.label: state for state in TransactionState}
 
 
 def handle(context: RequestContext, request: ListTransactionsRequest) -> PendingReply[ListTransactionsResponse]:
-    """Asks for all, and narrows the answer."""
+    """Ask for all transactions, and filter them."""
     try:
         fits = _filter(request, context.broker.now_ms())
     except InvalidPattern:
@@ -43,12 +43,12 @@ def handle(context: RequestContext, request: ListTransactionsRequest) -> Pending
 
 
 def refuse(context: RequestContext, request: ListTransactionsRequest, code: ErrorCode) -> ListTransactionsResponse:
-    """The list."""
+    """A response with the error."""
     return ListTransactionsResponse(error_code=code)
 
 
 def _filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[TransactionListing], bool]:
-    """Raises InvalidPattern."""
+    """A filter from the request. Raises InvalidPattern."""
     states = {_STATES.get(name) for name in request.state_filters}
     producer_ids, duration_ms = set(request.producer_id_filters), request.duration_filter
     has_name = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None

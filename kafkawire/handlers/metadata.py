@@ -1,14 +1,15 @@
-"""Metadata, key 3: which topics there are, who leads their partitions, and where the brokers are.
+"""Metadata, key 3: topics, leaders of their partitions, and addresses of brokers.
 
 Behavior:
 - No topics named: all of them (null; in version 0 an empty list). An empty list from version 1 on: brokers only.
 - A topic that does not exist is created when the client and `auto.create.topics.enable` allow it, with the broker's
   defaults. Kafka answers "unknown" while it creates; here creation is awaited and the topic is in the reply. Internal
-  topics are never created this way: they have counts of their own.
-- A topic the client may not describe is not disclosed: left out of "all", refused by name as if it existed or not.
+  topics are never created this way: they have partition counts of their own.
+- A topic that the client may not describe is not disclosed: it is left out of "all", and refused by name, existing or
+  not.
 - Brokers that were up a moment ago are still listed, but lead nothing: see `departed`.
-- Addresses are those of the listener the request came in on; what it shows of the partitions' leaders is said by
-  `topic_rows`, where the rows are kept. After Kafka's KRaftMetadataCache.
+- Addresses are those of the listener of the request. `topic_rows` makes and keeps the rows of partitions. After Kafka's
+  KRaftMetadataCache.
 
 Version notes: 1 controller, 2 cluster id, 4 allow_auto_topic_creation, 5 offline replicas, 7 leader epoch, 8 authorized
 operations (KIP-430; of the cluster up to 10), 10 topic ids, 12 topics by id (KIP-516), 13 top-level error (KIP-1102).
@@ -44,12 +45,15 @@ LAST_VERSION_WITH_CLUSTER_OPERATIONS: Final = 10
 FIRST_VERSION_BY_ID: Final = 12
 NAMES_PER_TURN: Final = 500
 TOPICS_PER_TURN: Final = 500
-METADATA_AWAY: Final = ErrorCode.REQUEST_TIMED_OUT  # what MetadataUnavailable is to a client: it tries again
+METADATA_AWAY: Final = ErrorCode.REQUEST_TIMED_OUT  # the code of MetadataUnavailable: clients try again
 
 
 async def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Answers from one image, taken after the topics that are to be created have been. Large answers take turns: of a
-    hundred clients that ask at once each gets its own in a turn of the loop, with others' requests in between."""
+    """Answer from one image, taken after missing topics are created.
+
+    Large responses take turns: if a hundred clients ask at once, each gets its response in a turn of the event loop,
+    with other requests in between.
+    """
     if _names_topics_wrongly(context, request):
         refused = [_refused(topic, ErrorCode.INVALID_REQUEST) for topic in request.topics or []]
         return MetadataResponse(brokers=[], topics=refused)
@@ -70,7 +74,7 @@ async def handle(context: RequestContext, request: MetadataRequest) -> MetadataR
 
 
 def refuse(context: RequestContext, request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
-    """Every topic that is named; of the rest only newer clients hear."""
+    """Refuse every named topic; of a request for all topics only newer clients see the error."""
     return MetadataResponse(
         error_code=code, brokers=[], topics=[_refused(topic, code) for topic in request.topics or ()]
     )
@@ -93,7 +97,7 @@ def _asks_for_all(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _names_topics_wrongly(context: RequestContext, request: MetadataRequest) -> bool:
-    """Versions 10 and 11 have the fields for topic ids and null names but no meaning for them (KAFKA-12701)."""
+    """Whether topics are named by null names or ids in versions 10 and 11, which do not support them (KAFKA-12701)."""
     return context.api_version < FIRST_VERSION_BY_ID and any(
         topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ()
     )
@@ -111,8 +115,11 @@ def _by_id(context: RequestContext, topic_id: bytes) -> TopicInfo | MetadataResp
 async def _by_names(
     context: RequestContext, request: MetadataRequest, names: Iterable[str]
 ) -> list[TopicInfo | MetadataResponseTopic]:
-    """Creates no more partitions than a request to create topics may; the client asks again for the rest. If the
-    metadata are away, the first name has waited for all: the rest is refused alike."""
+    """Topics by name. Missing ones are created, no more partitions than in one CreateTopics request.
+
+    The client asks again for the rest. If the metadata store is away, only the first name waits for it, and all are
+    refused.
+    """
     config = context.broker.config
     may_create = config.auto_create_topics_enable and request.allow_auto_topic_creation
     creations_left = CREATED_PARTITIONS_MAX // config.num_partitions if may_create else 0
@@ -131,7 +138,7 @@ async def _by_names(
 
 
 def _by_name(context: RequestContext, name: str) -> TopicInfo | MetadataResponseTopic | None:
-    """None for a topic that does not exist and could."""
+    """The topic or its refusal; None if it does not exist and may be created."""
     if not context.authorize(Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _error_row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = context.broker.cluster.image.topics.get(name)
@@ -153,7 +160,7 @@ async def _create(context: RequestContext, name: str) -> TopicInfo | MetadataRes
     cluster = context.broker.cluster
     try:
         return await cluster.create_topic(name)
-    except TopicExists:  # somebody else was faster
+    except TopicExists:  # another request has created it
         return cluster.image.topics.get(name) or _error_row(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
     except CoordinatorError as error:
         return _error_row(error_code_of(error), name)
@@ -188,7 +195,7 @@ async def _rows(
     found: list[TopicInfo | MetadataResponseTopic],
     reachable: frozenset[int],
 ) -> EncodedElements:
-    """Those of topics come from the broker's `TopicRows`."""
+    """Rows of the topics; those of existing topics come from the broker's `TopicRows`."""
     version = context.api_version
     kept = context.broker.topic_rows
     seen = Sight(version, frozenset(context.broker.cluster.image.brokers), reachable)
@@ -214,5 +221,5 @@ def _error_row(code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID) -
 
 
 def _refused(topic: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
-    """As MetadataRequest.getErrorResponse, which cannot leave a name null."""
+    """Row of a refused topic. MetadataRequest.getErrorResponse cannot leave a name null, either."""
     return MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[])

@@ -1,13 +1,13 @@
-"""OffsetCommit, key 8: how far a group has read.
+"""OffsetCommit, key 8: commit the offsets of a group.
 
 Behavior:
-- Each partition is answered by itself; those that do not exist, or may not be read, leave the others alone. What the
-  group refuses, such as a generation that is over, it refuses for all of the rest.
-- Whoever is in no group commits without a member id and a generation, to a group of any name, even an empty one.
-- It takes the right to read the group and the topics. After Kafka's KafkaApis.handleOffsetCommitRequest.
+- Each partition has its own result; unknown partitions, or those without READ, do not affect others. A refusal by the
+  group, such as of an old generation, counts for all other partitions.
+- A client outside any group commits without member id and generation, to a group of any name, even an empty one.
+- The client needs READ on the group and the topics. After Kafka's KafkaApis.handleOffsetCommitRequest.
 
 Version notes: 2-4 a retention time of the client's, 6 leader epochs (KIP-320), 7 static members (KIP-345), 9
-GROUP_ID_NOT_FOUND where it was ILLEGAL_GENERATION before (KIP-848), 10 topic ids (KIP-848).
+GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848), 10 topic ids (KIP-848).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIRST_VERSION_WITH_IDS: Final = 10
 
 
 def handle(context: RequestContext, request: OffsetCommitRequest) -> PendingReply[OffsetCommitResponse]:
-    """Finds out what may be committed, and commits it."""
+    """Find the partitions that may be committed, and commit them."""
     may_commit = context.authorize(Operation.READ, ResourceType.GROUP, request.group_id)
     found = [
         _find_topic(context, topic) if may_commit else ErrorCode.GROUP_AUTHORIZATION_FAILED for topic in request.topics
@@ -52,7 +52,7 @@ def handle(context: RequestContext, request: OffsetCommitRequest) -> PendingRepl
 def commit(
     context: RequestContext, request: OffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode]
 ) -> PendingReply[OffsetCommitResponse]:
-    """Commits, in one go, all that may be committed. Of each topic in the request, `found` is what there is of it."""
+    """Commit all allowed offsets at once. `found` has the topic, or its error, for each topic of the request."""
     offsets = [
         OffsetToCommit(
             info.name,
@@ -79,12 +79,12 @@ def reply_about(
     found: Sequence[TopicInfo | ErrorCode],
     pending: Pending[list[GroupError | None]],
 ) -> PendingReply[OffsetCommitResponse]:
-    """The reply when the group has said what becomes of all that may be committed."""
+    """The reply, which waits for the outcome of all allowed offsets."""
     return PendingReply([pending], partial(_respond, context.api_version, request, found, pending))
 
 
 def refuse(context: RequestContext, request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -124,7 +124,7 @@ def _respond(
 def _told(
     request: OffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode], codes: Iterator[ErrorCode]
 ) -> OffsetCommitResponse:
-    """Each row by itself; `codes` are of those that may be committed, one after the other."""
+    """The response. `codes` are the codes of the allowed partitions, one after the other."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -143,7 +143,7 @@ def _told(
 
 
 def _refusal(info: TopicInfo | ErrorCode, asked: OffsetCommitRequestPartition) -> ErrorCode:
-    """NONE for a partition that may be committed."""
+    """The refusal of a partition; NONE if it may be committed."""
     if isinstance(info, ErrorCode):
         return info
     is_there = 0 <= asked.partition_index < len(info.partitions)

@@ -1,11 +1,11 @@
-"""OffsetDelete, key 47: a group forgets how far it has read of some partitions (KIP-496).
+"""OffsetDelete, key 47: delete committed offsets of a group (KIP-496).
 
 Behavior:
-- Each partition is answered by itself: one that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that
-  members of the group read is GROUP_SUBSCRIBED_TO_TOPIC, one without an offset is a success.
-- What the group refuses altogether is the reply's error, and no partition is answered; the group is asked even when
-  none of the partitions exist.
-- It takes the right to delete the group and to read the topics. After Kafka's KafkaApis.handleOffsetDeleteRequest.
+- Each partition has its own result: an unknown one is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that members of the
+  group read is GROUP_SUBSCRIBED_TO_TOPIC, one without an offset is a success.
+- A refusal of the whole group is the reply's error, and no partition has a row; the group is asked even if none of the
+  partitions exist.
+- The client needs DELETE on the group and READ on the topics. After Kafka's KafkaApis.handleOffsetDeleteRequest.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingReply[OffsetDeleteResponse]:
-    """Deletes, in one go, all that may be deleted."""
+    """Delete all allowed offsets at once."""
     if not context.authorize(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return answered(OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     image = context.broker.cluster.image
     response = OffsetDeleteResponse(topics=[])
-    rows: list[OffsetDeleteResponsePartition] = []  # of what is deleted
+    rows: list[OffsetDeleteResponsePartition] = []  # rows of allowed partitions
     partitions: list[TopicPartition] = []
     for topic in request.topics:
         found = find_topic(context, image, Operation.READ, topic.name)
@@ -57,7 +57,7 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> PendingRepl
 
 
 def refuse(context: RequestContext, request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
-    """All partitions together."""
+    """Refuse all partitions together."""
     return OffsetDeleteResponse(error_code=code)
 
 

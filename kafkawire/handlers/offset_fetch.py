@@ -1,15 +1,15 @@
-"""OffsetFetch, key 9: how far groups have read.
+"""OffsetFetch, key 9: committed offsets of groups.
 
 Behavior:
 - A partition without a committed offset has -1 and no error, whether it, its topic and the group exist or not. Without
-  topics the answer is all that the group has committed, of topics that the client may describe.
-- With `require_stable` a partition is UNSTABLE_OFFSET_COMMIT while an open transaction has an offset for it. What is
-  answered is always durable.
-- COORDINATOR_NOT_AVAILABLE is told as NOT_COORDINATOR: Java consumers before 3.9 take it for fatal here.
-- It takes the right to describe the group and the topics. After Kafka's KafkaApis.handleOffsetFetchRequest.
+  named topics the response has all committed offsets of topics that the client may describe.
+- With `require_stable` a partition is UNSTABLE_OFFSET_COMMIT while an open transaction has an offset for it. Offsets in
+  a response are always durable.
+- COORDINATOR_NOT_AVAILABLE is sent as NOT_COORDINATOR: for Java consumers before 3.9 it is fatal here.
+- The client needs DESCRIBE on the group and the topics. After Kafka's KafkaApis.handleOffsetFetchRequest.
 
 Version notes: 1 knows errors of partitions only, 2 all topics, 5 leader epochs (KIP-320), 7 `require_stable` (KIP-447),
-8 many groups (KIP-709), 9 member id and epoch of consumers that share a group in another way (KIP-848), 10 topic ids.
+8 many groups (KIP-709), 9 member id and epoch of the consumer protocol (KIP-848), 10 topic ids.
 """
 
 from __future__ import annotations
@@ -47,13 +47,15 @@ FIRST_VERSION_WITH_IDS: Final = 10
 NO_TOPIC_ID: Final = bytes(16)
 
 
-# Of versions before 8, and since then: classes with the same fields.
+# Topic classes before version 8 and since: both have the same fields.
 _Topic = OffsetFetchResponseTopic | OffsetFetchResponseTopics
 
 
 class _Asked(NamedTuple):
-    """One group's part of the reply, what it waits for, and the topics that this fills. `all` that was committed: none
-    are named."""
+    """Response of one group, its future, and the topics that the result fills.
+
+    `all`: the request names no topics, and means all committed offsets.
+    """
 
     group: OffsetFetchResponseGroup
     pending: Pending[Any] | None
@@ -62,7 +64,7 @@ class _Asked(NamedTuple):
 
 
 def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply[OffsetFetchResponse]:
-    """Asks all groups at once."""
+    """Ask all groups at once."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         check_repeats([group.group_id for group in request.groups])
         asked = [
@@ -75,7 +77,7 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> PendingReply
 
 
 def refuse(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
-    """Every group; for the oldest clients each partition."""
+    """Refuse every group; for the oldest clients each partition."""
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         groups = [OffsetFetchResponseGroup(group_id=one.group_id, topics=[], error_code=code) for one in request.groups]
         return OffsetFetchResponse(groups=groups)
@@ -139,7 +141,7 @@ def _topic(context: RequestContext, name: str, topic_id: bytes) -> Any:
 
 
 def _rows(context: RequestContext, partitions: Iterable[int], code: ErrorCode) -> list[Any]:
-    """Of which nothing is told but an error."""
+    """Rows of partitions with an error."""
     is_of_many = context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS
     new: type[Any] = OffsetFetchResponsePartitions if is_of_many else OffsetFetchResponsePartition
     return [new(partition_index=each, committed_offset=NO_OFFSET, metadata="", error_code=code) for each in partitions]
@@ -163,7 +165,7 @@ def _respond(context: RequestContext, asked: Sequence[_Asked]) -> OffsetFetchRes
             _settle(context, one, one.pending)
     if context.api_version >= FIRST_VERSION_WITH_MANY_GROUPS:
         return OffsetFetchResponse(groups=[one.group for one in asked])
-    group: Any = asked[0].group  # with topics of the older class
+    group: Any = asked[0].group  # it has topics of the older class
     return OffsetFetchResponse(error_code=group.error_code, topics=group.topics)
 
 
@@ -185,7 +187,7 @@ def _settle(context: RequestContext, one: _Asked, pending: Pending[Any]) -> None
 
 
 def _all(context: RequestContext, fetched: Sequence[FetchedOffset]) -> list[Any]:
-    """A topic that is gone has no id to tell it by."""
+    """Topic rows of all committed offsets. A deleted topic has no id, and is left out of versions with ids."""
     topics = context.broker.cluster.image.topics
     by_id = context.api_version >= FIRST_VERSION_WITH_IDS
     by_name: dict[str, list[tuple[int, CommittedOffset | GroupError | None]]] = {}

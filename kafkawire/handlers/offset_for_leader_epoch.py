@@ -1,14 +1,15 @@
-"""OffsetForLeaderEpoch, key 23: where the records of a leader epoch end, so that a client can see what it has lost.
+"""OffsetForLeaderEpoch, key 23: the end offset of a leader epoch, so that a client can see lost records.
 
 Behavior:
-- A client that names the leader epoch it believes in is told when that is older or newer than ours (KIP-320).
-- For an epoch nobody knows the answer is epoch -1 and offset -1, for one in which nothing was appended the greatest
-  epoch before it. After Kafka's LeaderEpochFileCache and KafkaApis.handleOffsetForLeaderEpochRequest.
-- It takes the right to describe the topic, or to act for the cluster.
-- A controller that elects a leader asks with a tagged field of our own for the end of a replica's log. The replica
-  follows in the leader epoch that the controller names, and nobody leads in it (RULES K33).
+- A client with an older or newer current leader epoch than this broker's gets an error (KIP-320).
+- For an unknown epoch the answer is epoch -1 and offset -1, for one without records the greatest epoch before it. After
+  Kafka's LeaderEpochFileCache and KafkaApis.handleOffsetForLeaderEpochRequest.
+- The client needs DESCRIBE on the topic, or CLUSTER_ACTION.
+- A controller that elects a leader asks for the end of a replica's log with a tagged field of kafkawire. The replica
+  follows in the leader epoch that the controller names; that epoch has no leader (RULES K33).
 
-Version notes: 2 throttle time, 3 replica id, 4 flexible. Fetch tells followers where to cut: whoever asks is answered.
+Version notes: 2 throttle time, 3 replica id, 4 flexible. Fetch tells followers where to truncate; so all clients are
+answered alike.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    """Answers each partition by itself."""
+    """Answer each partition by itself."""
     image = context.broker.cluster.image
     response = OffsetForLeaderEpochResponse(topics=[])
     for topic in request.topics:
@@ -51,7 +52,7 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
 def refuse(
     context: RequestContext, request: OffsetForLeaderEpochRequest, code: ErrorCode
 ) -> OffsetForLeaderEpochResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -1,19 +1,19 @@
 """Produce, key 0: batches in, offsets out.
 
 Behavior:
-- Each partition is answered by itself; a refused batch leaves the others alone. Checks of acks, topic and producer
-  happen here, those of the batch in the engine, all before the first await: batches of one connection are queued in
-  the order of its requests, and the next request starts while this one waits for its acks.
-- acks=0 gets no reply. An error closes the connection, the only way to tell such a client (KafkaApis).
-- A time-out (acks=all) answers REQUEST_TIMED_OUT; what was appended stays.
-- Records without a key are refused in compacted topics, each by its place in the batch.
-- A transactional batch takes the right to write under the transactional id, or nothing of the request is taken; nor is
-  it when there are several producers (INVALID_PRODUCER_ID_MAPPING). It waits until its partition is a part of the
-  transaction, see `kafkawire.requests.joining`; its producer's batches behind it wait with it.
-- Internal topics are written by the broker alone (INVALID_TOPIC_EXCEPTION), Kafka's admin tools excepted.
+- Each partition has its own result; a refused batch does not affect others. Acks, topic and producer are checked here,
+  the batch in the engine, all before the first await: batches of one connection are queued in the order of its
+  requests, and the next request starts while this one waits for its acks.
+- acks=0 gets no reply. An error closes the connection, the only way to report it to such a client (KafkaApis).
+- A timeout (acks=all) answers REQUEST_TIMED_OUT; appended batches stay.
+- Records without a key are refused in compacted topics, each by its position in the batch.
+- A transactional batch needs WRITE on the transactional id, else the whole request is refused. So is a request with
+  several producers (INVALID_PRODUCER_ID_MAPPING). The batch waits until its partition is part of the transaction, see
+  `kafkawire.requests.joining`; later batches of its producer wait with it.
+- Only the broker writes to internal topics (INVALID_TOPIC_EXCEPTION), except for Kafka's admin tools.
 
-Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467),
-10 leader hints (KIP-951), 11 TRANSACTION_ABORTABLE and 12 adds partitions to transactions (KIP-890), 13 topic ids
+Version notes: 0-2 are advertised (KAFKA-18659) and not served, 7 allows zstd (KIP-110), 8 record errors (KIP-467), 10
+leader hints (KIP-951), 11 TRANSACTION_ABORTABLE and 12 adds partitions to transactions (KIP-890), 13 topic ids
 (KIP-516).
 """
 
@@ -62,7 +62,7 @@ NO_ACKS: Final = 0
 ALL_ACKS: Final = -1
 ADMIN_CLIENT_ID: Final = "__admin_client"  # Kafka's AdminUtils.ADMIN_CLIENT_ID
 
-# What Kafka's LogValidator finds is told with a text: a client can show it. The log start goes with what the log finds.
+# Errors of Kafka's LogValidator have a text, which a client can show. Errors of the log have the log start.
 _VALIDATION_ERRORS: Final = (log_errors.InvalidRecord, log_errors.InvalidTimestamp, log_errors.RecordsRefused)
 _LOG_ERRORS: Final = (
     *_VALIDATION_ERRORS,
@@ -73,16 +73,16 @@ _LOG_ERRORS: Final = (
 
 
 class Produced(NamedTuple):
-    """What has become of a partition's batch: an append on its way, an error of its log's, or one before that."""
+    """Outcome of a partition's batch: a running append, an error of its log, or an earlier error code."""
 
     topic: str
     outcome: PendingAppend | EngineError | ErrorCode
-    log_start_offset: int = -1  # when it was queued: some errors tell it
+    log_start_offset: int = -1  # when the batch was queued; some errors have it
     size_bytes: int = 0
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[ProduceResponse | None]:
-    """Queues every batch that may be queued; the reply waits for their acks."""
+    """Queue every allowed batch; the reply waits for their acks."""
     image = context.broker.cluster.image
     joining = _joining(context, request) if _has_transactions(request) else None
     refused = joining if isinstance(joining, ErrorCode) else None
@@ -90,7 +90,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[Pro
     try:
         for topic in request.topic_data:
             if not topic.partition_data:
-                continue  # it asks for nothing, not even for a right to the topic
+                continue  # without partitions, not even the right to the topic is checked
             found = refused or _find_topic(context, image, topic)
             for data in topic.partition_data:
                 code = found if isinstance(found, ErrorCode) else _check(request, data)
@@ -102,27 +102,27 @@ def handle(context: RequestContext, request: ProduceRequest) -> PendingReply[Pro
                     produced.append(Produced(topic.name, code))
     finally:
         if isinstance(joining, TransactionJoining):
-            joining.send()  # whatever happens: batches wait for it
+            joining.send()  # always, because batches wait for it
     return reply_to(context, request, produced)
 
 
 def reply_to(
     context: RequestContext, request: ProduceRequest, produced: Sequence[Produced]
 ) -> PendingReply[ProduceResponse | None]:
-    """To a request of which this has become, partition by partition.
+    """The reply to a request with these outcomes.
 
-    With acks=all it comes at the client's deadline at the latest, else it is bounded by the disk alone, as in Kafka.
+    With acks=all it comes at the client's deadline at the latest. Else only the disk bounds it, as in Kafka.
     """
     for topic in request.topic_data:
         for data in topic.partition_data:
-            data.records = None  # the appends alone keep them, until they are written
+            data.records = None  # only the appends keep the records, until they are written
     appends = [one.outcome for one in produced if not isinstance(one.outcome, (ErrorCode, EngineError))]
     deadline_s = context.received_s + request.timeout_ms / 1000 if request.acks == ALL_ACKS else inf
     return PendingAppends(appends, partial(_respond, context, request, produced), deadline_s)
 
 
 def refuse(context: RequestContext, request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    """Every partition. Who wants no reply loses the connection instead, and raises ProtocolViolation."""
+    """Refuse every partition. With acks=0 raise ProtocolViolation, which closes the connection."""
     if request.acks == NO_ACKS:
         raise ProtocolViolation(f"produce with acks=0 failed: {code.name}")
     return ProduceResponse(
@@ -164,7 +164,7 @@ def _append(
     try:
         outcome = log.append(data.records, acks=request.acks, allow_zstd=allow_zstd, joining=joining)
     except EngineError as error:
-        outcome = error.with_traceback(None)  # it would keep this frame, in a cycle
+        outcome = error.with_traceback(None)  # a traceback would keep this frame, in a cycle
     return Produced(topic.name, outcome, log.log_start_offset, len(data.records))
 
 
@@ -172,7 +172,7 @@ def _respond(context: RequestContext, request: ProduceRequest, produced: Sequenc
     """The response, or None for acks=0, whose errors end the connection (ProtocolViolation)."""
     response, left = ProduceResponse(responses=[]), iter(produced)
     for topic in request.topic_data:
-        if topic.partition_data:  # Kafka leaves any other one out of the reply
+        if topic.partition_data:  # Kafka leaves topics without partitions out
             rows = [_row(context, response, data.index, next(left)) for data in topic.partition_data]
             response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
@@ -190,7 +190,7 @@ def _respond(context: RequestContext, request: ProduceRequest, produced: Sequenc
 
 
 def _row(context: RequestContext, response: ProduceResponse, index: int, one: Produced) -> PartitionProduceResponse:
-    """An append that is not settled by now has timed out: its reply was the last to depend on other replicas."""
+    """Row of a partition. An append that is not settled by now has timed out."""
     row = PartitionProduceResponse(index=index, base_offset=-1)
     outcome = one.outcome
     if isinstance(outcome, ErrorCode):
@@ -216,7 +216,7 @@ def _row(context: RequestContext, response: ProduceResponse, index: int, one: Pr
 
 
 def _refuse_row(context: RequestContext, row: PartitionProduceResponse, one: Produced, error: EngineError) -> None:
-    """Why its batch is not appended."""
+    """Set the error of a batch that is not appended."""
     if isinstance(error, NotJoined):
         row.error_code, row.error_message = error.code, error.message
     else:
@@ -234,7 +234,7 @@ def _refuse_row(context: RequestContext, row: PartitionProduceResponse, one: Pro
 
 
 def _hint(context: RequestContext, response: ProduceResponse, row: PartitionProduceResponse, topic: str) -> None:
-    """Who leads the partition instead (KIP-951)."""
+    """Add the present leader of the partition (KIP-951)."""
     leader = current_leader(context, topic, row.index)
     row.current_leader = LeaderIdAndEpoch(leader_id=leader.broker_id, leader_epoch=leader.epoch)
     nodes = response.node_endpoints
@@ -251,7 +251,7 @@ def _find_topic(context: RequestContext, image: ClusterImage, topic: TopicProduc
 
 
 def _has_transactions(request: ProduceRequest) -> bool:
-    for topic in request.topic_data:  # no `any`: its generator would cost more than most requests have to look at
+    for topic in request.topic_data:  # no `any`: its generator would cost more than this loop
         for data in topic.partition_data:
             if is_transactional(data.records):
                 return True
@@ -259,8 +259,10 @@ def _has_transactions(request: ProduceRequest) -> bool:
 
 
 def _joining(context: RequestContext, request: ProduceRequest) -> TransactionJoining | ErrorCode | None:
-    """Transactional batches need the right to the transactional id; without it nothing of the request is taken. None:
-    nobody is to be asked for them."""
+    """Verification for the transactional batches, an error code for the whole request, or None without verification.
+
+    Without the right to the transactional id the whole request is refused.
+    """
     name, broker, version = request.transactional_id, context.broker, context.api_version
     if name is None or not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

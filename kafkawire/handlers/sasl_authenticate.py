@@ -1,11 +1,11 @@
-"""SaslAuthenticate, key 36: the other side proves who it is, in two messages of SCRAM.
+"""SaslAuthenticate, key 36: a broker authenticates itself, in two messages of SCRAM.
 
 Behavior:
-- Behind a SaslHandshake alone; else it is ILLEGAL_SASL_STATE.
-- Who does not prove it, or comes by a link that does not count any more, is SASL_AUTHENTICATION_FAILED, and the
-  connection ends. Which of it was wrong the log is told, not the other side, as by Kafka.
-- A connection that has authenticated is its broker's for as long as it lasts: no session lifetime.
-- Needs no authorization: it is how one finds out who asks.
+- It is allowed only behind a SaslHandshake; else it is ILLEGAL_SASL_STATE.
+- Without a valid proof, or over a peer connection that is void, it is SASL_AUTHENTICATION_FAILED, and the connection
+  ends. The reason is logged, and not sent, as in Kafka.
+- An authenticated connection belongs to its broker as long as it lasts: there is no session lifetime.
+- No authorization is needed: the request determines the principal.
 
 Version notes: 1 the lifetime of sessions (KIP-368).
 """
@@ -20,7 +20,7 @@ from kafkawire.requests.errors import ErrorCode
 from kafkawire.security.accepted_links import NotAuthenticated, OutOfPlace
 from kafkawire.security.scram import MECHANISM
 
-# Kafka's words.
+# Kafka's texts.
 _OUT_OF_PLACE: Final = "SaslAuthenticate request received after successful authentication"
 _FAILED: Final = (
     f"Authentication failed during authentication due to invalid credentials with SASL mechanism {MECHANISM}"
@@ -28,7 +28,7 @@ _FAILED: Final = (
 
 
 def handle(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """One of the two."""
+    """Answer one of the two messages."""
     connection = context.connection
     try:
         return SaslAuthenticateResponse(auth_bytes=context.broker.links.answer(connection, bytes(request.auth_bytes)))
@@ -40,7 +40,7 @@ def handle(context: RequestContext, request: SaslAuthenticateRequest) -> SaslAut
 
 
 def refuse(context: RequestContext, request: SaslAuthenticateRequest, code: ErrorCode) -> SaslAuthenticateResponse:
-    """The message."""
+    """A response with the error."""
     return _refused(code, None)
 
 

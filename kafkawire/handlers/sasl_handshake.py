@@ -1,15 +1,15 @@
-"""SaslHandshake, key 17: by which mechanism the other side will prove who it is.
+"""SaslHandshake, key 17: the mechanism by which the other side will authenticate itself.
 
 Behavior:
-- Brokers alone prove it, to each other, over inter.broker.listener.name. Over another listener, or when this broker
-  shares no secret with others, it is ILLEGAL_SASL_STATE, as in Kafka over a listener without SASL
-  (KafkaApis.handleSaslHandshakeRequest); so it is once a connection has authenticated, or begun to.
-- There is one mechanism. Any other is UNSUPPORTED_SASL_MECHANISM, with the list, and the connection ends, as by
+- Only brokers authenticate themselves, to each other, over inter.broker.listener.name. Over another listener, or if
+  this broker shares no secret with others, it is ILLEGAL_SASL_STATE, as in Kafka over a listener without SASL
+  (KafkaApis.handleSaslHandshakeRequest). So it is after authentication has begun.
+- There is one mechanism. Any other is UNSUPPORTED_SASL_MECHANISM, with the list, and the connection ends, as in
   SaslServerAuthenticator.
-- Needs no authorization: it is how one finds out who asks.
+- No authorization is needed: the request is part of determining the principal.
 
-Version notes: what comes next is in SaslAuthenticate from version 1 on (KIP-152); tokens without a header, as behind
-version 0, are not read here.
+Version notes: from version 1 on SaslAuthenticate carries the tokens (KIP-152); tokens without a header, as after
+version 0, are not supported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_AUTHENTICATE: Final = 1
 
 
 def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Begins."""
+    """Begin the authentication."""
     if context.api_version < FIRST_VERSION_WITH_AUTHENTICATE:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     connection = context.connection
@@ -41,5 +41,5 @@ def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandsh
 
 
 def refuse(context: RequestContext, request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandshakeResponse:
-    """The handshake."""
+    """A response with the error."""
     return SaslHandshakeResponse(error_code=code)

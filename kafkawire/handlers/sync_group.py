@@ -1,8 +1,8 @@
-"""SyncGroup, key 14: the leader says who reads what, and every member learns its part.
+"""SyncGroup, key 14: the leader of the group assigns partitions, and every member gets its assignment.
 
 Behavior:
-- The answer waits until the leader has assigned, and meanwhile so do later replies of this connection.
-- It takes the right to read the group. After Kafka's GroupMetadataManager.classicGroupSync.
+- The reply waits until the leader has assigned, and meanwhile so do later replies of this connection.
+- The client needs READ on the group. After Kafka's GroupMetadataManager.classicGroupSync.
 
 Version notes: 3 static members (KIP-345), 5 protocol type and name, which must be there (KIP-559).
 """
@@ -27,7 +27,7 @@ FIRST_VERSION_WITH_PROTOCOL: Final = 5
 
 
 def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[SyncGroupResponse]:
-    """Passes it on; the reply comes with the member's assignment."""
+    """Pass the request on; the reply comes with the member's assignment."""
     code = _check(context, request)
     if code is not ErrorCode.NONE:
         return answered(SyncGroupResponse(error_code=code))
@@ -41,7 +41,7 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> PendingReply[S
 
 
 def refuse(context: RequestContext, request: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
-    """The assignment."""
+    """A response with the error."""
     return SyncGroupResponse(error_code=code)
 
 

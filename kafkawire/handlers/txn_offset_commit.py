@@ -1,14 +1,15 @@
-"""TxnOffsetCommit, key 28: how far a group will have read when a transaction is committed.
+"""TxnOffsetCommit, key 28: offsets of a group that count when a transaction is committed.
 
 Behavior:
-- Each partition is answered by itself; those that do not exist, or may not be read, leave the others alone. What the
-  group refuses it refuses for all of the rest; it looks at member and generation only if some are given.
-- The offsets are durable when they are answered, and count when the transaction is committed. An older epoch of the
+- Each partition has its own result; unknown partitions, or those without READ, do not affect others. A refusal by the
+  group counts for all other partitions; the group checks member and generation only if they are given.
+- The offsets are durable when the reply leaves, and count when the transaction is committed. An older epoch of the
   producer is INVALID_PRODUCER_EPOCH.
-- From version 5 on the group's partition is added to the transaction, for which it waits a tenth of a second at most,
-  and is CONCURRENT_TRANSACTIONS then. Before that the client has added it; TRANSACTION_ABORTABLE if not,
-  INVALID_TXN_STATE to those that do not know that, and if the transaction ended meanwhile (CoordinatorPartitionWriter).
-- It takes the right to write under the transactional id and to read the group and the topics. After
+- From version 5 on the request adds the group's partition to the transaction. It waits for that for at most 100 ms;
+  then it is CONCURRENT_TRANSACTIONS. In older versions the client has added the partition. If not, or if the
+  transaction has ended meanwhile, it is TRANSACTION_ABORTABLE, for older clients INVALID_TXN_STATE
+  (CoordinatorPartitionWriter).
+- The client needs WRITE on the transactional id, and READ on the group and the topics. After
   KafkaApis.handleTxnOffsetCommitRequest.
 
 Version notes: 2 leader epochs (KIP-320) and COORDINATOR_LOAD_IN_PROGRESS, 3 member and generation (KIP-447), 4
@@ -50,7 +51,7 @@ FIRST_VERSION_THAT_ADDS: Final = 5
 
 
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingReply[TxnOffsetCommitResponse]:
-    """Finds out what may be committed, and writes it into the transaction."""
+    """Find the offsets that may be committed, and write them into the transaction."""
     if not context.authorize(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return answered(refuse(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if not context.authorize(Operation.READ, ResourceType.GROUP, request.group_id):
@@ -89,10 +90,10 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> PendingR
 
 
 def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protocol: int) -> Pending[None] | None:
-    """That the transaction has the group's partition; None: nobody is asked."""
+    """Verification that the transaction has the group's partition; None if there is nothing to verify."""
     broker, name = context.broker, request.transactional_id
     if not request.group_id:
-        return None  # it is refused
+        return None  # the request is refused
     producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     partitions = [partition_of_group(broker.groups, request.group_id)]
     if protocol == SECOND_PROTOCOL:
@@ -103,7 +104,7 @@ def _permission(context: RequestContext, request: TxnOffsetCommitRequest, protoc
 
 
 def refuse(context: RequestContext, request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    """All that was asked for."""
+    """Refuse every partition."""
     return _told(request, [code] * len(request.topics), iter(()))
 
 
@@ -118,7 +119,7 @@ def _respond(
     except CoordinatorError as error:
         code = code_of_unverified(error, knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE)
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before 2.0 break off at the other (KAFKA-7296)
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # clients before 2.0 fail at the original code (KAFKA-7296)
         return _told(request, found, repeat(code))
     return _told(request, found, (ErrorCode.NONE if one is None else error_code_of(one) for one in outcomes))
 
@@ -126,7 +127,7 @@ def _respond(
 def _told(
     request: TxnOffsetCommitRequest, found: Sequence[TopicInfo | ErrorCode], codes: Iterator[ErrorCode]
 ) -> TxnOffsetCommitResponse:
-    """Each row by itself; `codes` are of those that may be committed, one after the other."""
+    """The response. `codes` are the codes of the allowed partitions, one after the other."""
     return TxnOffsetCommitResponse(
         topics=[_topic(topic, info, codes) for topic, info in zip(request.topics, found, strict=True)]
     )
@@ -145,7 +146,7 @@ def _topic(
 
 
 def _refusal(info: TopicInfo | ErrorCode, asked: TxnOffsetCommitRequestPartition) -> ErrorCode:
-    """NONE for a partition that may be committed."""
+    """The refusal of a partition; NONE if it may be committed."""
     if isinstance(info, ErrorCode):
         return info
     is_there = 0 <= asked.partition_index < len(info.partitions)

@@ -1,8 +1,8 @@
-"""UnregisterBroker, key 64: the cluster counts on a broker no longer, and tells of it no more (KIP-631).
+"""UnregisterBroker, key 64: remove a broker from the cluster (KIP-631).
 
 Behavior:
-- It is for brokers that are gone for good. Their replicas stay listed until they are moved. One that runs registers
-  anew at once; with Kafka it stays out until it is started again. After QuorumController.unregisterBroker.
+- It is for brokers that are gone for good. Their replicas stay listed until they are reassigned. A running broker
+  registers again at once; in Kafka it stays out until it is started again. After QuorumController.unregisterBroker.
 
 Version notes: there is one.
 """
@@ -16,7 +16,7 @@ from kafkawire.requests.errors import ErrorCode, error_code_of
 
 
 async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Does so."""
+    """Unregister the broker."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
@@ -27,5 +27,5 @@ async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> U
 
 
 def refuse(context: RequestContext, request: UnregisterBrokerRequest, code: ErrorCode) -> UnregisterBrokerResponse:
-    """The broker."""
+    """A response with the error."""
     return UnregisterBrokerResponse(error_code=code)

@@ -1,12 +1,12 @@
-"""UpdateFeatures, key 57: other levels for features of the cluster, by which clients know what it does (KIP-584).
+"""UpdateFeatures, key 57: set the levels of features of the cluster (KIP-584).
 
 Behavior:
-- All levels change or none; what is wrong with one is the error of the whole request. When it says success, ApiVersions
-  reports the new levels. Of a feature that is named twice the last one counts.
-- The time-out means nothing, as with Kafka. The control plane checks. After QuorumController.updateFeatures.
+- All levels change or none; an error of one is the error of the whole request. After success ApiVersions reports the
+  new levels. If a feature is named twice, the last entry counts.
+- The timeout has no effect, as in Kafka. The control plane checks. After QuorumController.updateFeatures.
 
-Version notes: 0 allows a downgrade by a field that Kafka does not look at: it is an upgrade, whatever it says. 1 says
-which way, and may only validate; 2 has no rows of features.
+Version notes: 0 has a field that allows a downgrade, which Kafka ignores: it is always an upgrade. 1 has the type of
+the upgrade, and may only validate; 2 has no rows of features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UPGRADE_TYPES: Final = {kind.value: kind for kind in UpgradeType}
 
 
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Changes all that is named at once."""
+    """Change all levels at once."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         return refuse(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     updates = [_update(one) for one in request.feature_updates]
@@ -43,7 +43,7 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
 
 
 def refuse(context: RequestContext, request: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFeaturesResponse:
-    """All features together."""
+    """Refuse all features together."""
     return _failure(code)
 
 
@@ -57,5 +57,5 @@ def _failure(code: ErrorCode, message: str | None = None) -> UpdateFeaturesRespo
 
 
 def _row(feature: str) -> UpdatableFeatureResult:
-    """Kafka tells the name of the code too."""
+    """Row of a feature. Kafka puts the name of the code into the text, too."""
     return UpdatableFeatureResult(feature=feature, error_code=ErrorCode.NONE, error_message=ErrorCode.NONE.name)

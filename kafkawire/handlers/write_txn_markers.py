@@ -1,11 +1,11 @@
-"""WriteTxnMarkers, key 27: end transactions in partitions, as their coordinators, or an administrator, have decided.
+"""WriteTxnMarkers, key 27: write the markers that transaction coordinators, or an administrator, have decided.
 
 Behavior:
-- Each partition is answered by itself when its marker is durable. One of the second protocol (KIP-890) has an epoch
-  that no record of its transaction has: what is late ends nothing. Nobody asks whether the transaction's coordinator
-  agrees: `kafka-transactions abort` is for transactions that it has forgotten.
+- Each partition has its own result when its marker is durable. A marker of the second protocol (KIP-890) has an epoch
+  that no record of its transaction has: a late marker ends nothing. The transaction's coordinator is not asked:
+  `kafka-transactions abort` is for transactions that it does not know any more.
 - A partition of __consumer_offsets that is not served now is NOT_LEADER_OR_FOLLOWER: coordinators try again.
-- It takes the right to alter the cluster, or to act for it. After KafkaApis.handleWriteTxnMarkersRequest.
+- The client needs ALTER on the cluster, or CLUSTER_ACTION. After KafkaApis.handleWriteTxnMarkersRequest.
 
 Version notes: 2 the version of the transaction's protocol (KIP-1228).
 """
@@ -47,7 +47,7 @@ _OF_A_COORDINATOR: Final = frozenset(
 
 
 def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> PendingReply[WriteTxnMarkersResponse]:
-    """Has all of them written at once."""
+    """Write all markers at once."""
     if not context.authorize(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME) and not context.authorize(
         Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     ):
@@ -60,7 +60,7 @@ def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> PendingR
 
 
 def refuse(context: RequestContext, request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
-    """Every partition."""
+    """Refuse every partition."""
     count = sum(1 for one in request.markers for _ in _partitions(one))
     return _told(request, iter([code] * count))
 
@@ -90,7 +90,7 @@ def _code(pending: Pending[None]) -> ErrorCode:
 
 
 def _told(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
-    """By producer: one that is named twice is answered once, as by Kafka."""
+    """The response, by producer. A producer that is named twice has one entry, as in Kafka."""
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for one in request.markers:
         topics = by_producer.setdefault(one.producer_id, {})

@@ -1,1 +1,1 @@
-"""HTTP beside the Kafka port: health, metrics, and searches for records; it changes nothing."""
+"""HTTP beside the Kafka port: health, metrics, searches for records, and appends at offset."""

@@ -1,6 +1,6 @@
-"""The HTTP application: routes of the modules beside this one, and `/metrics` from what they count.
+"""The HTTP application: routes of the modules beside this one, and `/metrics` from their counters.
 
-It reads; a route that changes something takes who asks from a loopback address (there is no security yet).
+The routes read; a route that changes something is only for clients with a loopback address (there is no security yet).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from starlette.routing import BaseRoute, Route
 from kafkawire.http.hosts import AllowedHosts, HostGuard
 
 App = Starlette
-Portions = Callable[[], Iterator[bytes]]  # text of metrics, in pieces that cost little each
+Portions = Callable[[], Iterator[bytes]]  # text of metrics, in small pieces
 
 
 def build_app(
     routes: Sequence[BaseRoute], collector: Collector, portions: Sequence[Portions], hosts: AllowedHosts
 ) -> App:
-    """`collector` has what is few, `portions` what may be many; all are asked at each scrape."""
+    """Build the application. `collector` has the few metrics, `portions` the many; each scrape reads all."""
     registry = CollectorRegistry()
     registry.register(collector)
 
@@ -38,7 +38,7 @@ def build_app(
 
 
 class _InTurns(AsyncIterator[bytes]):
-    """Pieces as they are made, empty ones left out; before each the other tasks have their turn."""
+    """Pieces as they are made, without empty ones. Other tasks may run before each."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces

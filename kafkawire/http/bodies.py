@@ -1,6 +1,6 @@
-"""How large bodies of requests may be: hardly anything here reads one. Pure.
+"""Limits on the bodies of requests: few requests have one. Pure.
 
-Those that may be large are held in memory while they come and are answered, so there are few at a time.
+Large bodies are held in memory until they are answered, so their number is limited.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _LARGE: Final = re.compile(rb"/v1/topics/[^/?]+/batches(\?.*)?")
 
 
 class Bodies:
-    """Of all connections of a listener."""
+    """Large bodies of all connections of a listener."""
 
     def __init__(self) -> None:
         self._large = 0
 
     @staticmethod
     def bytes_max(method: bytes, target: bytes) -> int:
-        """Of one that is sent there."""
+        """Maximum size of the body of a request to `target`."""
         return LARGE_BODY_BYTES_MAX if method == b"POST" and _LARGE.fullmatch(target) else BODY_BYTES_MAX
 
     def take(self) -> bool:
-        """Whether there is room for one more that is large; then it is to be given back."""
+        """Whether there is room for one more large body. If so, return it by `give_back` later."""
         if self._large == LARGE_AT_ONCE_MAX:
             return False
         self._large += 1

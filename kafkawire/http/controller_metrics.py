@@ -1,8 +1,8 @@
-"""The controller's work at `/metrics`: elections by their reason, and brokers that it fenced.
+"""The controller's work at `/metrics`: elections by their reason, and fenced brokers.
 
 Names are those of Kafka's ControllerStats and KafkaController through the JMX exporter. A broker counts while it is the
 controller: the sum over all brokers is the cluster's. KRaft's controller has no LeaderElectionRateAndTimeMs, so the
-counter of all elections has a name of ours, and their reason as a label.
+counter of all elections has a name of kafkawire, and the reason as a label.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetrics:
-    """Of one broker. `image`: what it knows of the cluster."""
+    """Controller metrics of one broker. `image` returns its image of the cluster."""
 
     counters: ClusterCounters
     image: Callable[[], ClusterImage]
 
     def portions(self) -> Iterator[bytes]:
-        """The text: it is short."""
+        """The text, in one piece."""
         yield text_of([*self._families()])
 
     def _families(self) -> Iterator[Metric]:

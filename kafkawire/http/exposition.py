@@ -1,7 +1,7 @@
-"""Prometheus' text format for what there may be very many of.
+"""Prometheus' text format for metrics with very many samples.
 
-It is written down here, because prometheus_client takes many times as long, and in portions of about a millisecond, for
-other tasks to run in between.
+prometheus_client would take many times as long. The text is made in portions of about a millisecond, so that other
+tasks run in between.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from engine.stats import BUCKETS_S, Durations
 
 PORTION: Final = 1_000
 
-Sample = tuple[object, ...]  # labels and value, as a line has them
+Sample = tuple[object, ...]  # labels and value, in the order of a line
 
 
 def lines(name: str, documentation: str, kind: str, labels: str, samples: Sequence[Sample]) -> Iterator[bytes]:
-    """One family; `labels` is what the labels of a sample are formatted with: `topic="%s",partition="%d"`."""
+    """Lines of one family. `labels` is the format of the labels: `topic="%s",partition="%d"`."""
     yield f"# HELP {name} {documentation}\n# TYPE {name} {kind}\n".encode()
     line = f"{name}{{{labels}}} %d\n"
     for start in range(0, len(samples), PORTION):
@@ -30,12 +30,12 @@ def lines(name: str, documentation: str, kind: str, labels: str, samples: Sequen
 
 
 def escaped(label: str) -> str:
-    """A topic's name needs none of it; what a group is called is its clients' choice."""
+    """Escape a label. Topic names need no escaping; group ids are chosen by clients."""
     return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def text_of(families: Iterable[Metric]) -> bytes:
-    """Of what is few."""
+    """Text of a few families."""
     return generate_latest(_Given(families))
 
 

@@ -1,10 +1,10 @@
-"""Groups, their offsets and their lag at `/metrics`, computed when they are asked for, a portion at a time.
+"""Groups, their offsets and their lag at `/metrics`, computed at each scrape, a portion at a time.
 
-Names are those that dashboards know: of Kafka's GroupCoordinatorMetrics through the JMX exporter, of kafka_exporter,
-and of Redpanda. Lag is the high watermark less the committed offset, never below zero; where this broker does not know
-the high watermark there is none.
+Names are known to dashboards: those of Kafka's GroupCoordinatorMetrics through the JMX exporter, of kafka_exporter, and
+of Redpanda. Lag is the high watermark less the committed offset, never below zero. If this broker does not know the
+high watermark, there is no lag.
 
-A broker may keep a hundred thousand offsets. Beyond `SAMPLES_MAX` groups are left out and counted.
+A broker may have a hundred thousand committed offsets. Groups beyond `SAMPLES_MAX` are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _EXPORTER_PARTITION: Final = 'consumergroup="%s",partition="%d",topic="%s"'
 _REDPANDA_GROUP: Final = 'redpanda_group="%s"'
 _REDPANDA_PARTITION: Final = 'redpanda_group="%s",redpanda_partition="%d",redpanda_topic="%s"'
 
-_OfGroup = tuple[str, int]  # labels and value, as a line has them
+_OfGroup = tuple[str, int]  # labels and value, in the order of a line
 _OfPartition = tuple[str, int, str, int]
 
 
 @dataclass(slots=True)
 class _Found:
-    """What is to be written down; by family, because a family's samples must stand together."""
+    """Samples by family, because the samples of a family must be together."""
 
     states: dict[GroupState, int] = field(default_factory=lambda: dict.fromkeys(GroupState, 0))
     offset_count: int = 0
@@ -49,7 +49,7 @@ class _Found:
 
 
 class GroupMetrics:
-    """Of the groups that this broker coordinates."""
+    """Metrics of the groups that this broker coordinates."""
 
     def __init__(
         self, statistics: GroupStatistics, high_watermark: HighWatermark, samples_max: int = SAMPLES_MAX
@@ -59,7 +59,7 @@ class GroupMetrics:
         self._samples_max = samples_max
 
     def portions(self) -> Iterator[bytes]:
-        """The text, in pieces that cost little each; some are empty."""
+        """The text, in small pieces; some are empty."""
         found = _Found()
         for figures in self._statistics.figures():
             found.states[figures.state] += 1
@@ -105,7 +105,7 @@ class GroupMetrics:
             ("offset_expiration_count", "Offsets that were kept long enough.", counters.expired_offsets),
             ("group_completed_rebalance_count", "Rebalances that came to a generation.", counters.generations),
         ):
-            yield UnknownMetricFamily(_KAFKA + name, documentation, value)  # as the JMX exporter types them
+            yield UnknownMetricFamily(_KAFKA + name, documentation, value)  # the type that the JMX exporter gives them
         yield CounterMetricFamily(
             "kafkawire_group_members_expired", "Members that were silent for too long.", counters.expired_members
         )

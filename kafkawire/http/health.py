@@ -1,7 +1,8 @@
-"""Whether the broker lives, is ready for clients, and what ails the cluster, for probes and for people.
+"""Liveness, readiness and problems of the cluster, for probes and for operators.
 
-`/health/live` tells whether to restart it, `/health/ready` whether to send it clients, `/health/cluster` what an
-operator should look at. Each but the first says why not; `/health/ready` has others' names, too.
+Probes use `/health/live` to decide about a restart, and `/health/ready` to decide whether clients are sent to the
+broker. `/health/cluster` lists problems for an operator. Each but the first gives reasons. `/health/ready` also has the
+paths of other products' probes.
 """
 
 from __future__ import annotations
@@ -25,20 +26,23 @@ if TYPE_CHECKING:
     from engine.stats import LogDirStatistics
 
 NAMED_MAX: Final = 20  # partitions; the others are counted
-READY_ALIASES: Final = ("/v1/status/ready", "/actuator/health")  # of Redpanda's probes and of Kafbat's
+READY_ALIASES: Final = ("/v1/status/ready", "/actuator/health")  # paths of Redpanda's and Kafbat's probes
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Asked at each request. `is_live`: serving, or about to; not any more once told to stop. `has_session`: whether
-    the cluster counts on this broker, as far as it knows."""
+    """Health of the broker, computed at each request.
+
+    `is_live`: the broker serves or starts, and has not been told to stop. `has_session`: the broker has a metadata
+    session, as far as it knows.
+    """
 
     is_live: Callable[[], bool]
     image: Callable[[], ClusterImage]
     store: PartitionStore
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
-    ailments: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)  # by what they are of
+    ailments: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)  # by subject
     has_session: Callable[[], bool] = lambda: True
 
     def routes(self) -> list[Route]:
@@ -54,7 +58,10 @@ class Health:
         return _told({"status": "ready" if not reasons else "not ready", "reasons": reasons}, is_well=not reasons)
 
     def _why_not_ready(self) -> list[str]:
-        """A metadata store that is away is no reason: all brokers would be unready at once, and they do serve."""
+        """Reasons why the broker is not ready.
+
+        A metadata store that is away is no reason: all brokers would be unready at once, though they serve.
+        """
         if not self.is_live():
             return ["the broker is stopping"]
         if self.broker_id not in self.image().brokers:
@@ -103,7 +110,7 @@ def _told(document: dict[str, Any], *, is_well: bool) -> Response:
 
 
 def leads(state: PartitionState, image: ClusterImage) -> bool:
-    """Whether the partition has a leader, that is up, and serves as far as the metadata tells."""
+    """Whether the partition has a leader that is up and serves, according to the metadata."""
     return state.leader != NO_LEADER and state.leader in image.brokers and state.leader not in state.offline
 
 
@@ -127,7 +134,7 @@ def _named(what: str, partitions: Iterable[str]) -> list[str]:
 
 
 def _some(reasons: Sequence[str], what: str) -> list[str]:
-    """The first of them; the others are counted."""
+    """The first of the reasons, and the number of the others."""
     if len(reasons) <= NAMED_MAX:
         return list(reasons)
     return [*reasons[:NAMED_MAX], f"{len(reasons) - NAMED_MAX:,} more: {what}"]

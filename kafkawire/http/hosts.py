@@ -1,8 +1,8 @@
-"""By which names the HTTP listener may be asked for.
+"""Host names under which the HTTP listener answers.
 
-A page in a browser can point a name of its own at any address, this listener's too, and then read what is answered
-(DNS rebinding). It cannot choose the name that is asked for: so one that nobody gave to this broker is refused. An
-address is no name, and what is asked for without any does not come from a browser.
+A page in a browser can point its own name at any address, this listener's too, and then read the responses (DNS
+rebinding). It cannot choose the Host header. So names that are not configured for this broker are refused. Addresses
+are allowed, and so are requests without a Host header, which no browser sends.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _REFUSAL: Final = "not asked for by an address, nor by a name of this listener: 
 
 
 class AllowedHosts:
-    """`names` of the configuration, the listener's `own` and localhost; with `*` among them any."""
+    """`names` of the configuration, the listener's `own` names, and localhost; `*` allows any name."""
 
     def __init__(self, own: str, names: Iterable[str]) -> None:
         self._names = {"localhost", own.lower(), *(name.lower() for name in names)} - {""}
 
     def admits(self, host: str) -> bool:
-        """Whether a Host header, without or with a port, is answered."""
+        """Whether requests with this Host header, with or without a port, are answered."""
         name = _name(host)
         return ANY in self._names or name in self._names or _is_address(name)
 
 
 def _name(host: str) -> str:
-    """Without port, brackets and the dot that may end a full name."""
+    """The host without port, brackets and the dot that may end a full name."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower().removesuffix(".")
@@ -49,14 +49,14 @@ def _is_address(name: str) -> bool:
 
 
 class HostGuard:
-    """In front of an application: 421 for who was looking for somebody else."""
+    """Guard in front of an application: answers 421 to requests for other hosts."""
 
     def __init__(self, app: ASGIApp, hosts: AllowedHosts) -> None:
         self._app = app
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """See ASGI."""
         asked_for = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
         if all(map(self._hosts.admits, asked_for)):
             await self._app(scope, receive, send)

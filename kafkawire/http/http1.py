@@ -1,8 +1,8 @@
-"""HTTP/1.1 as one connection to an ASGI application speaks it, without I/O: h11's machine, with bounds around it.
+"""HTTP/1.1 between one connection and an ASGI application, without I/O: h11's machine, with bounds around it.
 
-Bytes go in, and a request comes out when it is there as a whole; the application's messages go in, and bytes come out.
-A request that is none, or too large, is `Refused`. Nothing else is spoken: an offer to upgrade is passed over, as HTTP
-lets a server do, and HTTP/2 is not HTTP/1.1.
+Received bytes go in, and a request comes out when it is complete; messages of the application go in, and bytes come
+out. An invalid or too large request raises `Refused`. An offer to upgrade is ignored, as HTTP allows, and HTTP/2 is
+refused.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     Address = tuple[str, int]
 
-HEAD_BYTES_MAX: Final = 16 * 1024  # that are not yet a whole one
-PORTION_BYTES: Final = 64 * 1024  # of an answer's body, at a time
+HEAD_BYTES_MAX: Final = 16 * 1024  # of an incomplete head
+PORTION_BYTES: Final = 64 * 1024  # of a response's body, at a time
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
 
 class Refused(Exception):
-    """No request that is answered by the application."""
+    """A request that is refused before the application sees it."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -35,22 +35,22 @@ class Refused(Exception):
 
 
 class Gone(Exception):
-    """The peer has said all that it wanted to say."""
+    """The peer has ended its stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What an application is told, and the whole body."""
+    """A complete request: the ASGI scope, and the whole body."""
 
     scope: Scope
     body: bytes
 
 
 class Http1:
-    """One connection: requests and answers in turn."""
+    """A connection: requests and responses in turns."""
 
     def __init__(self, client: Address, server: Address, date: Callable[[], str], bodies: Bodies) -> None:
-        """`date` is the time as a header has it. `close` it."""
+        """`date` returns the time in the form of a header. Call `close` at the end."""
         self._date = date
         self._bodies = bodies
         self._is_large = False
@@ -61,23 +61,23 @@ class Http1:
     def _begin(self) -> None:
         self._head: h11.Request | None = None
         self._body = bytearray()
-        self._unsent = b""  # the head of an answer leaves together with what follows
+        self._unsent = b""  # the head of a response leaves together with the next bytes
 
     def receive(self, data: bytes) -> None:
-        """What the peer sent; nothing at all is its end. Raises Refused."""
+        """Receive bytes of the peer; empty bytes are its end. Raises Refused."""
         try:
             self._machine.receive_data(data)
         except h11.RemoteProtocolError as error:
             raise Refused(error.error_status_hint, str(error)) from None
 
     def interim(self) -> bytes:
-        """What is to be sent while the request is on its way: go on, to a peer that asks whether it may."""
+        """Bytes to send while the request is incomplete: "continue" to a peer that waits for it."""
         if not self._machine.they_are_waiting_for_100_continue:
             return b""
         return self._machine.send(h11.InformationalResponse(status_code=100, headers=[])) or b""
 
     def request(self) -> Request | None:
-        """The next one, or None when more has to be received. Raises Refused and Gone."""
+        """The next request, or None if it is incomplete. Raises Refused and Gone."""
         while True:
             try:
                 event = self._machine.next_event()
@@ -98,11 +98,11 @@ class Http1:
 
     @property
     def has_answered(self) -> bool:
-        """Whether an answer has begun: it is too late for another one."""
+        """Whether a response has begun: another one cannot be sent any more."""
         return self._machine.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
 
     def answer(self, message: Message) -> Iterator[bytes]:
-        """The bytes of a message of the application's, in portions, each made when it is asked for."""
+        """The bytes of a message of the application, in portions that are made one by one."""
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), (b"date", self._date().encode())]
             self._unsent = self._machine.send(h11.Response(status_code=message["status"], headers=headers)) or b""
@@ -120,7 +120,7 @@ class Http1:
         return unsent + (self._machine.send(event) or b"")
 
     def refuse(self, status: int, reason: str) -> bytes:
-        """A whole answer in place of the application's, the last one of the connection; none if one has begun."""
+        """A complete error response, the last one of the connection; empty if a response has begun."""
         if self.has_answered:
             return b""
         text = reason.encode() + b"\n"
@@ -133,7 +133,7 @@ class Http1:
         return b"".join([*self.answer(start), *self.answer({"type": "http.response.body", "body": text})])
 
     def _take(self, data: bytes) -> None:
-        """A part of the body. Raises Refused."""
+        """Add a part of the body. Raises Refused."""
         assert self._head is not None
         size_bytes = len(self._body) + len(data)
         if size_bytes > self._bodies.bytes_max(self._head.method, self._head.target):
@@ -145,13 +145,13 @@ class Http1:
         self._body += data
 
     def close(self) -> None:
-        """Nothing is received any more."""
+        """Give back the room of a large body. Nothing is received any more."""
         if self._is_large:
             self._bodies.give_back()
         self._is_large = False
 
     def next_cycle(self) -> bool:
-        """Whether another request may follow the answer."""
+        """Whether another request may follow the response."""
         if self._machine.our_state is not h11.DONE or self._machine.their_state is not h11.DONE:
             return False
         self._machine.start_next_cycle()
@@ -161,15 +161,15 @@ class Http1:
 
 
 def _check(head: h11.Request) -> None:
-    """Raises Refused."""
+    """Check the head of a request. Raises Refused."""
     if head.http_version not in _VERSIONS:
         raise Refused(505, "only HTTP/1.1 is spoken")
-    if not head.target.startswith(b"/"):  # a proxy is asked otherwise, and by the name of somebody else
+    if not head.target.startswith(b"/"):  # other targets are for proxies, with the name of another host
         raise Refused(400, "not a path")
 
 
 def _scope(head: h11.Request) -> dict[str, object]:
-    """As ASGI has it."""
+    """The ASGI scope of a request."""
     path, _, query = head.target.partition(b"?")
     return {
         "type": "http",

@@ -1,7 +1,7 @@
-"""`POST /v1/topics/{topic}/batches`: batches that keep the offsets they have (docs/formats/append-at-offset.md).
+"""`POST /v1/topics/{topic}/batches`: append batches at their own offsets (docs/formats/append-at-offset.md).
 
-The one route that changes something, so it takes who asks from this machine alone, and a content type that a page in a
-browser cannot send elsewhere without being asked whether it may.
+The only route that changes something. So it is only for clients on this machine, and needs a content type that a
+browser page cannot send to another host without a preflight request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONTENT_TYPE: Final = "application/vnd.kafkawire.batches"
 _PARAMETERS: Final = frozenset({"partition", "topic_id", "log_end"})
 _ID_DIGITS: Final = 32
 
-# What is wrong with a batch, whoever asks, and whenever.
+# Errors of a batch itself: it is wrong at any time.
 _WRONG: Final = (
     log_errors.CorruptMessage,
     log_errors.InvalidRecord,
@@ -51,7 +51,7 @@ _WRONG: Final = (
 
 
 class Edges(Protocol):
-    """Where a log begins and ends."""
+    """Start and end of a log."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -60,15 +60,15 @@ class Edges(Protocol):
 
 
 class BatchKeeper(Protocol):
-    """`engine.keeping.KeptBatches`."""
+    """The part of `engine.keeping.KeptBatches` that the route uses."""
 
     async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> Edges:
-        """Raises EngineError."""
+        """Append batches. Raises EngineError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Into which partition, of which topic, that ends where; None: the sender does not say."""
+    """Target of the batches. `end_offset` is the expected end of the log; None if the sender does not give it."""
 
     partition: int
     topic_id: bytes
@@ -76,7 +76,7 @@ class Query:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Query:
-        """Raises BadRequest."""
+        """Parse the parameters. Raises BadRequest."""
         check_known(given, _PARAMETERS)
         if missing := sorted({"partition", "topic_id"} - set(given)):
             raise BadRequest(f"{missing[0]} is missing")
@@ -85,7 +85,7 @@ class Query:
 
 
 class KeptBatchesRoute:
-    """Appends to the logs of this broker."""
+    """The route that appends to the logs of this broker."""
 
     def __init__(self, topics: ReadableTopics, keeper: BatchKeeper) -> None:
         self._topics = topics
@@ -124,7 +124,7 @@ class KeptBatchesRoute:
 
 
 def _id_of(text: str) -> bytes:
-    """Raises BadRequest."""
+    """Parse a topic id. Raises BadRequest."""
     try:
         found = bytes.fromhex(text)
     except ValueError:

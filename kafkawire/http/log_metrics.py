@@ -1,7 +1,7 @@
-"""Topics and partitions at `/metrics`: what came in and went out, and how much is kept.
+"""Topics and partitions at `/metrics`: traffic and sizes.
 
 Names are those of Kafka's BrokerTopicMetrics and Log through the JMX exporter, of kafka_exporter, and of Redpanda.
-Beyond `PARTITIONS_MAX` partitions are left out and counted.
+Partitions beyond `PARTITIONS_MAX` are left out and counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OF_PARTITIONS: Final[tuple[tuple[str, str, str, Callable[[PartitionStatistics],
 
 
 class LogMetrics:
-    """Of the topics in the image, and of the partitions that are open here."""
+    """Metrics of the topics in the image, and of the partitions that are open here."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LogMetrics:
         self._partitions_max = partitions_max
 
     def portions(self) -> Iterator[bytes]:
-        """The text, in pieces that cost little each."""
+        """The text, in small pieces."""
         yield from self._of_topics()
         found: list[PartitionStatistics] = []
         left_out = 0

@@ -1,7 +1,7 @@
-"""The metadata store at `/metrics` and `/health/cluster`: whether it answers, how fast, and what is wrong with it.
+"""The metadata store at `/metrics` and `/health/cluster`: its availability, latency and failures.
 
 Names of the session are those of Kafka's SessionExpireListener through the JMX exporter. A store that does not answer
-turns no broker unready: all brokers would leave a load balancer at once, while they serve what they lead.
+makes no broker unready: all brokers would leave a load balancer at once, while they still serve.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ if TYPE_CHECKING:
     from coordinator.metadata.statistics import SessionStatistics
     from engine.stats import Durations
 
-SILENT_S: Final = 20.0  # longer than it takes to leave a silent server for another one, with the defaults
+SILENT_S: Final = 20.0  # longer than the change from a silent server to another one takes, with the defaults
 LISTENER: Final = "kafka_server_sessionexpirelistener_"
 
 
 class WatchedStore(Protocol):
-    """A metadata store whose answers are timed."""
+    """A metadata store that measures the latency of its answers."""
 
     latency: Durations
 
     @property
     def session(self) -> SessionStatistics | None:
-        """None: the store is in this process."""
+        """Statistics of the session; None if the store is in this process."""
         ...
 
     @property
     def age_s(self) -> float:
-        """The seconds since it last answered."""
+        """Seconds since its last answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataMetrics:
-    """`publication_lag`: how many changes the broker has read and not applied yet."""
+    """Metrics of the metadata store. `publication_lag`: changes that the broker has read and not applied yet."""
 
     store: WatchedStore
     failures: MetadataFailures
     publication_lag: Callable[[], int]
 
     def ailments(self) -> Iterator[str]:
-        """What an operator should look at."""
+        """Problems that an operator should check."""
         if (age_s := self.store.age_s) > SILENT_S:
             yield f"the metadata store has not answered for {age_s:.0f} s"
         yield from self.failures.standing
 
     def portions(self) -> Iterator[bytes]:
-        """The text."""
+        """The text, in one piece."""
         yield text_of([*self._of_store(), *self._of_session()])
 
     def _of_store(self) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
-"""`/metrics`: the broker's plain counters as Prometheus metrics, read when they are asked for.
+"""`/metrics`: the broker's plain counters as Prometheus metrics, read at each scrape.
 
-Names follow the JMX exporter's where dashboards know one (Kafka's BrokerTopicMetrics, RequestMetrics, ReplicaManager …)
-and Redpanda's; the others begin with `kafkawire_`.
+Names follow the JMX exporter's where dashboards know one (Kafka's BrokerTopicMetrics, RequestMetrics, ReplicaManager
+…), and Redpanda's; the others begin with `kafkawire_`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kafkawire.server.stats import ServerStats
 if TYPE_CHECKING:
     from kafkawire.server.loop_watch import LoopWatch
 
-# What Redpanda's dashboards ask for: its names of the two that matter most.
+# Redpanda's names of Produce and Fetch, for its dashboards.
 REDPANDA_REQUESTS: Final = {"produce": "produce", "fetch": "consume"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BrokerCollector(Collector):
-    """Turns counters into metrics at each scrape."""
+    """Makes metrics from counters at each scrape."""
 
     requests: RequestMetrics
     server: ServerStats
@@ -40,10 +40,10 @@ class BrokerCollector(Collector):
     image: Callable[[], ClusterImage]
     log_dirs: Callable[[], Sequence[LogDirStatistics]]
     broker_id: int
-    not_served: Callable[[], Collection[TopicPartition]] = tuple  # of what this broker hosts
+    not_served: Callable[[], Collection[TopicPartition]] = tuple  # of hosted partitions
 
     def describe(self) -> list[Metric]:
-        """Nothing up front: registering must not scrape."""
+        """Describe nothing: the registration must not scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -105,7 +105,7 @@ class BrokerCollector(Collector):
         under_replicated = sum(len(state.isr) < len(state.replicas) for state in led)
         reassigning = sum(bool(state.adding or state.removing) for state in led)
         offline, not_served = sum(not leads(state, image) for state in states), self.not_served()
-        offline += sum(self._is_led(one, image) for one in not_served)  # and the metadata does not say so yet
+        offline += sum(self._is_led(one, image) for one in not_served)  # the metadata do not show it yet
         is_controller = image.controller_id == self.broker_id
         for name, documentation, value in (
             ("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", hosted),
@@ -191,7 +191,7 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)
 
     def _of_cleaner(self) -> Iterator[Metric]:
-        """Kafka's LogCleaner and LogCleanerManager; what is of its threads there is of the last pass here."""
+        """Kafka's LogCleaner and LogCleanerManager. Values of cleaner threads are those of the last pass here."""
         stats = self.storage.cleaner
         last, looked_s = stats.last, stats.looked_at_s
         idle_ms = 0 if looked_s is None else (trio.current_time() - looked_s) * 1000

@@ -1,4 +1,4 @@
-"""What questions about topics over HTTP have in common: parameters, who may ask, and how an answer says no."""
+"""Shared by the routes of topics: parameters, authorization, and error responses."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
 
 
 class BadRequest(Exception):
-    """What a client asks for makes no sense; the text says why."""
+    """An invalid request; the text gives the reason."""
 
 
 class Refused(Exception):
-    """It makes sense, and there is no answer; `more` is told beside the reason."""
+    """A valid request that is refused. `more` are further fields of the response."""
 
     def __init__(self, status: int, reason: str, **more: Any) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 async def answered(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
-    """What `ask` finds, or why it does not."""
+    """The response with the result of `ask`, or with its error."""
     try:
         return JSONResponse(await ask())
     except BadRequest as error:
@@ -52,14 +52,14 @@ async def answered(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class ReadableTopics:
-    """The topics of this broker, for who may read them, or do with them what is asked for."""
+    """Topics of this broker, for clients that are authorized."""
 
     cluster: ClusterService
     store: PartitionStore
     authorizer: Authorizer
 
     def topic(self, request: Request, *operations: Operation) -> TopicInfo:
-        """The one that the path names, to be read unless others are named. Raises Refused."""
+        """The topic in the path, if the client may do the operations (READ by default). Raises Refused."""
         name, host = request.path_params["topic"], peer_of(request)
         for operation in operations or (Operation.READ,):
             if not self.authorizer(ANONYMOUS, host, operation, ResourceType.TOPIC, name):
@@ -70,7 +70,7 @@ class ReadableTopics:
         return topic
 
     def log(self, topic: TopicInfo, partition: int) -> PartitionLog:
-        """Raises Refused."""
+        """The log of a partition. Raises Refused."""
         log = find_log(self.store, topic, partition)
         if log is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Refused(404, f"{topic.name} has no partition {partition}")
@@ -83,12 +83,12 @@ _DONE: Final = {Operation.READ: "read", Operation.WRITE: "written", Operation.AL
 
 
 def peer_of(request: Request) -> str:
-    """The address of who asks."""
+    """Address of the client."""
     return request.client.host if request.client else ""
 
 
 def parameters(request: Request) -> dict[str, str]:
-    """Strictly: Starlette's are with U+FFFD for what is no UTF-8, and that may be the key of another record."""
+    """Query parameters, strictly decoded: U+FFFD for invalid UTF-8, as in Starlette, may be another record's key."""
     try:
         return dict(parse_qsl(request.scope["query_string"].decode(), keep_blank_values=True, errors="strict"))
     except UnicodeDecodeError:
@@ -96,14 +96,14 @@ def parameters(request: Request) -> dict[str, str]:
 
 
 def check_known(given: Mapping[str, str], known: frozenset[str]) -> None:
-    """Raises BadRequest for a parameter of another name."""
+    """Raise BadRequest for an unknown parameter."""
     unknown = sorted(set(given) - known)
     if unknown:
         raise BadRequest(f"unknown parameter {unknown[0]}")
 
 
 def number(given: Mapping[str, str], name: str, default: int = 0, least: int = 0, most: int = 2**63 - 1) -> int:
-    """Raises BadRequest."""
+    """The number in a parameter. Raises BadRequest."""
     text = given.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) <= 19 and least <= int(text) <= most):
         raise BadRequest(f"{name} is not a number from {least} to {most}")

@@ -1,7 +1,7 @@
-"""`GET /v1/topics/{topic}/messages`: records by key, time or offset, as JSON. It reads what every consumer may read.
+"""`GET /v1/topics/{topic}/messages`: records by key, time or offset, as JSON. It reads records with read_committed.
 
-An answer has at most so many records, bytes and seconds; what is left is behind its `next`. Partitions follow one
-another, records in the order of their offsets.
+A response is limited in records, bytes and seconds; `next` leads to the rest. Partitions follow one another, records
+are in the order of their offsets.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ COUNT_DEFAULT: Final = 100
 COUNT_MAX: Final = 1_000
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 ANSWER_S: Final = 2.0
-SEARCHES_MAX: Final = 4  # at a time; others wait
+SEARCHES_MAX: Final = 4  # at a time; further ones wait
 _PARAMETERS: Final = frozenset({"key", "key_base64", "from", "to", "offset", "partition", "limit", "after"})
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is looked for: in one partition or in all, from a partition's offset on."""
+    """A search: the wanted records, in one partition or in all, from an offset of a partition on."""
 
     wanted: RecordFilter
     partition: int | None
@@ -43,7 +43,7 @@ class Query:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Query:
-        """Raises BadRequest."""
+        """Parse the parameters. Raises BadRequest."""
         check_known(given, _PARAMETERS)
         by_content = {"key", "key_base64", "from", "to"} & set(given)
         if bool(by_content) is ("offset" in given) or {"key", "key_base64"} <= by_content:
@@ -63,7 +63,7 @@ class Query:
 
 
 class RecordSearch:
-    """Answers queries from the logs of this broker."""
+    """Runs searches in the logs of this broker."""
 
     def __init__(self, topics: ReadableTopics) -> None:
         self._topics = topics
@@ -123,7 +123,7 @@ def _as_json(partition: int, record: FoundRecord) -> dict[str, Any]:
 
 
 def _text(data: bytes | None) -> str | dict[str, str] | None:
-    """JSON has no bytes: what is no UTF-8 is told in base64."""
+    """Bytes as JSON: a string if they are UTF-8, else base64."""
     if data is None:
         return None
     try:
@@ -139,12 +139,12 @@ def _key(given: Mapping[str, str]) -> bytes | None:
         return None
     try:
         return base64.b64decode(given["key_base64"], validate=True)
-    except ValueError:  # binascii.Error is one; text beyond ASCII is another
+    except ValueError:  # for example binascii.Error, or non-ASCII text
         raise BadRequest("key_base64 is not base64") from None
 
 
 def _time_ms(text: str) -> int:
-    """Milliseconds since the epoch, or an ISO 8601 date and time, of UTC unless it says otherwise."""
+    """Milliseconds since the epoch, or an ISO 8601 date and time; UTC by default."""
     if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
     try:

@@ -1,7 +1,7 @@
-"""Replication at `/metrics`: how far the others are behind what this broker leads, and who is in sync.
+"""Replication at `/metrics`: lag of the followers of led partitions, and their ISRs.
 
-Names are those of Kafka's ReplicaManager and BrokerTopicMetrics through the JMX exporter. How late a follower is its
-leader tells: a follower that cannot fetch does not know.
+Names are those of Kafka's ReplicaManager and BrokerTopicMetrics through the JMX exporter. The leader measures how late
+a follower is: a follower that cannot fetch does not know.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Follower:
-    """What it lacks of the partition of which it lacks most, and of the one it has lacked something of for longest."""
+    """Lag of a follower: the largest number of records, and the longest time, in any partition."""
 
     records: int = 0
     late_ms: int = 0
@@ -41,7 +41,7 @@ class _Follower:
 
 @dataclass(slots=True)
 class _Found:
-    """Of all that this broker leads."""
+    """Sums over all partitions that this broker leads."""
 
     under_min: int = 0
     at_min: int = 0
@@ -51,7 +51,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationMetrics:
-    """Of the partitions that this broker leads."""
+    """Metrics of the partitions that this broker leads."""
 
     store: SegmentStore
     reads: WaitingReads
@@ -61,7 +61,7 @@ class ReplicationMetrics:
     broker_id: int
 
     def portions(self) -> Iterator[bytes]:
-        """The text, in pieces that cost little each."""
+        """The text, in small pieces."""
         image, found = self.image(), _Found()
         followers: defaultdict[int, _Follower] = defaultdict(_Follower)
         for number, (topic, partition, state) in enumerate(self._led(image)):
@@ -85,7 +85,7 @@ class ReplicationMetrics:
             log = self.store.get(partition)
             lags = log.follower_lags()
         except EngineError:
-            return  # it is offline, as /health/cluster says
+            return  # it is offline, as /health/cluster shows
         found.waiting = found.waiting.beside(log.waiting_appends)
         found.stale += not log.is_current
         for broker_id, lag in lags.items():

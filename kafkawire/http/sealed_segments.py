@@ -1,6 +1,6 @@
-"""`GET /v1/topics/{topic}/segments`: what is sealed of a partition, and where, for who reads it without a broker.
+"""`GET /v1/topics/{topic}/segments`: sealed segments of a partition and their places, for readers without a broker.
 
-Metadata only (docs/formats/sealed-segments.md), and to nobody who may not read the topic.
+Metadata only (docs/formats/sealed-segments.md), for clients that may read the topic.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _PARAMETERS: Final = frozenset({"partition", "from", "to", "limit", "files"})
 
 
 class SealedStore(PartitionStore, Protocol):
-    """The partitions of this broker."""
+    """The partitions of this broker, with their sealed segments."""
 
     def sealed(self, partition: TopicPartition) -> SealedLog:
-        """Raises EngineError."""
+        """Sealed segments of a log. Raises EngineError."""
 
 
 class Tier(NamedTuple):
-    """Where it is, as in `tier.store`, and what is there."""
+    """The remote tier: its place, as in `tier.store`, and its catalogue."""
 
     store: str
     catalogue: Catalogue
@@ -58,7 +58,7 @@ class Tier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Of one partition, the segments with offsets from one up to another."""
+    """A query for the segments of one partition with offsets in a range."""
 
     partition: int
     first: int
@@ -68,7 +68,7 @@ class Query:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Query:
-        """Raises BadRequest."""
+        """Parse the parameters. Raises BadRequest."""
         check_known(given, _PARAMETERS)
         if "partition" not in given:
             raise BadRequest("say of which partition")
@@ -80,7 +80,7 @@ class Query:
 
 
 class SealedSegments:
-    """Answers from the logs of this broker; `tier`: what it has of one."""
+    """Answers from the logs of this broker, and from its `tier`, if it has one."""
 
     def __init__(self, topics: ReadableTopics, store: SealedStore, tier: Tier | None) -> None:
         self._topics = topics
@@ -103,7 +103,7 @@ class SealedSegments:
     async def _look_up(self, topic: TopicInfo, query: Query) -> dict[str, Any]:
         log = self._topics.log(topic, query.partition)
         sealed = self._store.sealed(log.partition)
-        sealed_end = sealed.sealed_end  # before they are listed: none of those below it is missing then
+        sealed_end = sealed.sealed_end  # read before the list, so that no segment below it is missing
         segments = await sealed.sealed_segments(query.first, min(query.end, sealed_end), query.count_max)
         entries = await self._entries(log.partition) if segments else {}
         found = [self._told(log.partition, one, entries, has_files=query.has_files) for one in segments]
@@ -120,7 +120,7 @@ class SealedSegments:
         return {**document, "segments": found, "next": None if is_all else segments[-1].end_offset}
 
     async def _entries(self, partition: TopicPartition) -> Mapping[int, Entry]:
-        """Raises Refused: what the tier has cannot be told."""
+        """Entries of the tier for the partition. Raises Refused if the tier cannot be read."""
         if self._tier is None:
             return {}
         try:
@@ -133,7 +133,7 @@ class SealedSegments:
     ) -> dict[str, Any]:
         entry, contents = entries.get(one.base_offset), one.contents
         if contents is not None and entry is not None and entry.records_digest != contents.digest.hex():
-            entry = None  # of another log: whoever copies will find out
+            entry = None  # the entry is of another log: the uploader will notice
         known = _of_footer(contents) if contents is not None else _of_tier(entry)
         key = None if entry is None or self._tier is None else self._tier.catalogue.key_of(partition, entry)
         return {
@@ -168,7 +168,7 @@ def _of_footer(contents: Contents) -> dict[str, Any]:
 
 
 def _of_tier(entry: Entry | None) -> dict[str, Any]:
-    """Raises Refused."""
+    """Fields of a tier entry. Raises Refused."""
     if entry is None:
         raise Refused(503, "the remote tier lacks a segment, or has got it a moment ago: ask again")
     return {

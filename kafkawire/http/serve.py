@@ -1,7 +1,7 @@
-"""The trio shell of the HTTP application: connections are accepted, bounded and guarded here.
+"""The trio shell of the HTTP application: accepts, bounds and guards connections.
 
-Whatever goes wrong on a connection ends that connection alone, a peer that does not ask or does not read is let go, and
-cancelling stops at once. What is spoken is in `kafkawire.http.http1`.
+A failure on a connection ends only that connection. A peer that does not send or does not read is disconnected. A
+cancellation stops at once. The protocol is in `kafkawire.http.http1`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 CONNECTIONS_MAX: Final = 100
-IDLE_TIMEOUT_S: Final = 5.0  # until a request is there as a whole
-ANSWER_TIMEOUT_S: Final = 120.0  # of a whole answer
-SEND_TIMEOUT_S: Final = 30.0  # of one portion of it
-LINGER_S: Final = 1.0  # for a peer that was refused to read why
-RECEIVED_BYTES_MAX: Final = HEAD_BYTES_MAX  # at a time: what comes is looked at before more does
+IDLE_TIMEOUT_S: Final = 5.0  # until a request is complete
+ANSWER_TIMEOUT_S: Final = 120.0  # of a whole response
+SEND_TIMEOUT_S: Final = 30.0  # of one portion of a response
+LINGER_S: Final = 1.0  # for a refused peer to read the response
+RECEIVED_BYTES_MAX: Final = HEAD_BYTES_MAX  # at a time: each portion is checked before the next one
 
 
 async def serve_http(
     app: ASGIApp, host: str, port: int, *, task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serves `app` until cancelled and reports the bound URLs once it listens.
+    """Serve `app` until cancelled, and report the bound URLs once it listens.
 
     Errors: OSError when the address cannot be bound.
     """
@@ -54,7 +54,7 @@ def _url(bound: socket.socket) -> str:
 
 
 class Connections:
-    """Those of one application, at most `CONNECTIONS_MAX` at a time; who comes when they are taken is sent away."""
+    """Connections to one application, at most `CONNECTIONS_MAX` at a time. Further ones are closed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class Connections:
         self._open = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """One connection, to its end."""
+        """Serve a connection to its end."""
         if self._open == CONNECTIONS_MAX:
             await trio.aclose_forcefully(stream)
             return
@@ -80,11 +80,11 @@ class Connections:
 
 
 class PeerLost(OSError):
-    """What ASGI has an application told that sends to nobody."""
+    """The error that ASGI prescribes for a send after the peer has left."""
 
 
 class _Connection:
-    """Requests one after the other: each is received as a whole, then answered."""
+    """Requests one after the other: each is received completely, then answered."""
 
     def __init__(self, stream: trio.SocketStream, app: ASGIApp, bodies: Bodies) -> None:
         self._stream = stream
@@ -94,7 +94,7 @@ class _Connection:
         self._lost: PeerLost | None = None
 
     async def run(self) -> None:
-        """Until the peer goes or is let go."""
+        """Serve until the peer leaves or is disconnected."""
         try:
             while (request := await self._next_request()) is not None:
                 await self._answer(request)
@@ -108,7 +108,7 @@ class _Connection:
             self._http.close()
 
     async def _next_request(self) -> Request | None:
-        """None when the peer is gone, or asks for nothing too long. Raises Refused."""
+        """The next request; None if the peer has left or is idle for too long. Raises Refused."""
         with trio.move_on_after(IDLE_TIMEOUT_S):
             try:
                 while (request := self._http.request()) is None:
@@ -121,11 +121,11 @@ class _Connection:
         return None
 
     async def _answer(self, request: Request) -> None:
-        """Raises Refused when it takes too long, PeerLost, and whatever the application raises."""
+        """Answer a request. Raises Refused on a timeout, PeerLost, and all errors of the application."""
         bodies = [request.body]
 
         async def receive() -> Message:
-            if not bodies:  # a peer that leaves is noticed when it is sent something
+            if not bodies:  # a lost peer is noticed at the next send
                 await trio.sleep_forever()
             return {"type": "http.request", "body": bodies.pop(), "more_body": False}
 
@@ -133,7 +133,7 @@ class _Connection:
             try:
                 await self._app(request.scope, receive, self._send)
             except Exception:
-                if self._lost is not None:  # whatever the application makes of it
+                if self._lost is not None:  # even if the application has suppressed the error
                     raise self._lost from None
                 await self._refuse(500, "internal error")
                 raise
@@ -150,7 +150,10 @@ class _Connection:
                 raise self._lost from error
 
     async def _refuse(self, status: int, reason: str) -> None:
-        """Says so if that is possible. A peer that still sends would be told of a reset, and not read the answer."""
+        """Send an error response, if possible.
+
+        Then read for a while: with unread input, a reset would discard the response.
+        """
         if answer := self._http.refuse(status, reason):
             with trio.move_on_after(LINGER_S):
                 await self._stream.send_all(answer)
@@ -160,7 +163,7 @@ class _Connection:
 
 
 def _address(ask: Callable[[], object]) -> tuple[str, int]:
-    """Of an end that has one, and is still there."""
+    """Address of an end of the socket; an empty one if there is none."""
     with suppress(OSError):
         name = ask()
         if isinstance(name, tuple):

@@ -1,8 +1,8 @@
-"""The remote tier at `/metrics`, and what ails it for `/health/cluster`.
+"""The remote tier at `/metrics`, and its problems for `/health/cluster`.
 
 Kafka's names through the JMX exporter (its RemoteStorageMetrics: KIP-405, KIP-963), and those of Redpanda's public
-metrics that mean the same here. Without a tier there is none of them, as in Kafka. Of a topic there is what is in the
-tier: one that leaves it takes its metrics along.
+metrics with the same meaning. Without a tier there are no such metrics, as in Kafka. Metrics of a topic are there while
+the topic is in the tier.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from tiering.statistics import TieredPartition, TierStatistics
     from tiering.stores.counted import CountedStore
 
-# One request that got lost is no outage. Who copies tries again within 36 s, and a store that failed is asked every
-# 30 s: what has been away for this long was asked more than once.
+# One lost request is no outage. The uploader tries again within 36 s, and a failed store is asked every 30 s: a store
+# that is away for this long was asked more than once.
 AWAY_S: Final = 45.0
-# A segment is copied within a minute of when it was sealed, if nothing is wrong. What has waited for a quarter of an
-# hour waits for somebody, or there are not enough copiers; and there is time left until the disk is full.
+# Normally a segment is copied within a minute after it was sealed. A wait of a quarter of an hour means a problem, or
+# too few copiers. The disk is not full yet.
 LATE_S: Final = 900.0
 
-PARTITIONS_AT_ONCE: Final = 100  # a millisecond or two
+PARTITIONS_AT_ONCE: Final = 100  # about 1 to 2 ms
 
 _TOPIC: Final = 'topic="%s"'
 _REDPANDA_TOPIC: Final = 'redpanda_topic="%s"'
 
 
 class WatchedDeletions(Protocol):
-    """Deleted topics that the controller deletes from the tier. `failing`: count of those whose last try failed."""
+    """Deletions of topics from the tier, by the controller. `failing`: topics whose last attempt has failed."""
 
     @property
     def failing(self) -> int: ...
@@ -45,7 +45,7 @@ class WatchedDeletions(Protocol):
 
 
 class WatchedTier(Protocol):
-    """What a broker has of its tier, as far as it is watched."""
+    """The parts of a broker's tier that are watched."""
 
     @property
     def store(self) -> CountedStore: ...
@@ -59,7 +59,7 @@ class WatchedTier(Protocol):
 
 @dataclass(slots=True)
 class _Topic:
-    """Summed up over the partitions that this broker leads."""
+    """Sums over the partitions of a topic that this broker leads."""
 
     counted: TierStatistics
     lag_segments: int = 0
@@ -80,9 +80,9 @@ class _Topic:
 
 @dataclass(slots=True)
 class _Partitions:
-    """What there is to say of all of them."""
+    """Sums over all partitions."""
 
-    waiting_s: float = 0.0  # of the one that waits for longest
+    waiting_s: float = 0.0  # the longest wait
     troubled: int = 0
 
 
@@ -115,12 +115,12 @@ _OF_REDPANDA: Final[tuple[tuple[str, str, str, Callable[[_Topic], int]], ...]] =
 
 @dataclass(frozen=True, slots=True)
 class TierMetrics:
-    """Of a broker's tier, if it has one."""
+    """Metrics of a broker's tier, if it has one."""
 
     tier: WatchedTier | None
 
     def portions(self) -> Iterator[bytes]:
-        """The text, in pieces that cost little each; some are empty."""
+        """The text, in small pieces; some are empty."""
         if self.tier is None:
             return
         topics: dict[str, _Topic] = {}
@@ -140,7 +140,7 @@ class TierMetrics:
         yield text_of([*_of_store(self.tier.store), *_of_all(self.tier, partitions)])
 
     def ailments(self) -> Iterable[str]:
-        """What an operator should look at, in words."""
+        """Problems that an operator should check, as texts."""
         if self.tier is None:
             return
         store = self.tier.store

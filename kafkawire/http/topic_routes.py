@@ -1,4 +1,4 @@
-"""What may be asked about topics, and of them, put together."""
+"""All routes about topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HasCatalogue(Protocol):
-    """A remote tier, as far as it is needed here."""
+    """The part of a remote tier that is needed here."""
 
     @property
     def keeper(self) -> Catalogue: ...
@@ -34,7 +34,7 @@ def topic_routes(
     tier_store: object,
     tier: HasCatalogue | None,
 ) -> list[Route]:
-    """`keeper` is of `store`; `tier_store`: as it is configured."""
+    """Build the routes. `keeper` belongs to `store`; `tier_store` is the configured value."""
     topics = ReadableTopics(cluster, store, authorizer)
     known = None if tier is None else Tier(str(tier_store), tier.keeper)
     answering = RecordSearch(topics), SealedSegments(topics, store, known), KeptBatchesRoute(topics, keeper)

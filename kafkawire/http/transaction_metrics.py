@@ -1,8 +1,8 @@
-"""Transactions at `/metrics`, and what ails them for `/health/cluster`.
+"""Transactions at `/metrics`, and their problems for `/health/cluster`.
 
-Kafka's names where it has them, through the JMX exporter. A transaction *hangs* when it is open in a partition for
-longer than any may be, its producer being silent: its coordinator has forgotten it, or could not end it there. It holds
-up every reader of committed records (KIP-664).
+Kafka's names where it has them, through the JMX exporter. A transaction *hangs* if it is open in a partition for longer
+than the maximum timeout, while its producer is silent: its coordinator does not know it any more, or could not end it
+there. It delays every reader of committed records (KIP-664).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATES: Final = tuple(state for state in TransactionState if state <= Transacti
 
 @dataclass(frozen=True, slots=True)
 class TransactionMetrics:
-    """Of the transactional ids that this broker coordinates, and of the partitions that are open here.
+    """Metrics of the transactional ids that this broker coordinates, and of the partitions that are open here.
 
     `timeout_max_ms`: transaction.max.timeout.ms.
     """
@@ -38,7 +38,7 @@ class TransactionMetrics:
     timeout_max_ms: int
 
     def portions(self) -> Iterator[bytes]:
-        """The text, in pieces that cost little each; some are empty."""
+        """The text, in small pieces; some are empty."""
         states: Counter[TransactionState] = Counter()
         oldest_ms = now_ms = self.now_ms()
         for number, one in enumerate(self.statistics.figures()):
@@ -79,7 +79,7 @@ class TransactionMetrics:
         )
 
     def ailments(self) -> Iterable[str]:
-        """What an operator should look at, in words."""
+        """Problems that an operator should check, as texts."""
         now_ms = self.now_ms()
         for one in self.partitions():
             if self._is_late(one, now_ms):

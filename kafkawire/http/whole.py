@@ -1,4 +1,4 @@
-"""All that a broker shows over HTTP, put together."""
+"""The HTTP application of a broker, assembled from its parts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """The parts of a broker that has started."""
+    """The parts of a started broker."""
 
     config: Config
     now_ms: Callable[[], int]
@@ -61,7 +61,7 @@ class Shown(NamedTuple):
 
 
 def whole_app(of: Shown, is_live: Callable[[], bool]) -> App:
-    """Health, metrics, topics."""
+    """Build the application: health, metrics, topics."""
     store, config = of.store, of.config
 
     def image() -> ClusterImage:

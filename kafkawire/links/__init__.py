@@ -1,1 +1,1 @@
-"""What brokers ask of each other, over numbered connections of their own, and what they make of the answers."""
+"""Requests between brokers, over numbered peer connections."""

@@ -1,8 +1,8 @@
-"""The order in which requests leave over the links to one broker, and in which their replies come. Pure.
+"""The order of requests and replies on the peer connections to one broker. Pure.
 
-Requests are numbered as they are asked and leave in that order, as many as wait, none before the others' replies has to
-come; replies come in the same order, or the other side does not speak Kafka's protocol. When a link is lost, whoever
-has left by it fails, and whoever waits goes by the next one.
+Requests leave in the order in which they are made, all that wait together, and no request waits for an earlier reply.
+Replies come in the same order, or the other side does not speak Kafka's protocol. If a connection is lost, the requests
+under way on it fail, and the waiting requests use the next connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CORRELATION_IDS: Final = 2**31
 
 
 class _Asked(NamedTuple):
-    """One request, and whoever waits for its reply."""
+    """A request and the future of its reply."""
 
     correlation_id: int
     api_key: int
@@ -34,7 +34,7 @@ class _Asked(NamedTuple):
 
 
 class Conversation:
-    """With one broker. `asked_max`: how many may wait or be under way."""
+    """Requests to one broker. `asked_max`: how many may wait or be under way."""
 
     def __init__(self, client_id: str, asked_max: int) -> None:
         self._client_id = client_id
@@ -45,17 +45,18 @@ class Conversation:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether something is to be sent."""
+        """Whether a request waits to be sent."""
         return bool(self._waiting)
 
     @property
     def deadline_s(self) -> float:
-        """Of the oldest that is not answered; deadlines grow in the order of asking."""
+        """The deadline of the oldest request without a reply, in seconds; deadlines grow in the order of requests."""
         oldest = self._under_way or self._waiting
         return oldest[0].deadline_s if oldest else inf
 
     def ask(self, request: Message, version: int, deadline_s: float) -> Answer[Message]:
-        """The reply; LinkFailed when there are too many already, or `version` cannot carry the request."""
+        """The future of the reply. It fails with LinkFailed if there are too many requests, or `version` cannot carry
+        this one."""
         answer: Answer[Message] = Answer()
         if len(self._waiting) + len(self._under_way) >= self._asked_max:
             answer.settle(LinkFailed(f"{self._asked_max} requests wait for that broker"))
@@ -71,14 +72,15 @@ class Conversation:
         return answer
 
     def take(self) -> list[bytes]:
-        """The requests that wait: they leave now."""
+        """The waiting requests, which are under way from now on."""
         frames = [one.frame for one in self._waiting]
         self._under_way += self._waiting
         self._waiting.clear()
         return frames
 
     def answered(self, frame: bytearray) -> None:
-        """A reply without its size. Raises DecodeError for one that is not that of the oldest request."""
+        """Settle the oldest request with a reply frame (without its size). Raises DecodeError if the reply is not to
+        that request."""
         if not self._under_way:
             raise DecodeError("a reply to nothing")
         asked = self._under_way[0]
@@ -89,20 +91,20 @@ class Conversation:
         asked.answer.settle(reply)
 
     def lost(self, reason: str, sent_by: SentBy) -> None:
-        """The link by which the requests under way have left is over."""
+        """Fail the requests that are under way, because their connection is over."""
         lost, self._under_way = self._under_way, deque()
         for one in lost:
             one.answer.settle(LinkFailed(reason, sent_by))
 
     def unreachable(self, reason: str) -> None:
-        """There is no link for those that wait."""
+        """Fail the waiting requests, because there is no connection."""
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
             one.answer.settle(LinkFailed(reason))
 
 
 def failed(reason: str) -> Answer[Message]:
-    """The answer to a request that nobody can be asked."""
+    """A future that has failed, for a request that cannot be sent to any broker."""
     answer: Answer[Message] = Answer()
     answer.settle(LinkFailed(reason))
     return answer

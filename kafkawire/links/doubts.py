@@ -1,8 +1,8 @@
-"""What was asked of other brokers and may be executed still, though there is no answer.
+"""Requests to other brokers with an unknown outcome: they have no reply, and may still be executed.
 
-Asked again of the *same* broker that does no harm: it goes by a newer link, and nothing that comes by an older one is
-executed from then on (RULES K23). Of *another* broker it is asked again only when the link to the one before is over,
-or that one is another registration.
+A repeated request to the *same* broker does no harm: it uses a newer connection, and from then on that broker executes
+nothing that comes over an older one (RULES K23). Before the request is sent to *another* broker, the connection to the
+first one has to be over, or that broker has to have registered again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 @dataclass(slots=True)
 class _Tries:
-    """At one broker. `open`: those that are not answered; `sent_by`: the last link that one of them was lost with."""
+    """The tries at one broker. `open`: the count of requests without a reply; `sent_by`: the connection that was lost
+    last with such a request."""
 
     broker_id: int
     open: int = 0
@@ -28,7 +29,7 @@ class _Tries:
 
 
 class Doubts(Generic[KeyT]):
-    """By what was asked."""
+    """Requests with an unknown outcome, by a key that tells their content."""
 
     def __init__(self, links: Links) -> None:
         self._links = links
@@ -38,7 +39,8 @@ class Doubts(Generic[KeyT]):
         return len(self._tries)
 
     def may_ask(self, key: KeyT, broker_id: int) -> bool:
-        """Whether no broker but this one may execute it still. If one may, it is seen to that it soon may not."""
+        """Whether no broker except this one may still execute the request. If another one may, a new connection to it
+        is opened, which rules that out soon."""
         tries = self._tries.get(key)
         if tries is None or tries.broker_id == broker_id:
             return True
@@ -51,11 +53,11 @@ class Doubts(Generic[KeyT]):
         return True
 
     def asked(self, key: KeyT, broker_id: int) -> None:
-        """Of that broker, which it may be asked of."""
+        """Note a request to a broker to which it may be sent."""
         self._tries.setdefault(key, _Tries(broker_id)).open += 1
 
     def answered(self, key: KeyT) -> None:
-        """Whatever was lost before went by an older link, which is over."""
+        """Note a reply. Earlier lost requests used an older connection, which is over."""
         tries = self._tries[key]
         tries.open -= 1
         tries.sent_by = None
@@ -63,7 +65,7 @@ class Doubts(Generic[KeyT]):
             del self._tries[key]
 
     def lost(self, key: KeyT, sent_by: SentBy | None) -> None:
-        """There will be no answer; None: it has never left."""
+        """Note that there will be no reply. `sent_by`: None if the request has never left."""
         tries = self._tries[key]
         tries.open -= 1
         tries.sent_by = sent_by or tries.sent_by
@@ -71,7 +73,7 @@ class Doubts(Generic[KeyT]):
             del self._tries[key]
 
     def sweep(self) -> None:
-        """Forgets what nobody asks about any more, and is over."""
+        """Forget the requests that cannot be executed any more."""
         for key, tries in list(self._tries.items()):
             if not tries.open and tries.sent_by is not None and self._links.is_over(tries.sent_by):
                 del self._tries[key]

@@ -1,4 +1,4 @@
-"""How a request to another broker fails."""
+"""Failures of requests to other brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SentBy(NamedTuple):
-    """The link that something has left by: whether it was executed is not known, nor whether it still will be."""
+    """The connection on which a request left. Whether it was executed, or still will be, is unknown."""
 
     broker_id: int
     incarnation: bytes
@@ -20,8 +20,8 @@ class SentBy(NamedTuple):
 
 
 class LinkFailed(CoordinatorError):
-    """There is no answer: the other broker is away, or silent, or cannot be asked. `sent_by` is None for a request that
-    has never left: it is not executed, ever."""
+    """There is no reply: the other broker is away or silent, or could not be asked. `sent_by` is None if the request
+    has never left; such a request is never executed."""
 
     def __init__(self, reason: str, sent_by: SentBy | None = None) -> None:
         super().__init__(reason)

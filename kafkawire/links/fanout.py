@@ -1,7 +1,8 @@
-"""Small questions to other brokers, gathered: all that is for one broker at a moment goes in as few requests as can be.
+"""Gathering of small requests to other brokers: all items for one broker at one moment go in as few requests as
+possible.
 
-A moment is what happens until the other tasks have had their turn: a round of a coordinator's log decides many
-transactions at once, and each of them has partitions on many brokers.
+A moment lasts until other tasks have had their turn. A commit batch of a coordinator's log decides many transactions at
+once, and each of them has partitions on many brokers.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ TradedT = TypeVar("TradedT", contravariant=True)
 
 
 class Trade(Protocol[TradedT]):
-    """How one kind of question is put, and its answer told."""
+    """The requests and replies of one kind of item."""
 
     @property
     def purpose(self) -> str:
-        """Of the links."""
+        """The purpose of the connections."""
 
     @property
     def version(self) -> int:
-        """Of the request."""
+        """The API version of the request."""
 
     @property
     def items_max(self) -> int:
-        """In one request."""
+        """The most items in one request."""
 
     def key_of(self, item: TradedT) -> Hashable:
-        """What answers go by: of each there is one in a request."""
+        """The key by which a reply names the item. One request has each key once."""
 
     def request(self, items: Sequence[TradedT]) -> Message:
-        """That asks for all of these."""
+        """The request for all of these items."""
 
     def told(self, items: Sequence[TradedT], reply: Pending[Message]) -> None:
-        """The settled reply to it, to all who wait."""
+        """Settle the items with the settled reply."""
 
 
 class Fanout(Generic[ItemT]):
-    """Life: `run` in a task."""
+    """Gathers items of one kind; the caller runs `run` in a task."""
 
     def __init__(self, links: Links, trade: Trade[ItemT]) -> None:
         self._links = links
@@ -58,12 +59,12 @@ class Fanout(Generic[ItemT]):
         self._has_queued = trio.Event()
 
     def add(self, broker_id: int, item: ItemT) -> None:
-        """Those for one broker are asked in the order in which they were added."""
+        """Queue an item. The items for one broker are sent in the order in which they were added."""
         self._queued.setdefault(broker_id, deque()).append(item)
         self._has_queued.set()
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         while True:
             await self._has_queued.wait()
             queued, self._queued, self._has_queued = self._queued, {}, trio.Event()
@@ -72,7 +73,7 @@ class Fanout(Generic[ItemT]):
                     self._ask(broker_id, self._take(items))
 
     def _take(self, queued: deque[ItemT]) -> Sequence[ItemT]:
-        """The oldest that go together, out of the queue: one at least."""
+        """Take the oldest items that fit into one request from the queue: at least one."""
         trade = self._trade
         taken: dict[Hashable, ItemT] = {}
         while queued and len(taken) < trade.items_max and trade.key_of(queued[0]) not in taken:

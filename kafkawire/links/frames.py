@@ -1,4 +1,4 @@
-"""Kafka's frames over a trio stream, as a client sends and receives them."""
+"""Kafka's frames over a trio stream, on the client's side."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kafkawire.wire.primitives import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-AHEAD_SIZE_BYTES: Final = 64 * 1024  # received at once while nobody knows yet what comes: of most frames all
+AHEAD_SIZE_BYTES: Final = 64 * 1024  # received at once while the frame's size is unknown; most frames fit
 
 _SIZE: Final = Struct(">i")
 _REPLY_SIZE_MIN_BYTES: Final = 4  # the correlation id
 
 
 class FrameStream:
-    """One connection. What breaks raises what trio's streams and sockets raise."""
+    """The frames of one connection. Failures raise the exceptions of trio's streams and sockets."""
 
     def __init__(self, stream: trio.abc.Stream, reply_max_bytes: int) -> None:
         self._stream = stream
@@ -27,11 +27,12 @@ class FrameStream:
         self._ahead = bytearray()
 
     async def send(self, frames: Iterable[bytes]) -> None:
-        """One behind the other."""
+        """Send the frames, one after the other."""
         await self._stream.send_all(b"".join(part for one in frames for part in (_SIZE.pack(len(one)), one)))
 
     async def receive(self) -> bytearray:
-        """One without its size. Raises DecodeError for an impossible size, ConnectionResetError at the end."""
+        """Receive a frame, without its size. Raises DecodeError for an impossible size, ConnectionResetError at the
+        end."""
         while len(self._ahead) < _SIZE.size:
             self._ahead += _some(await self._stream.receive_some(AHEAD_SIZE_BYTES))
         (size_bytes,) = _SIZE.unpack_from(self._ahead)
@@ -43,8 +44,8 @@ class FrameStream:
         return frame if len(frame) == size_bytes else await self._completed(frame, size_bytes)
 
     async def _completed(self, begun: bytearray, size_bytes: int) -> bytearray:
-        """The rest is received where it stays, as it may be megabytes of records."""
-        frame, filled = bytearray(size_bytes), len(begun)  # its memory is taken as it is filled
+        """Receive the rest of a frame directly into its own memory: it may be megabytes of records."""
+        frame, filled = bytearray(size_bytes), len(begun)  # the kernel allocates its pages when they are filled
         frame[:filled] = begun
         view = memoryview(frame)
         while filled < size_bytes:

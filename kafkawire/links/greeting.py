@@ -1,4 +1,4 @@
-"""How a connection to another broker becomes a link: both prove that they know the secret (RULES K23)."""
+"""The handshake of a peer connection: both brokers prove that they know the secret (RULES K23)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _ReplyT = TypeVar("_ReplyT", bound=Message)
 
 
 class LinkRefused(Exception):
-    """The other broker does not let us in."""
+    """The other broker refuses the handshake."""
 
 
-# What an attempt at a link, or a link, ends with, beside what trio's streams raise.
+# Errors that end a peer connection or its handshake, beside the exceptions of trio's streams.
 LINK_ERRORS: Final = (LinkRefused, ScramError, DecodeError)
 
 
 async def greet(stream: FrameStream, claim: LinkClaim, salted: Salted, nonce: str) -> None:
-    """Returns when the connection is a link. Raises LinkRefused, ScramError, DecodeError, and what streams raise."""
+    """Perform the handshake. Raises LinkRefused, ScramError, DecodeError, and the exceptions of streams."""
     handshake = SaslHandshakeRequest(mechanism=MECHANISM)
     _check(await _exchange(stream, handshake, HANDSHAKE_VERSION, SaslHandshakeResponse))
     client = ScramClient(claim.user, salted, nonce, claim.extensions())

@@ -1,8 +1,9 @@
-"""The links to one broker for one purpose, one after the other: whoever asks does not care which one it is.
+"""The peer connections to one broker for one purpose, one after the other: callers do not see which one carries a
+request.
 
-A link is opened when something is to be asked, and stays. It ends with the connection, when a request is not answered
-in time, and when the other broker, or this one, has registered anew: a link is between two registrations. Whatever was
-under way fails then; whether it was executed is not known. The next link has a greater number.
+A connection is opened when there is a request, and stays. It ends when a request is not answered in time, and when
+either broker has registered again: a connection is between two registrations. The requests under way fail then, and
+whether they were executed is unknown. The next connection has a greater number.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineLimits:
-    """Those of all lines. `backoff_ms`: between a link that is over and the next attempt, twice as long each time."""
+    """Limits of all peer connections. `backoff_ms`: from the end of a connection to the next attempt, twice as long
+    each time."""
 
     request_timeout_ms: int = 30_000
     connect_timeout_ms: int = 10_000  # socket.connection.setup.timeout.ms
@@ -48,7 +50,7 @@ class LineLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineWorld:
-    """What is around all lines of a broker. `next_number` is above all that it has given."""
+    """Dependencies of all peer connections of a broker. `next_number` returns a greater number each time."""
 
     broker_id: int
     connect: Connect
@@ -59,7 +61,7 @@ class LineWorld:
 
 
 class Peer(NamedTuple):
-    """A broker as it is registered."""
+    """The other broker as it is registered."""
 
     host: str
     port: int
@@ -67,11 +69,11 @@ class Peer(NamedTuple):
 
 
 class _LinkOver(Exception):
-    """A link that ends for a reason of ours."""
+    """The end of a connection for a reason of this broker."""
 
 
 class Line:
-    """Life: `run` in a task."""
+    """The connections for one purpose; the caller runs `run` in a task."""
 
     def __init__(self, broker_id: int, purpose: str, world: LineWorld) -> None:
         self._broker_id = broker_id
@@ -83,12 +85,12 @@ class Line:
         self._has_news = trio.Event()
         self._is_wanted = False
         self._is_linked = False
-        self._linked: SentBy | None = None  # the last link that the other broker has let in
+        self._linked: SentBy | None = None  # the last connection whose handshake succeeded
         self._attempt: trio.CancelScope | None = None
-        self._reason = ""  # why the last link is over, or did not come to be
+        self._reason = ""  # why the last connection ended, or failed to open
 
     def follow(self, peer: Peer | None, broker_epoch: int) -> None:
-        """The cluster as it is now: where the other broker is, if it is up, and this one's own epoch."""
+        """Adopt the present registration of the other broker (None if it is not up), and this broker's epoch."""
         if (peer, broker_epoch) == (self._peer, self._broker_epoch):
             return
         self._peer, self._broker_epoch = peer, broker_epoch
@@ -96,7 +98,7 @@ class Line:
             self._attempt.cancel()
 
     def ask(self, request: Message, version: int) -> Pending[Message]:
-        """See `Links.call`."""
+        """Send a request; see `Links.call`."""
         if self._peer is None:
             return failed(f"broker {self._broker_id} is away")
         deadline_s = trio.current_time() + self._world.limits.request_timeout_ms / 1000
@@ -105,19 +107,19 @@ class Line:
         return answer
 
     def open(self) -> None:
-        """Have a link, though there is nothing to ask."""
+        """Open a connection, even if there is no request."""
         if not self._is_linked:
             self._is_wanted = True
             self._has_news.set()
 
     def is_over(self, sent: SentBy) -> bool:
-        """See `Links.is_over`."""
+        """Whether that connection is over; see `Links.is_over`."""
         if self._peer is None or self._peer.incarnation != sent.incarnation:
             return True
         return self._linked is not None and self._linked.number > sent.number
 
     async def run(self) -> None:
-        """Opens links as they are needed, for as long as the broker lives."""
+        """Open connections as they are needed, for as long as the broker lives."""
         pause_ms = self._world.limits.backoff_ms
         while True:
             await self._until_wanted()
@@ -138,7 +140,7 @@ class Line:
             await self._has_news.wait()
 
     async def _serve_once(self, peer: Peer) -> None:
-        """One link, or an attempt at one."""
+        """Serve one connection, or attempt to open one."""
         number = self._world.next_number()
         link = SentBy(self._broker_id, peer.incarnation, self._purpose, number)
         reason = "the other broker, or this one, has registered anew"
@@ -148,7 +150,7 @@ class Line:
             except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, *LINK_ERRORS, _LinkOver) as group:
                 reason = _reason(group)
         self._attempt, self._is_linked = None, False
-        if self._linked is link or reason != self._reason:  # one that cannot be reached is told of once
+        if self._linked is link or reason != self._reason:  # repeated failures for one reason are logged once
             _log.info("peer connection closed", broker=self._broker_id, purpose=self._purpose, reason=reason)
         self._reason = reason
         self._conversation.lost(reason, link)
@@ -189,7 +191,8 @@ class Line:
             self._conversation.answered(await frames.receive())
 
     async def _watch(self) -> None:
-        """Whoever is asked after a look has a deadline behind the next one."""
+        """End the connection when a request is overdue. A request that is made during a pause has a deadline after the
+        next look."""
         timeout_s = self._world.limits.request_timeout_ms / 1000
         while True:
             deadline_s, now_s = self._conversation.deadline_s, trio.current_time()
@@ -199,7 +202,7 @@ class Line:
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:
-    """Of the first that failed."""
+    """The text of the first error."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

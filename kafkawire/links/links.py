@@ -1,7 +1,7 @@
-"""All links of one broker to the others (RULES K23): by broker, and by what they are for.
+"""All peer connections of one broker to the others (RULES K23), by broker and purpose.
 
-Requests of one purpose leave in the order in which they are asked, and are answered in it; what may wait long, or is
-waited for by others, has a purpose of its own. Links are numbered in one count, whomever they are to.
+Requests of one purpose leave in the order in which they are made, and are answered in that order. Requests that may
+wait long, or that others wait for, have a purpose of their own. One count numbers the connections to all brokers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """Who this broker is, and how it proves it. `listener_name`: inter.broker.listener.name."""
+    """Identity and secret of this broker, and limits. `listener_name`: inter.broker.listener.name."""
 
     broker_id: int
     listener_name: str
@@ -36,7 +36,7 @@ class LinkSettings:
 
 
 class Links:
-    """Life: `run` in a task. Requests that are asked before it runs wait for it."""
+    """The peer connections; the caller runs `run` in a task. Earlier requests wait for it."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Links:
         connect: Connect,
         random: Random,
     ) -> None:
-        """`broker_epoch`: of this broker's registration, as it is. `random`: one that nobody can guess."""
+        """`broker_epoch`: the present epoch of this broker. `random`: unpredictable."""
         self._settings = settings
         self._cluster = cluster
         self._broker_epoch = broker_epoch
@@ -64,7 +64,7 @@ class Links:
         self._has_unstarted = trio.Event()
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow)
             while True:
@@ -75,21 +75,21 @@ class Links:
                 await self._has_unstarted.wait()
 
     def call(self, broker_id: int, request: Message, version: int, *, purpose: str) -> Pending[Message]:
-        """The reply of another broker. Settled with LinkFailed when there is none, in time or ever."""
+        """The future of another broker's reply. It fails with LinkFailed if there is none in time."""
         return self._line(broker_id, purpose).ask(request, version)
 
     def is_to(self, broker: BrokerInfo) -> bool:
-        """Whether what is asked of that broker id now goes to that very registration."""
+        """Whether a request to that broker id now goes to this very registration."""
         known = self._cluster.image.brokers.get(broker.broker_id)
         return known is not None and known.incarnation == broker.incarnation
 
     def is_over(self, sent: SentBy) -> bool:
-        """Whether what has left by that link will not be executed any more, if it was not: the other broker has let in
-        a newer one, or is another registration now, or none."""
+        """Whether a request on that connection can no longer be executed, if it was not: the other broker has accepted
+        a newer connection, or has registered again, or is gone."""
         return self._line(sent.broker_id, sent.purpose).is_over(sent)
 
     def renew(self, sent: SentBy) -> None:
-        """See to it that that link will be over, as soon as the other broker can be reached."""
+        """Open a newer connection than that one, as soon as the other broker can be reached."""
         self._line(sent.broker_id, sent.purpose).open()
 
     def _line(self, broker_id: int, purpose: str) -> Line:

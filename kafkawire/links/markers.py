@@ -1,8 +1,8 @@
-"""Markers into any partition of the cluster: here, or by WriteTxnMarkers to whoever leads it.
+"""Transaction markers for any partition of the cluster: written here, or sent to its leader with WriteTxnMarkers.
 
-A marker that has left for a broker and is not answered may still be written by it. When another broker leads the
-partition by now, that has to be ruled out first: the one before could write it late, when it leads the partition again
-and the producer's next transaction is open, which in the first protocol has the same epoch (RULES C5, K23).
+A marker that was sent to a broker without a reply may still be written by it. If another broker leads the partition by
+now, that must be ruled out first. Else the first broker could write the marker late, when it leads the partition again
+and the producer's next transaction is open, which has the same epoch in the first protocol (RULES C5, K23).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 MARKERS_PER_REQUEST: Final = 1_000
 
-_Key = tuple[int, str, int]  # producer id, topic, partition: what answers go by
+_Key = tuple[int, str, int]  # producer id, topic, partition: the key of a reply
 
 
 class _Due(NamedTuple):
-    """One marker on its way into one partition."""
+    """A marker for one partition, and the future of its outcome."""
 
     marker: StateMarker
     partition: Partition
@@ -51,10 +51,10 @@ class _Due(NamedTuple):
 
 
 class ClusterMarkers:
-    """See `MarkerWriter`. Life: `run` in a task.
+    """A `MarkerWriter` for the whole cluster; the caller runs `run` in a task.
 
-    `local` writes what this broker leads. Handlers use it alone: a marker that was sent to the wrong broker is not sent
-    on.
+    `local` writes into partitions that this broker leads. Request handlers use `local` alone: a marker that was sent to
+    the wrong broker is not forwarded.
     """
 
     def __init__(self, local: MarkerWriter, links: Links, cluster: ClusterService, broker_id: int) -> None:
@@ -65,7 +65,7 @@ class ClusterMarkers:
         self._fanout = Fanout(links, _MarkerTrade(self._doubts))
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         await self._fanout.run()
 
     def write(self, marker: StateMarker, partition: Partition) -> Pending[None]:
@@ -88,9 +88,9 @@ class ClusterMarkers:
 
 
 class _MarkerTrade:
-    """See `Trade`."""
+    """A `Trade` of markers."""
 
-    purpose = "markers"  # apart: their replies never wait behind those of transactions that wait for markers
+    purpose = "markers"  # of their own: replies never wait behind those of transactions that wait for markers
     version = 2
     items_max = MARKERS_PER_REQUEST
 
@@ -98,7 +98,7 @@ class _MarkerTrade:
         self._doubts = doubts
 
     def key_of(self, item: _Due) -> _Key:
-        """Its producer and partition."""
+        """Producer and partition of the marker."""
         return item.key
 
     def request(self, items: Sequence[_Due]) -> WriteTxnMarkersRequest:
@@ -144,7 +144,8 @@ def _codes(response: WriteTxnMarkersResponse) -> dict[_Key, int]:
 
 
 def _outcome(due: _Due, code: int | None) -> CoordinatorError | None:
-    """All else is worth another try, at whoever leads then: a topic that is gone is gone from the image."""
+    """The error of a code, or None. All other codes are worth another try at the leader of that time: a deleted topic
+    is missing in the image."""
     if code == ErrorCode.NONE:
         return None
     if code == ErrorCode.INVALID_PRODUCER_EPOCH:

@@ -1,9 +1,10 @@
-"""Partitions of transactions, wherever those are coordinated: here, or by AddPartitionsToTxn at another broker.
+"""Verification of partitions of transactions, and their addition: here, or with AddPartitionsToTxn at another
+coordinator.
 
-What is late adds to no other transaction than it was meant for: over links partitions are added in the second protocol
-alone (KIP-890), where whatever ends a transaction gives its producer another epoch, and the coordinator refuses the one
-before. In the first protocol it is only asked whether a transaction has a partition; the answer is to this question and
-to none that was put before, so that a marker that comes meanwhile takes it back (RULES C6). After Kafka's
+A late request never adds a partition to another transaction. Over peer connections partitions are added in the second
+protocol alone (KIP-890): there each end of a transaction gives the producer another epoch, and the coordinator refuses
+the earlier one. In the first protocol a leader only asks whether a transaction has a partition. The reply is to exactly
+that question, so that a marker that comes meanwhile invalidates it (RULES C6). It follows Kafka's
 AddPartitionsToTxnManager.
 """
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 TRANSACTIONS_PER_REQUEST: Final = 500
 
-# What the coordinator says of a transaction, as it would say it here.
+# Error codes of a coordinator, as the errors that a local coordinator raises.
 _ERRORS: Final[Mapping[int, type[CoordinatorError]]] = {
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: InvalidProducerIdMapping,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
@@ -55,12 +56,12 @@ _ERRORS: Final[Mapping[int, type[CoordinatorError]]] = {
     ErrorCode.CONCURRENT_TRANSACTIONS: ConcurrentTransactions,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorLoading,
     ErrorCode.NOT_COORDINATOR: NotCoordinator,
-    ErrorCode.UNKNOWN_SERVER_ERROR: TransactionTooLarge,  # which is told so; a failure there leads to the same end
+    ErrorCode.UNKNOWN_SERVER_ERROR: TransactionTooLarge,  # the code for it; a failure there has the same effect
 }
 
 
 class _Asked(NamedTuple):
-    """One question about one transaction."""
+    """A question about one transaction, and the future of its answer."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -70,10 +71,10 @@ class _Asked(NamedTuple):
 
 
 class ClusterTransactions:
-    """See `TransactionPartitions`. Life: `run` in a task.
+    """A `TransactionPartitions` for the whole cluster; the caller runs `run` in a task.
 
-    `local` knows the transactions that this broker coordinates. What others ask of a coordinator goes to it alone: a
-    question that was sent to the wrong broker is not sent on.
+    `local` has the transactions that this broker coordinates. Requests of other brokers go to `local` alone: a request
+    that was sent to the wrong broker is not forwarded.
     """
 
     def __init__(self, local: TransactionPartitions, links: Links, cluster: ClusterService, broker_id: int) -> None:
@@ -83,13 +84,13 @@ class ClusterTransactions:
         self._fanout = Fanout(links, _TransactionTrade())
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         await self._fanout.run()
 
     def add_partitions(
         self, transactional_id: str, asking: ProducerIdentity, partitions: Collection[Partition], *, protocol: int
     ) -> Pending[None]:
-        """See `TransactionPartitions`; elsewhere in the second protocol alone."""
+        """See `TransactionPartitions`; at another broker in the second protocol alone."""
         coordinator = self._coordinator_of(transactional_id)
         if coordinator == self._broker_id:
             return self._local.add_partitions(transactional_id, asking, partitions, protocol=protocol)
@@ -121,14 +122,14 @@ class ClusterTransactions:
 
 
 class _TransactionTrade:
-    """See `Trade`."""
+    """A `Trade` of questions about transactions."""
 
     purpose = "transactions"
     version = 5
     items_max = TRANSACTIONS_PER_REQUEST
 
     def key_of(self, item: _Asked) -> str:
-        """Its transactional id."""
+        """The transactional id."""
         return item.transactional_id
 
     def request(self, items: Sequence[_Asked]) -> AddPartitionsToTxnRequest:
@@ -169,8 +170,8 @@ def _codes(result: AddPartitionsToTxnResult) -> dict[Partition, int]:
 
 
 def _outcome(asked: _Asked, codes: Mapping[Partition, int]) -> list[bool] | CoordinatorError | None:
-    """What is not told, as when nobody may ask, or is about a topic that the coordinator does not know yet, is worth
-    another try."""
+    """The answer in a reply, or the error. A partition that the reply does not name is worth another try, for example
+    because the coordinator does not know its topic yet."""
     found = [codes.get(one, ErrorCode.COORDINATOR_NOT_AVAILABLE) for one in asked.partitions]
     fine = (ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE) if asked.verify_only else (ErrorCode.NONE,)
     refusals = [code for code in found if code not in fine]

@@ -1,1 +1,1 @@
-"""The process around a broker: its start, its log, its machine, what would trouble it."""
+"""The process around a broker: its start, its log, its machine, and checks of these."""

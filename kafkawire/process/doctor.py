@@ -1,8 +1,8 @@
-"""What would trouble a broker on this machine with this configuration, and what to do about it.
+"""Problems of a broker on this machine with this configuration, with advice.
 
-Checks are made of plain facts, which `kafkawire.process.machine_facts` collects; nothing here asks the system or
-changes anything. A *problem* keeps a broker from starting or has cost data already, a *warning* may, a *note* is worth
-knowing.
+The checks use plain facts, which `kafkawire.process.machine_facts` collects; this module neither asks the system nor
+changes anything. A *problem* prevents the start of a broker or has already cost data, a *warning* may do so, a *note*
+is worth knowing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "g
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     PROBLEM = "problem"
     WARNING = "warning"
@@ -34,7 +34,7 @@ class Severity(Enum):
 
 
 class Finding(NamedTuple):
-    """Something about a subject, in one line, and what to do."""
+    """A finding about a subject, in one line, with advice."""
 
     severity: Severity
     subject: str
@@ -44,8 +44,11 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirFacts:
-    """What a log dir is like. Without `reason`, files can be written there; ratios are of what is used, sync times
-    of 4 KiB. `owner` is (cluster id, broker id) as the dir says, None before its first use."""
+    """Facts about a log dir.
+
+    Without a `reason`, files can be written there. The ratio of used space is of the whole space; the sync time is that
+    of 4 KiB. `owner` is (cluster id, broker id) in the dir's identity file, None before its first use.
+    """
 
     path: str
     exists: bool
@@ -70,7 +73,7 @@ class MachineFacts:
 
 
 def examine(config: Config, machine: MachineFacts, dirs: Sequence[DirFacts]) -> Iterator[Finding]:
-    """All that can be told without reading records."""
+    """All findings that need no reading of records."""
     yield from _listeners(config)
     yield from _machine(machine, sum(one.partitions for one in dirs))
     for one in dirs:

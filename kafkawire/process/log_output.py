@@ -10,11 +10,11 @@ import structlog
 
 from kafkawire.config.log_levels import LEVELS, ROOT
 
-_PROCESSORS: list[Any] = []  # one list for good: a logger that is cached keeps the list it was first used with
+_PROCESSORS: list[Any] = []  # always the same list: a cached logger keeps the list of its first use
 
 
 class Logger(structlog.PrintLogger):
-    """Prints the lines of a module, and knows its name."""
+    """Printer of a module's lines, which knows its name."""
 
     def __init__(self, module: str = ROOT) -> None:
         super().__init__(sys.stderr)
@@ -22,7 +22,7 @@ class Logger(structlog.PrintLogger):
 
 
 def configure(*, pretty: bool | None = None) -> None:
-    """Chooses the form of log lines; by default pretty exactly when standard error is a terminal."""
+    """Choose the form of log lines; by default pretty if standard error is a terminal."""
     if pretty is None:
         pretty = sys.stderr.isatty()
     renderer: Any = structlog.dev.ConsoleRenderer() if pretty else structlog.processors.JSONRenderer()
@@ -38,7 +38,7 @@ def configure(*, pretty: bool | None = None) -> None:
 
 
 def drop_what_is_not_told(logger: Logger, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Below its logger's level a line ends here."""
+    """Drop lines below the level of their logger."""
     if not LEVELS.tells(logger.module, method):
         raise structlog.DropEvent
     return event

@@ -1,4 +1,4 @@
-"""What this machine is like, as far as it matters to a broker; nothing is changed but for a file of a moment."""
+"""Facts about this machine that matter to a broker. Nothing is changed except for a temporary file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine() -> MachineFacts:
 
 
 def log_dir(path: Path) -> DirFacts:
-    """Of a directory that may not be there, or not be one."""
+    """Facts about a directory that may be missing, or no directory."""
     path = path.absolute()
     if not path.exists():
         return _of_nothing(path)
@@ -83,7 +83,7 @@ def _owner(filesystem: PosixFileSystem, path: Path) -> tuple[str, int]:
 
 
 def filesystem_of(path: Path, mounts: str | None = None) -> str:
-    """The type of the filesystem that `path` is on, "" where the system does not tell."""
+    """The type of the filesystem of `path`; "" if the system does not tell it."""
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,8 @@
-"""Makes a broker's directories anew from its remote tier: `kafkawire tier restore`.
+"""Restore of a broker's directories from its remote tier: `kafkawire tier restore`.
 
-First it is looked at what there is; then whoever owned it is fenced, the log dirs are made, and the metadata, so that a
-broker starts with all of it or not at all; last what groups had committed is committed again, by a broker that nobody
-sees. Log dirs that were kept, because only the metadata were lost, are taken as they are: they know more than the tier.
+The steps: read the tier; fence its earlier owner; create the log dirs and the metadata, so that a broker starts with
+all of it or not at all; start a hidden broker and commit the offsets of groups again. Log dirs that were kept, because
+only the metadata were lost, stay as they are: they have more than the tier.
 """
 
 from __future__ import annotations
@@ -48,20 +48,23 @@ if TYPE_CHECKING:
     from kafkawire.surroundings import Surroundings
     from tiering.cluster_objects import CommittedCopy, OffsetsCopy
 
-EPOCH_MARGIN = 1_000  # a leader takes one with each start, and the tier may not have seen the last ones
-PRODUCER_ID_MARGIN = 1_000_000  # ids that were given out since the tier saw one
+EPOCH_MARGIN = 1_000  # each start of a leader takes one; the tier may lack the last ones
+PRODUCER_ID_MARGIN = 1_000_000  # ids that were given out since the last one in the tier
 COMMITTED_TOGETHER_MAX = 500
 OF_OTHER_LISTENERS = ("listeners", "advertised.listeners", "http.listeners")
 AT_ONCE = 16
 
 
 class RestoreRefused(Exception):
-    """Nothing was changed, or what was done has to be removed first; its text is the one line for the operator."""
+    """Refusal of a restore.
+
+    Nothing was changed, or the text says what to remove first. The text is the operator's line.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What is in the tier, and what will be made of it. `problems`: what is there and cannot be restored."""
+    """Content of the tier that will be restored. `problems` are parts that cannot be restored."""
 
     part: Part
     owner_generation: int
@@ -78,7 +81,7 @@ class RestorePlan:
 
 @dataclass(slots=True)
 class Restored:
-    """What came of it."""
+    """Result of a restore."""
 
     offsets: int = 0
     clamped: int = 0
@@ -87,14 +90,17 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """Of the broker of `config`. `tell`: a line for whoever waits."""
+    """Restore of the broker of `config`. `tell` gets lines about the progress."""
 
     config: Config
     world: Surroundings
     tell: Callable[[str], None]
 
     async def plan(self, cluster_id: str | None) -> RestorePlan:
-        """Looks; changes nothing. `cluster_id`: None if the tier has but one. Raises RestoreRefused."""
+        """Read the tier; change nothing.
+
+        `cluster_id` may be None if the tier has one cluster. Raises RestoreRefused.
+        """
         if self.config.is_in_cluster:
             raise RestoreRefused("zookeeper.connect: what is restored is a broker that stands alone")
         try:
@@ -118,7 +124,7 @@ class Restoration:
         return RestorePlan(part, (newest or 0) + 1, topics, offsets, problems)
 
     async def carry_out(self, plan: RestorePlan) -> Restored:
-        """Does it. Raises RestoreRefused."""
+        """Carry out the plan. Raises RestoreRefused."""
         try:
             kept = await self._kept(plan)
             await self._fence(plan)
@@ -132,7 +138,7 @@ class Restoration:
         return Restored() if kept is not None else await self._commit_offsets(plan)
 
     async def _kept(self, plan: RestorePlan) -> list[KeptLog] | None:
-        """What log dirs have that were kept; None: they are empty. Raises RestoreRefused, and what they do."""
+        """Logs in kept log dirs; None if the log dirs are empty. Raises RestoreRefused, and the errors of log dirs."""
         paths = [str(path.absolute()) for path in self.config.log_dirs]
         used = [path for path in paths if is_used(self.world.filesystem, path)]
         metadata = str(metadata_directory(self.config))
@@ -199,16 +205,16 @@ class Restoration:
             await store.close()
 
     def _history(self) -> History:
-        """Changes begin with 1 again: to log dirs that were kept, and remember greater numbers, that is no rollback."""
+        """History of the new metadata. Its changes begin with 1 again, which is no rollback for kept log dirs."""
         known = last_followed(self.world.filesystem, [str(path.absolute()) for path in self.config.log_dirs])
         if known is None:
             return FIRST
         return History(known.generation + 1, self.world.random.getrandbits(128).to_bytes(16, "big").hex())
 
-    # What groups had committed
+    # Committed offsets of groups
 
     async def _commit_offsets(self, plan: RestorePlan) -> Restored:
-        """By a broker that listens where nobody looks for it."""
+        """Commit offsets by a broker that listens on a random port of this machine."""
         restored = Restored()
         groups = _groups(plan, restored)
         if not groups:
@@ -239,7 +245,7 @@ class Restoration:
 
 
 def _topics(plan: RestorePlan, kept: Sequence[KeptLog]) -> list[RestoredTopic]:
-    """Those of the tier, and those that only log dirs have: of these nobody knows what was set for them."""
+    """Topics of the tier, and topics of kept log dirs only; the configs of the latter are unknown."""
     epochs: dict[str, dict[int, int]] = {}
     names: dict[str, str] = {}
     configs: dict[str, dict[str, str]] = {}
@@ -272,14 +278,14 @@ def _nonce(world: Surroundings) -> str:
 
 
 def _last_producer_id(holding: PartitionHolding) -> int:
-    """-1: nobody."""
+    """The last producer id; -1 if there is none."""
     if not holding.producers:
         return -1
     return max((known for known, _ in decode_snapshot(holding.producers, holding.end).producers), default=-1)
 
 
 def _groups(plan: RestorePlan, restored: Restored) -> Mapping[str, list[OffsetToCommit]]:
-    """What is to be committed: nothing that lies behind the end, or before the start, of what there is."""
+    """Offsets to commit by group, moved into the restored range of their partition."""
     known = {
         (topic.topic.topic_id, number): (topic.topic.topic, holding) for topic, number, holding in plan.partitions()
     }

@@ -1,7 +1,7 @@
-"""One broker as a process: signals in, the ready line out.
+"""A broker as a process: handles signals, prints the ready line.
 
-SIGTERM and SIGINT stop the broker in order, from its first moment on; a second one, or a stop that takes longer than
-`STOP_MAX_S`, as with a disk that does not answer, exits at once (RULES L7).
+SIGTERM and SIGINT stop the broker in order, from its first moment on. A second signal, or a stop that takes longer than
+`STOP_MAX_S`, for example on a disk that does not answer, exits at once (RULES L7).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ EXIT_AT_ONCE = 130
 EXIT_OVERDUE = 1
 STOP_MAX_S = 30.0
 CLOSED_MAX_S = 5.0
-YOUNG_OBJECTS_MAX = 20_000  # requests in flight on some hundred connections
-M_ARENA_MAX = -8  # of mallopt, in glibc's malloc.h
+YOUNG_OBJECTS_MAX = 20_000  # as many as the requests in flight on a few hundred connections
+M_ARENA_MAX = -8  # parameter of mallopt, in glibc's malloc.h
 
 _log = structlog.get_logger(__name__)
 
 
 def run(config: Config) -> None:
-    """Runs a broker until it is told to stop.
+    """Run a broker until it is told to stop.
 
     Raises: StartError, BrokerFailed.
     """
@@ -47,30 +47,35 @@ def run(config: Config) -> None:
 
 
 def _allow_open_files() -> None:
-    """As many as the process may have: a partition needs one, and so does a connection."""
+    """Raise the limit of open files to the hard limit: each partition and each connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def keep_one_heap() -> None:
-    """Before there are threads. A heap for each would keep the megabytes that it was given once for who reads from a
-    tier; and threads that take turns at the interpreter are seldom in each other's way. Without glibc nothing is
-    done."""
+    """Use one heap for all threads. Call it before there are threads.
+
+    Otherwise each thread would keep a heap with the megabytes that it once needed to read from a tier. Threads take
+    turns at the interpreter, and so seldom contend for the heap. Without glibc nothing is done.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
 
 
 def spare_collector() -> None:
-    """What a broker has when it is ready stays, and requests leave no cycles behind: looking through both for garbage,
-    for tens of milliseconds at a time, would find none. Cycles of errors are few and wait a little longer."""
+    """Exempt the ready broker's objects from garbage collection, and collect less often.
+
+    These objects stay, and requests leave no cycles: a search for garbage would take tens of milliseconds and find
+    none. Cycles of errors are few and wait a little longer.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX)
 
 
 async def _main(config: Config, guard: threading.Timer) -> None:
-    """`guard` is started when the broker is closed: work that waits for a disk may still keep its thread."""
+    """Run the broker. `guard` is started when it is closed: work that waits for a disk may still keep its thread."""
     world = real_surroundings()
     ended: Exception | None = None
     stop = trio.Event()
@@ -95,13 +100,13 @@ def _is_ready(broker: Broker) -> None:
 
 
 def ready_line(broker: Broker) -> str:
-    """The one line on standard output that says the broker serves, and where."""
+    """The line on standard output that says that the broker serves, with its listeners."""
     kafka = [f"{name}://{listener.address[0]}:{listener.address[1]}" for name, listener in broker.listeners.items()]
     return " ".join(["kafkawire ready:", *kafka, *broker.http_urls])
 
 
 async def stop_on_signals(stop: trio.Event, signals: AsyncIterator[int], leave: Callable[[int], object]) -> None:
-    """Signals are counted, whatever else has stopped the broker: the first one asks for order."""
+    """Count signals, even if the broker stops for another reason: the first one stops in order, the second exits."""
     await anext(signals)
     stop.set()
     await anext(signals)
@@ -109,7 +114,7 @@ async def stop_on_signals(stop: trio.Event, signals: AsyncIterator[int], leave: 
 
 
 async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) -> None:
-    """A worker that waits for a disk cannot be cancelled; the process can."""
+    """Exit if the stop takes too long: a worker that waits for a disk cannot be cancelled."""
     await stop.wait()
     await trio.sleep(STOP_MAX_S)
     _log.error("not stopped in time, exiting", after_s=STOP_MAX_S)
@@ -117,6 +122,6 @@ async def exit_when_overdue(stop: trio.Event, leave: Callable[[int], object]) ->
 
 
 def exit_stuck(leave: Callable[[int], object]) -> None:
-    """The broker is closed, but a thread waits for a disk: leave without it."""
-    _log.error("closed, but work on a disk does not end, exiting", after_s=CLOSED_MAX_S)
+    """Exit without a thread that waits for a disk. The broker is closed."""
+    _log.error("exiting with unfinished disk work", after_s=CLOSED_MAX_S)
     leave(EXIT_OVERDUE)

@@ -1,8 +1,7 @@
-"""Refuses to start beside strangers.
+"""Refuses to start if a sibling package is foreign.
 
-The packages `engine`, `coordinator` and `tiering` have names that another distribution could take, and a package
-installed over ours would be imported without a word (pypa/pip#4625). So start-up checks that each lies beside
-`kafkawire`.
+Another distribution could have packages named `engine`, `coordinator` or `tiering`, and overwrite kafkawire's silently
+(pypa/pip#4625). So the start checks that each of them lies beside `kafkawire`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ SIBLINGS: Final = ("engine", "coordinator", "tiering")
 
 
 class StrangeSibling(Exception):
-    """A package of ours would be imported from somewhere else; the text is one line for the user."""
+    """A package of kafkawire would be imported from elsewhere; the text is the line for the user."""
 
 
 def check_siblings() -> None:
-    """Raises StrangeSibling when a sibling package is missing or lies elsewhere than beside kafkawire."""
+    """Check that the sibling packages lie beside kafkawire. Raises StrangeSibling."""
     home = Path(__file__).resolve().parents[2]
     for name in SIBLINGS:
         spec = find_spec(name)

@@ -1,4 +1,4 @@
-"""What would trouble a broker with its remote tier: the store is asked, and nothing is left in it."""
+"""Problems of a broker with its remote tier: the store is asked, and nothing is left in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBJECT = "tier.store"
 
 
 async def examine_tier(config: Config, world: Surroundings) -> list[Finding]:
-    """One for each thing that is wrong, or worth knowing; none without a tier."""
+    """Findings about the remote tier; none without a tier."""
     if config.tier_store is None:
         return []
     store = open_store(config, world)

@@ -1,4 +1,4 @@
-"""A broker's part of a remote tier, opened by somebody who is not the broker."""
+"""A broker's part of a remote tier, opened by a command instead of the broker."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 
 
 class TierUnknown(Exception):
-    """The configuration does not say which part is meant; its text is the one line for the operator."""
+    """The configuration does not determine the part; the text is the line for the operator."""
 
 
 def open_store(config: Config, world: Surroundings) -> ObjectStore:
-    """Raises TierUnknown."""
+    """Open the object store. Raises TierUnknown."""
     if config.tier_store is None:
         raise TierUnknown("tier.store does not say where the remote tier is")
     return world.open_object_store(config, Lanes(world.pool, store_lanes(config.tier_copiers)), world.random)
 
 
 async def open_part(config: Config, world: Surroundings, cluster_id: str | None) -> Part:
-    """Of that cluster; None: the one that the log dirs belong to, or the only one that there is. Raises TierUnknown,
-    and what a store does."""
+    """Open the part of a cluster: the given one, that of the log dirs, or the only one.
+
+    Raises TierUnknown, and the errors of a store.
+    """
     store = open_store(config, world)
     assert config.tier_store is not None
     root = config.tier_store.root
@@ -42,7 +44,7 @@ async def open_part(config: Config, world: Surroundings, cluster_id: str | None)
 
 
 def cluster_of(config: Config, world: Surroundings) -> str | None:
-    """Which one the log dirs belong to; None: they do not say."""
+    """The cluster id in the log dirs; None if they have none."""
     for path in config.log_dirs:
         with suppress(StoreRefused, OSError):
             return identity_of(world.filesystem, str(path.absolute())).cluster_id
@@ -57,7 +59,7 @@ async def _only(store: ObjectStore, root: str) -> str:
 
 
 async def survey(part: Part, tell: Callable[[str], None]) -> Sequence[TopicHolding]:
-    """All topics that were not deleted. Raises what a store does, TierDamaged and OtherVersion."""
+    """All topics that are not deleted. Raises errors of the store, TierDamaged and OtherVersion."""
     topics = []
     for copy in sorted(
         await ClusterObjects(part.store, part.root, part.cluster_id).topics(), key=lambda one: one.topic

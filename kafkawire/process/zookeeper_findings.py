@@ -1,4 +1,4 @@
-"""What would trouble a broker with its ZooKeeper: the servers are asked, and nothing is left there."""
+"""Problems of a broker with its ZooKeeper: the servers are asked, and nothing is left there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_START = "a broker does not start with it"
 
 
 async def connect_zookeeper(settings: ZooKeeperSettings) -> MetadataStore:
-    """Raises CannotStart, and NoNode if there is no chroot."""
+    """Connect to ZooKeeper. Raises CannotStart, and NoNode if there is no chroot."""
     from coordinator.metadata.zookeeper import open_zookeeper
 
     return await open_zookeeper(settings, makes_chroot=False)
@@ -31,7 +31,7 @@ async def connect_zookeeper(settings: ZooKeeperSettings) -> MetadataStore:
 async def examine_zookeeper(
     config: Config, dirs: Sequence[DirFacts], connect: Connect = connect_zookeeper
 ) -> list[Finding]:
-    """One for each thing that is wrong, or worth knowing; none without ZooKeeper."""
+    """Findings about ZooKeeper; none for a single broker."""
     if not config.is_in_cluster:
         return []
     try:
@@ -54,7 +54,7 @@ def _nobody(config: Config) -> Finding:
 
 
 async def _whose(store: MetadataStore, dirs: Sequence[DirFacts]) -> list[Finding]:
-    """Raises NoNode, CannotStart, StoreError."""
+    """Findings about the cluster id. Raises NoNode, CannotStart, StoreError."""
     if await store.exists(paths.IMPORT):
         text = "metadata were being put in, which was not finished"
         return [Finding(Severity.PROBLEM, SUBJECT, text, "begin kafkawire metadata import again, with the same file")]
@@ -65,7 +65,7 @@ async def _whose(store: MetadataStore, dirs: Sequence[DirFacts]) -> list[Finding
 
 
 async def _same_id(store: MetadataStore, broker_id: int, dirs: Sequence[DirFacts]) -> list[Finding]:
-    """If it is not the broker that these directories are of."""
+    """A warning if a broker with the same id is registered that does not use these directories."""
     if any(one.is_in_use for one in dirs) or not await store.exists(paths.broker(broker_id)):
         return []
     text = f"a broker {broker_id} is registered, and it has other log dirs, or was not stopped in order just now"

@@ -1,1 +1,1 @@
-"""Replicas on several brokers: who fetches from whom, and who is in sync."""
+"""Replication between brokers: followers fetch from leaders, and leaders change their ISRs."""

@@ -1,7 +1,7 @@
-"""What one leader is asked over a link: all of it once, and then what has changed (KIP-227). Pure.
+"""The fetch session of a follower with one leader: all partitions once, and then only the changed ones (KIP-227). Pure.
 
-A question stands until it is answered: what is not named again is asked once more by every request. So whatever is
-asked no longer has to be forgotten by the very next one.
+The fetch position of a partition stands until the leader answers it: each request implies all partitions that it does
+not name. So a dropped partition is forgotten with the very next request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOBODY: Final = (-1, -1)
 
 
 class Request(NamedTuple):
-    """What a Fetch says. `epoch`: of the session; INITIAL_EPOCH: it begins with this."""
+    """The contents of one Fetch request. `epoch`: of the fetch session; with INITIAL_EPOCH a session begins."""
 
     epoch: int
     named: Mapping[TopicPartition, Asked]
@@ -31,25 +31,25 @@ class Request(NamedTuple):
 
 
 class Asking:
-    """Of one fetcher."""
+    """The fetch session of one fetcher."""
 
     def __init__(self) -> None:
         self.standing: dict[TopicPartition, Asked] = {}
-        self._places: dict[Place, TopicPartition] = {}  # of these
+        self._places: dict[Place, TopicPartition] = {}  # the partitions of `standing`
         self._epoch = INITIAL_EPOCH
         self._life = NOBODY
-        self._new: dict[TopicPartition, Asked] = {}  # what the leader has not been told yet
-        self._gone: dict[TopicPartition, None] = {}  # what it believes to be asked
-        self._known: dict[TopicPartition, None] = {}
+        self._new: dict[TopicPartition, Asked] = {}  # not sent to the leader yet
+        self._gone: dict[TopicPartition, None] = {}  # dropped here, and still in the leader's session
+        self._known: dict[TopicPartition, None] = {}  # in the leader's session
 
     def ask(self, partition: TopicPartition, question: Asked) -> None:
-        """From the next request on."""
+        """Fetch a partition from the next request on."""
         self.standing[partition] = self._new[partition] = question
         self._places[partition.topic_id, partition.partition] = partition
         self._gone.pop(partition, None)
 
     def drop(self, partition: TopicPartition) -> Asked | None:
-        """Ask nothing of it from the next request on. What was asked."""
+        """Stop fetching a partition from the next request on. Return its fetch position, or None."""
         self._new.pop(partition, None)
         self._places.pop((partition.topic_id, partition.partition), None)
         if partition in self._known:
@@ -57,7 +57,8 @@ class Asking:
         return self.standing.pop(partition, None)
 
     def request(self, me: ReplicaState) -> Request:
-        """Who is another than before, or has been told nothing, begins anew."""
+        """The next request. If this broker has another broker epoch than before, or the leader knows nothing yet, a
+        session begins."""
         life = me.replica_id, me.replica_epoch
         if life != self._life:
             self._life = life
@@ -74,13 +75,14 @@ class Asking:
         return made
 
     def answered(self, place: Place) -> tuple[TopicPartition, Asked] | None:
-        """There is an answer; None: to nothing that is asked."""
+        """Drop the partition that the leader has answered, and return it with its fetch position; None if it is not
+        fetched."""
         partition = self._places.get(place)
         question = None if partition is None else self.drop(partition)
         return None if partition is None or question is None else (partition, question)
 
     def responded(self, session_id: int) -> bool:
-        """Whether the leader remembers what it was asked."""
+        """Whether the leader keeps the session. If it does not, the next request begins another one."""
         if session_id != LINK_SESSION_ID:
             self.reset()
             return False
@@ -88,6 +90,6 @@ class Asking:
         return True
 
     def reset(self) -> None:
-        """The leader knows nothing, or nobody knows what it knows."""
+        """Begin another session, because the leader has none or its contents are unknown."""
         self._epoch = INITIAL_EPOCH
         self._known, self._new, self._gone = {}, {}, {}

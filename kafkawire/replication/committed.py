@@ -1,4 +1,4 @@
-"""What the cluster's image says of a partition's replicas, as its leader wants to know it. Pure."""
+"""The replica state of a partition in the cluster's image, in the form that its leader needs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) -> Committed:
-    """Of a topic that the image has."""
+    """The committed ISR and the other replica states of a partition. The image must have its topic."""
     members = image.members.values()
     return Committed(
         image.version,

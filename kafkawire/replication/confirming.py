@@ -1,8 +1,9 @@
-"""Reads that the followers of a partition do not confirm in time: the metadata confirm them, or they are given up.
+"""Confirmation by the metadata of reads that the followers of a partition do not confirm in time.
 
-A Fetch of each possible successor confirms a read (`engine.partitions.confirmed_reads`). A follower whose disk is slow
+A Fetch of each possible successor confirms a read (`engine.partitions.confirmed_reads`). A follower with a slow disk
 sends none for a while, a replica that is down sends none at all, and a leader may have no successor. The metadata store
-tells as well who leads, behind a write that goes through a quorum.
+also tells which broker leads: a write through its quorum precedes the answer. A read that is not confirmed either way
+within `TIMEOUT_MS` fails.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
 
 FOLLOWERS_FIRST_S: Final = 0.2  # a follower confirms within a round trip, unless its disk is slow
 RETRY_S: Final = 0.5
-PAUSE_S: Final = 0.01  # between two writes to the metadata store: reads that come meanwhile share the next one
+PAUSE_S: Final = 0.01  # between two writes to the metadata store: reads that come meanwhile share the next write
 TIMEOUT_MS: Final = 10_000  # two syncs of a disk that takes almost five seconds for each
 
 
 class Confirmer:
-    """Of one broker. `follow_newest`: see `coordinator.runtime.Coordinator`. Life: `run` in a task."""
+    """Confirms the waiting reads of one broker; the caller runs `run` in a task. `follow_newest`: see
+    `coordinator.runtime.Coordinator`."""
 
     def __init__(self, waiting: WaitingReads, follow_newest: Callable[[], Awaitable[None]]) -> None:
         self._clock = waiting.clock
@@ -40,7 +42,7 @@ class Confirmer:
         self._has_waiting.set()
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._give_up)
             while True:

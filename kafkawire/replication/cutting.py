@@ -1,5 +1,5 @@
-"""Logs that are to be cut by an answer of their leader. After a crash these may be all that are followed: they are cut
-together, with one checkpoint."""
+"""Truncation of followers' logs after the answers of their leader. After a crash all followed logs may need it, so logs
+are truncated together, with one checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Cutting(NamedTuple):
-    """One of them."""
+    """A log to truncate, and where."""
 
     log: Partition
     state: FetchState
@@ -27,7 +27,8 @@ class Cutting(NamedTuple):
 
     @property
     def kind(self) -> tuple[int, bool]:
-        """Those of one kind can be cut together."""
+        """The leader epoch, and whether sealed segments may be truncated. Logs of the same kind can be truncated
+        together."""
         return self.state.epoch, self.action.below_sealed
 
 
@@ -37,7 +38,7 @@ def by_kind(cuts: Iterable[Cutting]) -> Iterator[list[Cutting]]:
 
 
 async def cut(store: SegmentStore, cuts: Sequence[Cutting], events: ReplicaEvents) -> list[EngineError | None]:
-    """Those of one kind, as long as they are followed in that epoch."""
+    """Truncate logs of one kind, unless they have another role or epoch by then. Return the error or None of each."""
     epoch, below_sealed = cuts[0].kind
     before = [Truncated(held(one.log), epoch, one.action.offset) for one in cuts]
     offsets = {one.log.partition: one.action.offset for one in cuts}

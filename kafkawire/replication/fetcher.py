@@ -1,8 +1,8 @@
-"""Fetches from one leader what this broker follows in one log dir (RULES K21), and does what its answers ask for.
+"""The fetcher of one leader and one log dir (RULES K21): it fetches the followed partitions and acts on the answers.
 
-All partitions are asked for at once, and what they get is durable before the next request (RULES K16). What takes
-longer, as a cut or a pause, goes on beside it, and concerns nobody else. A request costs as much as there are
-partitions of which something has changed, here or there: the others go on asking what they asked.
+Each request is for all partitions, and the records of the answer are durable before the next request (RULES K16).
+Longer work, such as a truncation or a pause, goes on in tasks of its own and delays no other partition. The cost of a
+request depends only on the partitions that have changed, here or on the leader.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ ASK_ON_VERSION: Final = 0
 
 
 class FetchWorld(NamedTuple):
-    """What is around all fetchers of a broker. `me`: as it is registered now; `until_news`: there is another image;
-    `give_up`: what is followed in that epoch begins anew there; `note_away`: a leader has gone without an answer."""
+    """Dependencies of all fetchers of a broker. `me`: this broker's registration; `until_news`: wait for another image;
+    `give_up`: write into the metadata that a replica discards its log in that epoch; `note_away`: a leader is gone
+    without an answer."""
 
     links: Links
     store: SegmentStore
@@ -72,14 +73,14 @@ class FetchWorld(NamedTuple):
 
 
 class _Followed(NamedTuple):
-    """`is_in_sync`: this broker is."""
+    """A followed partition. `is_in_sync`: this broker is in its ISR."""
 
     leader_epoch: int
     is_in_sync: bool
 
 
 class _Taken(NamedTuple):
-    """What was taken of an answer; `pending`: on its way to the disk."""
+    """Records of an answer that were appended. `pending`: None if there were none, or the append failed."""
 
     log: Partition
     state: FetchState
@@ -89,7 +90,7 @@ class _Taken(NamedTuple):
 
 
 class Fetcher:
-    """Life: `run` in a task."""
+    """A fetcher; the caller runs `run` in a task."""
 
     def __init__(self, leader: int, purpose: str, log_dir: LogDir, world: FetchWorld) -> None:
         self._leader = leader
@@ -98,26 +99,27 @@ class Fetcher:
         self._world = world
         self._followed: dict[TopicPartition, _Followed] = {}
         self._asking = Asking()
-        self._unsettled: dict[TopicPartition, None] = {}  # what is to be asked of it may have changed
+        self._unsettled: dict[TopicPartition, None] = {}  # their fetch positions may have changed
         self._role_changes = log_dir.role_changes
         self._pauses = Pauses(world.limits.backoff_ms)
         self._events = ReplicaEvents(world.counters)
-        self._has_news = trio.Event()  # there may be something else to ask, or an answer
+        self._has_news = trio.Event()  # a fetch position may have changed, or there is an answer
 
     def follow(self, partition: TopicPartition, leader_epoch: int, *, is_in_sync: bool) -> None:
-        """From the next request on. One that is followed already may have another epoch."""
+        """Fetch a partition from the next request on. If the partition is followed already, the epoch may be another
+        one."""
         self._followed[partition] = _Followed(leader_epoch, is_in_sync)
         self._unsettled[partition] = None
         self._has_news.set()
 
     def leave(self, partition: TopicPartition) -> None:
-        """It follows another leader, or nobody."""
+        """Stop fetching a partition, because it has another leader or none."""
         self._followed.pop(partition, None)
         self._unsettled[partition] = None
         self._pauses.forget(partition)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Fetch until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 self._has_news = trio.Event()
@@ -129,8 +131,8 @@ class Fetcher:
                         await self._has_news.wait()
 
     def _settle(self) -> None:
-        """What is asked from now on: of each partition what its replica asks for in the role that it has now. Until it
-        can ask it is looked at again."""
+        """Update the fetch positions of the partitions that may have changed. A partition that cannot be fetched yet is
+        looked at again."""
         if self._role_changes != self._log_dir.role_changes:
             self._role_changes = self._log_dir.role_changes
             self._unsettled |= dict.fromkeys(self._asking.standing)
@@ -146,7 +148,8 @@ class Fetcher:
                 self._unsettled[one] = None
 
     def _ask(self, partition: TopicPartition, log: Partition | None) -> bool:
-        """Whether it could. A role changes before the image is there that tells who leads now."""
+        """Add the fetch position of a partition, and return whether it has one. Its role may change before the image
+        tells the new leader."""
         followed = self._followed[partition]
         if log is None or log.fetching is None or log.fetching.epoch != followed.leader_epoch:
             return False
@@ -158,17 +161,17 @@ class Fetcher:
         return question is not None
 
     def _lose(self, partition: TopicPartition) -> None:
-        """What is asked of it gets no answer."""
+        """Drop the fetch position of a partition: the answer to it will not be used."""
         question, log = self._asking.drop(partition), self._log_of(partition)
         if question is not None and log is not None and log.fetching is not None:
             log.fetching.lost(question)
 
     def _is_held(self, log: Partition) -> bool:
-        """Whether nothing is fetched of it for now (RemoteLeaderEndPoint.shouldFollowerThrottle)."""
+        """Whether throttling holds the partition back for now (Kafka's RemoteLeaderEndPoint.shouldFollowerThrottle)."""
         return self._world.throttle.holds(log.config.follower_throttled_replicas, log.partition.partition)
 
     def _log_of(self, partition: TopicPartition) -> Partition | None:
-        """None: it is offline, or gone."""
+        """The replica's log; None if it is offline or gone."""
         try:
             return self._world.store.replica(partition)
         except EngineError:
@@ -198,8 +201,8 @@ class Fetcher:
         await self._finish([one for one in found if isinstance(one, _Taken)], nursery)
 
     async def _answer_to(self, request: FetchRequest) -> Message:
-        """What is to be asked next need not wait as long as the leader would: that there is another request, of no
-        matter what, ends its wait. Raises LinkFailed."""
+        """Send a Fetch and return its answer. If another partition is to be fetched meanwhile, an ApiVersions request
+        ends the leader's wait. Raises LinkFailed."""
         links, asked_on = self._world.links, False
         pending: Pending[Message] = links.call(self._leader, request, FETCH_VERSION, purpose=self._purpose)
         pending.call_when_settled(self._note_news)
@@ -215,7 +218,8 @@ class Fetcher:
         self._has_news.set()
 
     async def _begin_anew(self, *, is_forgotten: bool) -> None:
-        """At once if the leader has forgotten what it was asked, as over another link."""
+        """Begin another fetch session: at once if the leader has forgotten the session, for example on another
+        connection, else after a pause."""
         self._asking.reset()
         self._lose_all()
         if not is_forgotten:
@@ -229,7 +233,8 @@ class Fetcher:
     def _answered(
         self, partition: TopicPartition, question: Asked, answer: Told, nursery: trio.Nursery
     ) -> _Taken | Cutting | None:
-        """What was taken, in the step in which it was allowed (RULES K15), or is to be cut; the rest goes on beside."""
+        """Act on the answer for one partition. Records are appended in the same step in which that was allowed
+        (RULES K15); truncations are returned, and other actions go on in tasks of their own."""
         log = self._log_of(partition)
         if log is None or (state := log.fetching) is None:
             return None
@@ -257,7 +262,8 @@ class Fetcher:
         self._world.throttle.copied(log.config.follower_throttled_replicas, log.partition.partition, size_bytes)
 
     async def _finish(self, taken: Sequence[_Taken], nursery: trio.Nursery) -> None:
-        """Once it is durable the leader's word counts, and the next question may be asked."""
+        """Wait until the records are durable, adopt the leader's high watermark and log start, and allow the next fetch
+        positions."""
         there = [each for each in taken if await self._is_there(each, nursery)]
         try:
             await self._heed(there)
@@ -269,7 +275,7 @@ class Fetcher:
                 each.state.done()
 
     async def _is_there(self, taken: _Taken, nursery: trio.Nursery) -> bool:
-        """Whether it is durable; what is not is seen to beside."""
+        """Whether the records are durable. If not, a task handles the failure."""
         try:
             if taken.pending is not None:
                 await taken.pending.wait()
@@ -282,8 +288,8 @@ class Fetcher:
         return False
 
     async def _heed(self, taken: Sequence[_Taken]) -> None:
-        """How much of them counts, and where the leader's logs begin by now: all at once, as its retention moves many.
-        Raises StorageError."""
+        """Adopt the leader's high watermarks and log starts, all at once because retention moves many log starts
+        together. Raises StorageError."""
         followed = [(one.log, one.action) for one in taken if one.log.fetching is one.state]
         for log, action in followed:
             log.note_leader(action.high_watermark)
@@ -291,7 +297,7 @@ class Fetcher:
         await move_log_starts(self._log_dir, [one for one in moves if one is not None])
 
     async def _take_otherwise(self, taken: _Taken) -> None:
-        """It does not continue the log as it is."""
+        """Append records that do not continue the log, after making way for them."""
         log, state = taken.log, taken.state
         try:
             if log.fetching is state:
@@ -306,8 +312,8 @@ class Fetcher:
             self._has_news.set()
 
     async def _make_way(self, log: Partition, state: FetchState, answer: Told) -> None:
-        """The leader's log may begin within a batch: so has this one, if it has nothing yet (ReplicaFetcherThread's
-        UnexpectedAppendOffsetException), until it takes over the log start. Or it is compacted (RULES K19)."""
+        """Let the log begin within a batch, as the leader's may, if it is empty (Kafka's ReplicaFetcherThread:
+        UnexpectedAppendOffsetException). Or expect compacted records (RULES K19)."""
         first_offset, store = parse_header(answer.records, 0).base_offset, self._world.store
         if first_offset < log.log_end_offset:
             await store.reset_partition(log.partition, first_offset, expects_unused=True, follows_in=state.epoch)
@@ -315,8 +321,8 @@ class Fetcher:
             await log.expect_compacted(answer.records, answer.answer.compacted)
 
     async def _refused(self, taken: _Taken, error: EngineError) -> None:
-        """By this broker: it is asked for again in a while. Where there is no room, there is some when the leader's log
-        begins later by now."""
+        """Note that this broker could not append the records, and fetch them again after a pause. If its disk is full,
+        the leader's log start is adopted, which makes room."""
         if taken.log.fetching is taken.state:
             self._events.refused(taken.log.partition, error)
             if isinstance(error, StorageError):
@@ -352,14 +358,15 @@ class Fetcher:
             self._has_news.set()
 
     async def _do(self, log: Partition, state: FetchState, action: Action) -> None:
-        """Raises EngineError, CoordinatorError."""
+        """Carry out an action. Raises EngineError, CoordinatorError."""
         store, partition = self._world.store, log.partition
         if isinstance(action, Cut):
             [error] = await cut(store, [Cutting(log, state, action)], self._events)
             if error is not None:
                 raise error
         elif isinstance(action, Begin):
-            if action.offset <= log.log_end_offset or not log.is_sound:  # else nobody counts on what it has
+            # A log that ends before the leader's log start has no record that an election could count on.
+            if action.offset <= log.log_end_offset or not log.is_sound:
                 await self._world.give_up(partition, state.epoch, action.offset)
             before = held(log)
             await store.reset_partition(partition, action.offset, follows_in=state.epoch)
@@ -387,7 +394,7 @@ class Fetcher:
         return end_of(response)
 
     async def _call(self, request: Message, version: int) -> Message:
-        """Raises LinkFailed."""
+        """Send a request to the leader. Raises LinkFailed."""
         pending: Pending[Message] = self._world.links.call(self._leader, request, version, purpose=self._purpose)
         if not pending.is_settled:
             settled = trio.Event()

@@ -1,4 +1,5 @@
-"""The links over which other brokers fetch, and as of when each of them shows what its broker knew (RULES K24)."""
+"""The peer connections over which other brokers fetch, and the time of which each Fetch shows its broker's state
+(RULES K24)."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class _Link(NamedTuple):
 
 
 class Followers:
-    """Of one broker. What an earlier link has shown, the next one does not know. `reads`: those that a Fetch may
-    confirm."""
+    """The followers' connections to one broker. A new connection begins without the times of an earlier one. `reads`:
+    the waiting reads that a Fetch may confirm."""
 
     def __init__(self, reads: WaitingReads) -> None:
         self._clock = reads.clock
@@ -28,17 +29,17 @@ class Followers:
         self._links: WeakKeyDictionary[ConnectionInfo, _Link] = WeakKeyDictionary()
 
     def fetched(self, link: ConnectionInfo) -> FetchedOver:
-        """A Fetch has come."""
+        """Note a Fetch, and return the times that it shows and the connection's fetch session."""
         confirmation, session = self._of(link)
         confirmation.fetched()
         return FetchedOver(self._clock.boot_ms(), confirmation.as_of, session)
 
     def responded(self, link: ConnectionInfo) -> None:
-        """The response is made, and about to be sent."""
+        """Note that the response is complete and about to be sent."""
         self._of(link).confirmation.responded(self._clock.next())
 
     def check_reads(self) -> None:
-        """What a Fetch has shown is noted."""
+        """Check the waiting reads, after the times of a Fetch are noted."""
         self._reads.check()
 
     def _of(self, link: ConnectionInfo) -> _Link:

@@ -1,7 +1,7 @@
-"""Sees to it that the ISRs of what this broker leads are as their leaders want them: written by itself (RULES K4).
+"""Updates of the ISRs of the partitions that this broker leads: it writes them into the metadata itself (RULES K4).
 
-A proposal is made of the image that is published, and written unless there is a newer one by then. What has become of
-it the next image tells; until then it is the same proposal (RULES K5). All that is proposed at a moment is one write.
+A proposal refers to the published image, and the write fails if there is a newer image by then. The next image shows
+the outcome; until then the proposal stays the same (RULES K5). All proposals of a moment are one write.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.metrics import ReplicationCounters
 
 BATCH_MS: Final = 50  # between two writes
-RETRY_MS: Final = 500  # of one whose outcome nobody knows
+RETRY_MS: Final = 500  # until a write is tried again whose outcome is unknown
 
 PROPOSED: Final = Kind("isr change proposed", "isr changes proposed")
 
@@ -36,7 +36,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class IsrWriter(Protocol):
-    """The control plane, as far as leaders change it; `coordinator.runtime.Coordinator`."""
+    """The part of the control plane that leaders use; implemented by `coordinator.runtime.Coordinator`."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -45,39 +45,40 @@ class IsrWriter(Protocol):
 
 
 class IsrKeeper:
-    """Life: `run` in a task."""
+    """The task that updates ISRs; the caller runs `run` in a task."""
 
     def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int, counters: ReplicationCounters) -> None:
         self._cluster = cluster
         self._store = store
         self._lag_max_ms = lag_max_ms
         self._counters = counters
-        self._led: dict[TopicPartition, int] = {}  # with the size of the ISR, as the metadata says
+        self._led: dict[TopicPartition, int] = {}  # the size of the committed ISR of each led partition
         self._noted: dict[TopicPartition, None] = {}  # a dict keeps the order: simulations must repeat
         self._has_noted = trio.Event()
         self._lines = EventLog(_log)
 
     def lead(self, partition: TopicPartition) -> None:
-        """There are other replicas of it; or the metadata says something else of them than before."""
+        """Note that this broker leads the partition, or that the metadata of its replicas have changed."""
         self._learn(partition, self._cluster.image)
         self.note([partition])
 
     def leave(self, partition: TopicPartition) -> None:
-        """This broker does not lead it any more."""
+        """Note that this broker does not lead the partition any more."""
         self._led.pop(partition, None)
 
     def learn_anew(self) -> None:
-        """Other brokers live, or in other lives; or min.insync.replicas is another one by default."""
+        """Learn the replica states of all led partitions again, because brokers, broker epochs or the default of
+        min.insync.replicas have changed."""
         for partition in [*self._led]:
             self.lead(partition)
 
     def note(self, partitions: Iterable[TopicPartition]) -> None:
-        """Perhaps their ISRs are to be others."""
+        """Check soon whether the ISRs of these partitions have to change."""
         self._noted |= dict.fromkeys(partitions)
         self._has_noted.set()
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch)
             while True:
@@ -86,7 +87,7 @@ class IsrKeeper:
                 await trio.sleep(BATCH_MS / 1000)
 
     async def _watch(self) -> None:
-        """Who is late shows by nothing but the time."""
+        """Check all ISRs at intervals, because no event tells that a follower has become late."""
         while True:
             await trio.sleep(self._lag_max_ms / 2000)
             self.note(self._led)
@@ -107,7 +108,7 @@ class IsrKeeper:
         self.note(changes)
 
     def _wanted(self, partition: TopicPartition, image: ClusterImage) -> IsrChange | None:
-        """None: it is as it should be, or not for this broker to say."""
+        """The ISR change that the leader wants; None if there is none, or this broker does not lead."""
         if partition not in self._led:
             return None
         self._learn(partition, image)
@@ -122,7 +123,8 @@ class IsrKeeper:
         return IsrChange(*at, proposal.in_sync, proposal.added)
 
     def _learn(self, partition: TopicPartition, image: ClusterImage) -> None:
-        """It may be gone, or led by another by the time this is known."""
+        """Give the leader the replica states of the image. The partition may be gone, or led by another broker, by
+        then."""
         topic = image.topics_by_id.get(partition.topic_id)
         if topic is None or partition.partition >= len(topic.partitions):
             return

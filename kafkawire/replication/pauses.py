@@ -1,7 +1,8 @@
-"""How long a follower waits before it asks a leader again that has refused. Pure.
+"""The time that a follower waits before it asks a leader again that has refused. Pure.
 
-Kafka waits for replica.fetch.backoff.ms each time. But a leader may learn a moment later than its followers who it is,
-and until they ask again nothing is acknowledged: so at first it is a moment, then twice as long each time.
+Kafka waits for replica.fetch.backoff.ms each time. But a new leader may learn of its role a moment later than its
+followers, and until they ask again no append is acknowledged. So the first pause is short, and each next one twice as
+long.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ FIRST_MS: Final = 10
 
 
 class Pauses:
-    """Of all partitions that one leader is asked for. `backoff_ms`: the longest of them."""
+    """The pauses of all partitions that are fetched from one leader. `backoff_ms`: the longest pause."""
 
     def __init__(self, backoff_ms: int) -> None:
         self._backoff_ms = backoff_ms
         self._last: dict[TopicPartition, tuple[int, int]] = {}  # an epoch, and the last pause in it
 
     def next_ms(self, partition: TopicPartition, epoch: int) -> int:
-        """It was refused in that epoch of its leader."""
+        """The pause in milliseconds after the leader refused the partition in that leader epoch."""
         last_epoch, last_ms = self._last.get(partition, (NO_EPOCH, 0))
         pause_ms = min(2 * last_ms if epoch == last_epoch else FIRST_MS, self._backoff_ms)
         self._last[partition] = epoch, pause_ms
         return pause_ms
 
     def forget(self, partition: TopicPartition) -> None:
-        """It is not asked for any more."""
+        """Forget a partition that is not fetched from this leader any more."""
         self._last.pop(partition, None)

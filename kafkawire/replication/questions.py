@@ -1,4 +1,4 @@
-"""What a follower asks a leader, as messages, and what it is told. Pure."""
+"""Requests of a follower to its leader, and the leader's replies, as Kafka's messages. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MIB: Final = 1024 * 1024
 
 
 class FetchLimits(NamedTuple):
-    """Of all that fetch from other brokers, as Kafka calls them."""
+    """Limits of fetches from other brokers, with their config keys."""
 
     wait_max_ms: int = 500  # replica.fetch.wait.max.ms
     min_bytes: int = 1  # replica.fetch.min.bytes
@@ -38,7 +38,8 @@ class FetchLimits(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Of one partition: whole batches come with the answer, perhaps none. `begins_segment`: with them one begins."""
+    """The reply for one partition, with complete batches or none. `begins_segment`: a segment of the leader begins with
+    them."""
 
     answer: Answer
     records: memoryview
@@ -46,7 +47,7 @@ class Told(NamedTuple):
 
 
 def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> FetchRequest:
-    """What `me` asks."""
+    """The Fetch request of the broker `me`."""
     topics: dict[bytes, FetchTopic] = {}
     forgotten: dict[bytes, ForgottenTopic] = {}
     for one in made.forgotten:
@@ -77,7 +78,7 @@ def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> Fetch
 
 
 def told(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
-    """What a leader says of each partition."""
+    """The replies of a leader, by partition."""
     for topic in response.responses:
         for row in topic.partitions:
             yield (topic.topic_id, row.partition_index), _told_of(row)
@@ -95,7 +96,7 @@ def _told_of(row: PartitionData) -> Told:
 
 
 def _compacted(row: PartitionData) -> Compacted:
-    """An older broker does not tell what is dropped."""
+    """The compaction state of the leader's log. A broker of an older version does not send it."""
     told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
     if told is None:
         return Compacted(starts) if starts else NOT_COMPACTED
@@ -104,7 +105,7 @@ def _compacted(row: PartitionData) -> Compacted:
 
 
 def whole_batches(records: memoryview) -> memoryview:
-    """Without the last one, if it was cut."""
+    """The records without an incomplete last batch."""
     end = 0
     while len(records) - end >= HEADER_SIZE_BYTES:
         size_bytes = parse_header(records, end).size_bytes
@@ -115,7 +116,7 @@ def whole_batches(records: memoryview) -> memoryview:
 
 
 def error_of(code: int) -> EngineError:
-    """As far as it makes a difference."""
+    """The engine's error of an error code. Codes that a follower handles alike are the same error."""
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return OffsetOutOfRange(ErrorCode(code).name)
     if code == ErrorCode.FENCED_LEADER_EPOCH:
@@ -124,7 +125,7 @@ def error_of(code: int) -> EngineError:
 
 
 def ends_request(broker_id: int, partition: TopicPartition, leader_epoch: int, spec: OffsetSpec) -> ListOffsetsRequest:
-    """Where the leader's log begins, or ends."""
+    """A ListOffsets request for the start or the end of the leader's log."""
     asked = ListOffsetsPartition(
         partition_index=partition.partition, current_leader_epoch=leader_epoch, timestamp=int(spec)
     )
@@ -133,7 +134,7 @@ def ends_request(broker_id: int, partition: TopicPartition, leader_epoch: int, s
 
 
 def end_of(response: ListOffsetsResponse) -> int:
-    """Raises EngineError."""
+    """The offset in the reply. Raises EngineError."""
     row = response.topics[0].partitions[0]
     if row.error_code:
         raise error_of(row.error_code)

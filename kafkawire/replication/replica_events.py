@@ -1,7 +1,7 @@
-"""Tells an operator what becomes of the logs that are followed here: truncated, discarded, or given up.
+"""Log lines and counters of the logs that this broker follows: truncated, discarded, failed or paused.
 
-After a leader's failure thousands of followers may truncate their logs at once, and with the metadata away as many may
-wait: lines are written within the bounds of `coordinator.event_log`. Counters have all of them.
+After a leader's failure thousands of followers may truncate their logs at once, and as many may wait while the metadata
+store is away. So the lines are limited as `coordinator.event_log` describes. The counters count all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class Held(NamedTuple):
-    """A log as it is before it changes: offsets, and whether all of it can be read."""
+    """The state of a log before it changes: offsets, and whether all of it can be read."""
 
     partition: TopicPartition
     start_offset: int
@@ -45,7 +45,7 @@ class Held(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """A log that ends at `offset` now."""
+    """A log that now ends at `offset`."""
 
     held: Held
     epoch: int
@@ -58,19 +58,19 @@ class _Problem(NamedTuple):
 
 
 def held(log: Partition) -> Held:
-    """What the log has now."""
+    """The present state of the log."""
     return Held(log.partition, log.log_start_offset, log.log_end_offset, log.high_watermark, log.is_sound)
 
 
 class ReplicaEvents:
-    """Of what one fetcher follows."""
+    """Events of the logs that one fetcher follows."""
 
     def __init__(self, counters: ReplicationCounters) -> None:
         self._counters = counters
         self._lines = EventLog(_log)
 
     def truncated(self, logs: Sequence[Truncated]) -> None:
-        """By an answer of the leader. Below the high watermark only an unclean election has that done (RULES K18)."""
+        """Note truncated logs. Only an unclean election causes a truncation below the high watermark (RULES K18)."""
         self._counters.truncations += len(logs)
         by_kind: dict[bool, list[Truncated]] = {True: [], False: []}
         for one in logs:
@@ -79,7 +79,7 @@ class ReplicaEvents:
         self._lines.write(TRUNCATED, by_kind[False], _truncated_fields)
 
     def restarted(self, before: Held, epoch: int, offset: int) -> None:
-        """The log forgot all that it had, and goes on at `offset`, where the leader's begins."""
+        """Note that a log discarded all records and goes on at `offset`, where the leader's log begins."""
         is_empty = before.is_sound and before.start_offset == before.end_offset
         fields = {**_place(before.partition), "epoch": epoch, "offset": offset}
         if is_empty:
@@ -90,16 +90,16 @@ class ReplicaEvents:
         self._lines.write(RESTARTED, [before], lambda _: fields, lambda one: _why(one, offset))
 
     def failed(self, partition: TopicPartition, reason: str) -> None:
-        """The replica is closed, and keeps what it has, until an operator has looked."""
+        """Note that the replica is closed. It keeps its log until an operator has looked."""
         self._counters.failures += 1
         self._tell(FAILED, partition, reason)
 
     def paused(self, partition: TopicPartition, error: Exception) -> None:
-        """The leader is asked again in a while."""
+        """Note that the fetch of a partition is tried again after a pause."""
         self._tell(PAUSED, partition, str(error))
 
     def refused(self, partition: TopicPartition, error: Exception) -> None:
-        """What was fetched is fetched again in a while."""
+        """Note that the fetched records could not be appended, and are fetched again after a pause."""
         self._tell(REFUSED, partition, str(error))
 
     def _tell(self, kind: Kind, partition: TopicPartition, reason: str) -> None:
@@ -118,8 +118,9 @@ def _truncated_fields(one: Truncated) -> dict[str, Any]:
 
 
 def _why(before: Held, offset: int) -> str:
-    """A log that can go on nowhere is damaged, ends before the leader's begins, or has a gap: what had decided about
-    something in it is gone from the leader's (RULES K18, K19)."""
+    """The reason for discarding the log: it is damaged, it ends before the leader's log begins, or it has a gap. A gap:
+    records that the follower lacks, and that decided about older ones, are compacted away in the leader's log
+    (RULES K18, K19)."""
     if not before.is_sound:
         return "log_damaged"
     return "behind_log_start" if offset > before.end_offset else "log_has_gap"

@@ -1,6 +1,7 @@
-"""This broker's part in the replication of all partitions: follows the cluster's image from whom to fetch what.
+"""The replication tasks of this broker: they follow the cluster's image, fetch for followers and update ISRs of
+leaders.
 
-The host has opened all that the image shows, in the roles and epochs that it says. Here is what goes on between them.
+The partition host has opened the logs before, in the roles and leader epochs of the image.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Source = tuple[int, str]  # a leader, and a log dir here
 
 
 class ReplicationSettings(NamedTuple):
-    """`lag_max_ms`: replica.lag.time.max.ms."""
+    """Settings of replication. `lag_max_ms`: replica.lag.time.max.ms."""
 
     broker_id: int
     limits: FetchLimits
@@ -45,7 +46,7 @@ class ReplicationSettings(NamedTuple):
 
 
 class Replication:
-    """Life: `run` in a task."""
+    """Replication of one broker; the caller runs `run` in a task."""
 
     def __init__(
         self,
@@ -72,18 +73,18 @@ class Replication:
             counters,
             throttle,
         )
-        self._topics: dict[bytes, TopicInfo] = {}  # as they were when they were looked at
-        self._around: object = None  # the members, and what is configured for all brokers
+        self._topics: dict[bytes, TopicInfo] = {}  # as of the last image
+        self._around: object = None  # members and default broker configs of the last image
         self._sources: dict[TopicPartition, Source] = {}
         self._fetchers: dict[Source, Fetcher] = {}
         self._log_dirs: dict[str, int] = {}
 
     def note_follower(self, partition: TopicPartition) -> None:
-        """One that is not in sync has fetched of a partition that is led here."""
+        """Note that a follower that is not in sync has fetched a partition that this broker leads."""
         self._isr.note([partition])
 
     async def run(self) -> None:
-        """For as long as the broker lives."""
+        """Serve for as long as the broker lives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._isr.run)
             while True:

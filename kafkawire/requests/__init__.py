@@ -1,1 +1,1 @@
-"""From a frame to its reply: headers, dispatch, what a handler is given, errors."""
+"""Requests from frame to reply: headers, dispatch, interfaces for handlers, errors."""

@@ -1,6 +1,6 @@
-"""What is known of one served API, and what its handler is and returns.
+"""Description of a served API, and the protocol of its handler.
 
-The table of all of them is `kafkawire.handlers.API_TABLE`; whoever dispatches is handed it.
+`kafkawire.handlers.API_TABLE` is the table of all of them; the dispatcher gets it from its creator.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kafkawire.wire.message import Message
 
 
 class Response(Protocol):
-    """What every response message can do."""
+    """A response message."""
 
     def encode(self, version: int) -> list[Any]: ...
 
 
 class Handler(Protocol):
-    """What the module of an API has; see `Api`."""
+    """The module of an API; see `Api`."""
 
     @property
     def __name__(self) -> str: ...
@@ -36,16 +36,17 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One served API: its module's name, its request, its handler, the versions it advertises.
+    """Served API: the name of its module, its request, its handler, the versions it advertises.
 
-    `refuse` makes the response that says an error of the whole request, where Kafka says it (each API has places of its
-    own, see AbstractRequest.getErrorResponse). Raises ProtocolViolation where Kafka says nothing and closes.
+    `refuse` makes the response with an error of the whole request, at the place where Kafka puts it (each API has
+    places of its own, see AbstractRequest.getErrorResponse). It raises ProtocolViolation where Kafka closes without a
+    response.
 
-    A version below `first_served` is advertised and closes the connection all the same. `two_stage`: `handle` has put
-    the request into its order when it returns, and the next request starts while it finishes; what it returns is a
-    `PendingReply`. `holds_frame`: it keeps bytes of its frame until it is answered. `needs_room`: it is not handled
-    before the engine's queues have room. `refuse_version` answers, in version 0, a version that is not served; without
-    it such a request ends the connection.
+    A version below `first_served` is advertised, but closes the connection. `two_stage`: `handle` has put the request
+    into its order when it returns a `PendingReply`, and the next request starts while it finishes. `holds_frame`: the
+    request keeps bytes of its frame until it is answered. `needs_room`: it is not handled before the engine's queues
+    have room. `refuse_version` answers, in version 0, a version that is not served; without it such a request ends the
+    connection.
     """
 
     name: str
@@ -72,10 +73,10 @@ class Api:
 
 
 class Lane(Protocol):
-    """A short way for requests of one API in the shapes that clients send (`kafkawire.express`)."""
+    """Fast path of one API: handles requests in the usual shapes of clients (`kafkawire.express`)."""
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
-        """The request, started, or None when it is not for this lane: then nothing has happened.
+        """Start the request, or return None without any effect if it needs the general path.
 
         Errors: ProtocolViolation.
         """

@@ -1,7 +1,7 @@
-"""Searches in what only a remote tier has. Whoever asks waits for so long and no longer, whatever a store does.
+"""Searches in segments that only the remote tier has. A request waits for them no longer than its timeout.
 
-After Kafka's DelayedRemoteListOffsets. A request to a store cannot be called back, so a search that is under way goes
-on behind everybody's back, and what it has fetched is there for whoever asks again; one that has not begun is given up.
+After Kafka's DelayedRemoteListOffsets. A request to a store cannot be cancelled. So a running search goes on after the
+timeout, and its result is there for later requests. A search that has not begun is given up.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SEARCHES_MAX: Final = 16  # at a time, of one broker; Kafka's remote.log.reader.threads are 10
+SEARCHES_MAX: Final = 16  # at a time, of one broker; Kafka's remote.log.reader.threads is 10
 
 
 class ColdSearches:
-    """Of one broker. `nursery`: where they go on; `timeout_ms`: how long a request waits that does not say it."""
+    """Cold searches of one broker. They run in `nursery`; `timeout_ms` returns the configured timeout."""
 
     def __init__(self, nursery: trio.Nursery, timeout_ms: Callable[[], int]) -> None:
         self._nursery = nursery
@@ -27,8 +27,10 @@ class ColdSearches:
         self._room = trio.CapacityLimiter(SEARCHES_MAX)
 
     async def perform(self, searches: Collection[Callable[[], Awaitable[T]]], timeout_ms: int = 0) -> list[T | None]:
-        """What each has found, in their order; None: not in time. `timeout_ms` 0 or less: as configured now. Raises the
-        first of what they do."""
+        """Results of the searches, in their order; None for a search that was not in time.
+
+        If `timeout_ms` is 0 or less, the configured timeout counts. Raises the first error of a search.
+        """
         if not searches:
             return []
         batch: _Batch[T] = _Batch(len(searches))
@@ -49,12 +51,12 @@ class ColdSearches:
                 return
             try:
                 batch.note(number, await search())
-            except Exception as error:  # also what nobody expects: it is for whoever waits to fail
+            except Exception as error:  # unexpected ones, too: the waiting request fails with it
                 batch.fail(error)
 
 
 class _Batch(Generic[T]):
-    """The searches of one request. It `is_over` when nobody waits for it any more."""
+    """Searches of one request. It `is_over` when the request does not wait any more."""
 
     def __init__(self, count: int) -> None:
         self.found: list[T | None] = [None] * count

@@ -1,7 +1,7 @@
-"""Changes configs of any resource for AlterConfigs and IncrementalAlterConfigs, which differ in their messages alone.
+"""Changes configs of any resource for AlterConfigs and IncrementalAlterConfigs, which differ only in their messages.
 
-What the request itself gets wrong is found here, in the order of Kafka's ConfigAdminManager; the rest the control plane
-decides. Every resource is answered by itself.
+Errors of the request itself are found here, in the order of Kafka's ConfigAdminManager; the control plane decides the
+rest. Every resource gets its own result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 class AskedChange(NamedTuple):
-    """One key of a request, as it came."""
+    """Change of one key in a request, not checked yet."""
 
     operation: int
     key: str
@@ -45,7 +45,7 @@ class AskedChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """One resource of a request. With `replaces` nothing stays that is not named."""
+    """Changes of one resource. With `replaces`, all other keys return to their defaults."""
 
     resource_type: int
     resource_name: str
@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
 async def alter(
     context: RequestContext, asked: Sequence[Alteration], new_row: type[RowT], *, validate_only: bool
 ) -> list[RowT]:
-    """Changes one after the other; one that is named twice not at all. A row of the response for each."""
+    """Change the resources one after the other. A resource that is named twice is refused. Return a row for each."""
     times_named = Counter((one.resource_type, one.resource_name) for one in asked)
     outcomes = []
     for one in asked:
@@ -105,7 +105,7 @@ async def _alter_one(context: RequestContext, asked: Alteration, *, validate_onl
 
 
 def _alter_levels(context: RequestContext, name: str, changes: Sequence[ConfigChange], *, validate_only: bool) -> None:
-    """All or none of them, until the broker stops. After Kafka's RuntimeLoggerManager."""
+    """Change log levels until the broker stops, all or none. After Kafka's RuntimeLoggerManager."""
     _check_node(context, name)
     for change in changes:
         _check_level(change)
@@ -117,7 +117,7 @@ def _alter_levels(context: RequestContext, name: str, changes: Sequence[ConfigCh
             levels.set(change.key, change.value)
         else:
             levels.unset(change.key)
-        _log.warning("level of a logger", logger=change.key, level=levels.of(change.key))
+        _log.warning("logger level changed", logger=change.key, level=levels.of(change.key))
 
 
 def _check_level(change: ConfigChange) -> None:
@@ -149,7 +149,7 @@ def _changes(asked: Sequence[AskedChange]) -> list[ConfigChange]:
 
 
 def _kind(asked: Alteration) -> ConfigResourceType:
-    """Levels of loggers are never replaced as a whole."""
+    """The kind of the resource. Raises InvalidTopicRequest if levels of loggers are to be replaced as a whole."""
     kinds = set(ConfigResourceType) - ({ConfigResourceType.BROKER_LOGGER} if asked.replaces else set())
     if asked.resource_type not in kinds:
         raise InvalidTopicRequest(f"Unknown resource type {asked.resource_type}")
@@ -164,7 +164,7 @@ def _broker(context: RequestContext, name: str) -> str:
 
 
 def _check_node(context: RequestContext, name: str) -> None:
-    """A broker is told of by itself alone: what it cannot do another may."""
+    """Check that a broker resource names this broker: its configs are changed by itself."""
     broker_id, node_id = broker_id_of(name), context.broker.config.node_id
     if broker_id is None:
         raise InvalidTopicRequest(f"Node id must be an integer, but it is: {name}")

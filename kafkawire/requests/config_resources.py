@@ -1,4 +1,4 @@
-"""What configs can be about, besides topics and brokers too: who may see and change them, and how a broker is named.
+"""Resources with configs: required operations, and the names of brokers.
 
 Shared by the handlers of configs, which never import each other.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import RequestContext
 
 
-# Kafka's words, which tools and people search for.
+# Kafka's texts: tools and people search for them.
 DENIED: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
@@ -26,7 +26,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 def denial(context: RequestContext, operation: Operation, kind: ConfigResourceType, name: str) -> ErrorCode | None:
-    """The code for who may not do this with the configs of the resource."""
+    """The error code if the client may not do this with the configs of the resource; else None."""
     if kind is ConfigResourceType.TOPIC:
         asked, code = (ResourceType.TOPIC, name), ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif kind is ConfigResourceType.GROUP:
@@ -37,5 +37,5 @@ def denial(context: RequestContext, operation: Operation, kind: ConfigResourceTy
 
 
 def broker_id_of(name: str) -> int | None:
-    """The id that a broker is named by; None when it is no number."""
+    """The broker id that a resource is named by; None if it is no number."""
     return int(name) if _INTEGER.fullmatch(name) else None

@@ -1,7 +1,7 @@
-"""What a handler is given besides the request: who asks, over which listener, and the broker's interfaces.
+"""Context of a handler besides the request: the client, its listener, and the broker's interfaces.
 
-`authorize` is asked for every resource a request touches, from the first handler on; who may do what is decided by the
-`Authorizer` behind it. This module decides nothing and knows no message.
+`authorize` is called for every resource that a request touches; the `Authorizer` behind it decides. This module decides
+nothing and knows no message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 ANONYMOUS: Final = "User:ANONYMOUS"
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, never bound
 
-# Runs a job that takes long and touches nothing of the loop's, and lets the loop go on meanwhile.
+# Runs a long job that touches no state of the event loop, while the loop goes on.
 Elsewhere = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
@@ -69,7 +69,7 @@ class ResourceType(IntEnum):
     USER = 7
 
 
-# AclEntry.supportedOperations: what can be asked about, and so what "authorized operations" can list.
+# AclEntry.supportedOperations: the operations of a resource that "authorized operations" can list.
 OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,
@@ -101,11 +101,11 @@ OPERATIONS_BY_RESOURCE: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 def ignore(_: TopicPartition) -> None:
-    """Of a broker that has no followers."""
+    """The `note_follower` of a broker without followers: does nothing."""
 
 
 class Authorizer(Protocol):
-    """Who may do what. Asked on the hot path: it answers from memory."""
+    """Decides whether a principal may do an operation. It is on the hot path, and answers from memory."""
 
     def __call__(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str, /
@@ -113,20 +113,22 @@ class Authorizer(Protocol):
 
 
 def allow_all(principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-    """The Authorizer of a broker without security. A config that asks for another one does not start."""
+    """The Authorizer of a broker without security. A broker whose config asks for another one does not start."""
     return True
 
 
 def cluster_authorizer(
     principal: str, host: str, operation: Operation, resource_type: ResourceType, resource_name: str
 ) -> bool:
-    """The Authorizer of a broker among several: as `allow_all`, but what brokers ask of each other takes a broker that
-    has proved to be one (RULES K23)."""
+    """The Authorizer of a broker in a cluster: `allow_all`, except that CLUSTER_ACTION needs an authenticated broker.
+
+    The authentication is that of RULES K23.
+    """
     return operation != Operation.CLUSTER_ACTION or principal.startswith(PRINCIPAL_OF_BROKERS)
 
 
 class FollowerLinks(Protocol):
-    """The links over which other brokers fetch; `kafkawire.replication.followers.Followers`."""
+    """Peer connections over which followers fetch; see `kafkawire.replication.followers.Followers`."""
 
     def fetched(self, link: ConnectionInfo) -> FetchedOver: ...
     def responded(self, link: ConnectionInfo) -> None: ...
@@ -134,7 +136,7 @@ class FollowerLinks(Protocol):
 
 
 class HandlerConfig(Protocol):
-    """The part of the broker's configuration that handlers obey; `kafkawire.config.broker_config.Config` has it."""
+    """The broker configs that handlers read; `kafkawire.config.broker_config.Config` has them."""
 
     @property
     def node_id(self) -> int: ...
@@ -152,7 +154,7 @@ class HandlerConfig(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInterfaces:
-    """What the broker offers its handlers; joined in `broker.py`."""
+    """Interfaces of the broker for its handlers; assembled in `broker.py`."""
 
     store: PartitionStore
     cluster: ClusterService
@@ -177,17 +179,20 @@ class BrokerInterfaces:
     followers: FollowerLinks
     throttles: Throttles
     transactions_of_cluster: TransactionPartitions | None = None  # None: all are coordinated here
-    note_follower: Callable[[TopicPartition], None] = ignore  # of what is led here: one is not in the ISR
+    note_follower: Callable[[TopicPartition], None] = ignore  # for led partitions: a follower is not in the ISR
 
     @property
     def transactions_anywhere(self) -> TransactionPartitions:
-        """For whoever writes in a transaction. What is asked of a coordinator goes to `transactions`: to this one."""
+        """Coordinators of all brokers, for writers in a transaction.
+
+        `transactions` is only this broker's coordinator.
+        """
         return self.transactions_of_cluster or self.transactions
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request's surroundings."""
+    """Context of one request."""
 
     broker: BrokerInterfaces
     connection: ConnectionInfo
@@ -200,7 +205,7 @@ class RequestContext:
     principal: str
 
     def is_broker(self, broker_id: int) -> bool:
-        """Whether who asks has proved to be that broker, which may act as one."""
+        """Whether the client is authenticated as that broker, and may act as a broker."""
         is_it = self.principal == f"{PRINCIPAL_OF_BROKERS}{broker_id}"
         return is_it and self.authorize(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -211,7 +216,7 @@ class RequestContext:
         )
 
     def authorized_operations(self, resource_type: ResourceType, resource_name: str) -> int:
-        """All that the principal may do with a resource, as the bit field of KIP-430."""
+        """All operations that the principal may do with a resource, as the bit field of KIP-430."""
         return sum(
             1 << operation
             for operation in OPERATIONS_BY_RESOURCE[resource_type]
@@ -219,10 +224,10 @@ class RequestContext:
         )
 
     def endpoint_of(self, broker: BrokerInfo) -> tuple[str, int] | None:
-        """Where clients of this request's listener reach `broker`, or None if they cannot.
+        """Host and port at which clients of this request's listener reach `broker`; None if they cannot.
 
-        A broker that binds every address and was told no other advertises, to each client, the address that client
-        has reached it by.
+        A broker that binds every address, without a configured advertised address, advertises to each client the
+        address by which the client has reached it.
         """
         endpoint = broker.endpoint(self.connection.listener_name)
         if endpoint is None:
@@ -231,6 +236,6 @@ class RequestContext:
         return host, endpoint.port
 
     def endpoints(self, brokers: Iterable[BrokerInfo]) -> list[tuple[BrokerInfo, str, int]]:
-        """Those of them that clients of this request's listener can reach, with where."""
+        """Brokers that clients of this request's listener can reach, with host and port."""
         reachable = ((broker, self.endpoint_of(broker)) for broker in brokers)
         return [(broker, *endpoint) for broker, endpoint in reachable if endpoint is not None]

@@ -1,8 +1,8 @@
-"""Brokers that were up a moment ago: answers to Metadata list them a little longer than they are there.
+"""Brokers that were up a moment ago: Metadata lists them a little longer.
 
-A client of librdkafka that is told in one answer who leads a partition now, and that whoever did is no broker any more,
-drops the partition with that broker, and looks for its leader a second later. Brokers that were killed are found out
-here before their sessions end: until then Kafka lists them, too.
+librdkafka needs this. If one Metadata response names a new leader and lacks the old leader's broker, librdkafka drops
+the partition with that broker, and looks for the leader a second later. A kafkawire broker that was killed is noticed
+before its session ends; Kafka lists such a broker until then, too.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
     from coordinator.api import BrokerInfo, ClusterImage, ClusterService
 
-LISTED_S: Final = 5.0  # clients without a leader ask every second
+LISTED_S: Final = 5.0  # clients without a leader ask again every second
 
 
 class Departed:
-    """Of one broker. Life: `run` in a task."""
+    """Brokers that went down lately, as one broker knows them. `run` it in a task."""
 
     def __init__(self) -> None:
         self._up: Mapping[int, BrokerInfo] = {}
-        self._gone: dict[int, tuple[BrokerInfo, float]] = {}  # until when each is listed
+        self._gone: dict[int, tuple[BrokerInfo, float]] = {}  # with the end of its listing
 
     async def run(self, cluster: ClusterService) -> None:
-        """For as long as the broker lives."""
+        """Follow the cluster while the broker lives."""
         while True:
             image = cluster.image
             self.note(image, trio.current_time())
             await cluster.wait_for_image_after(image.version)
 
     def note(self, image: ClusterImage, now_s: float) -> None:
-        """The cluster may be another one. Who was unregistered is not missed."""
+        """Note the brokers of an image. A broker that is down is listed until `now_s` plus `LISTED_S`."""
         if image.brokers is self._up:
             return
         lost = [one for one in self._up.values() if one.broker_id not in image.brokers]
@@ -42,7 +42,7 @@ class Departed:
         self._up = image.brokers
 
     def listed(self, image: ClusterImage, now_s: float) -> list[BrokerInfo]:
-        """All that are up, and behind them those that were."""
+        """Live brokers, then those that went down lately. Unregistered brokers are not listed."""
         self.note(image, now_s)
         gone = (one for one, until_s in self._gone.values() if now_s < until_s)
         return [

@@ -1,11 +1,11 @@
-"""From a request's bytes to its reply's: header, version check, decode, handler, encode.
+"""Dispatch of requests: header, version check, decoding, handler, encoding of the reply.
 
 The only way to a handler. Bytes that are no request of a served version end the connection (`ProtocolViolation`), with
-one exception: ApiVersions in a version we do not know is answered in version 0, so that a newer client can find out
-what to speak (KIP-511). A request whose handler fails gets the answer that says so. It knows no API by name, and
-refuses to know what a request means.
+one exception: ApiVersions in an unknown version is answered in version 0, so that a newer client learns the served
+versions (KIP-511). A request whose handler fails gets an error response. This module names no API, and does not know
+the meaning of requests.
 
-Decoding keeps every other connection waiting, so what has many elements is decoded elsewhere (`LargeDispatched`).
+Decoding delays every other connection, so requests with many elements are decoded elsewhere (`LargeDispatched`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.message import Message
 from kafkawire.wire.primitives import DecodeError, TooManyElements
 
-INLINE_ELEMENTS_MAX: Final = 2_000  # of a request that is decoded on the loop: about a millisecond of it
+INLINE_ELEMENTS_MAX: Final = 2_000  # of a request that is decoded on the event loop, in about 1 ms
 
 _START: Final = Struct(">hhi")  # api key, version, correlation id: every request begins with them
 
@@ -60,7 +60,7 @@ class Dispatched:
         self._is_answered = False
         self._response: Response | None = None
         self._failure: Exception | None = None
-        self._on_released: Callable[[], None] | None = None  # for what is pending later
+        self._on_released: Callable[[], None] | None = None  # for a second stage that begins later
 
     @property
     def holds_frame(self) -> bool:
@@ -110,13 +110,16 @@ class Dispatched:
             return self._encoded(answer_failure(self._api, self.context, self._request, error))
 
     def _take_failure(self) -> Exception:
-        """What is raised must be kept by nobody whom its traceback leads to: not here, nor by a variable there."""
+        """Take the failure out.
+
+        If this object or a local variable kept it, its traceback would make a cycle of references.
+        """
         failure, self._failure = self._failure, None
         assert failure is not None
         return failure
 
     def _handle(self) -> Response | PendingReply[Any] | Awaitable[Response | None]:
-        """Raises ProtocolViolation, too, when the connection has ended while the request waited for its turn."""
+        """Call the handler. Raises ProtocolViolation, also if the connection has ended while the request waited."""
         violation = self.context.connection.violation
         if violation is not None:
             raise violation
@@ -132,7 +135,7 @@ class Dispatched:
             self._failed(error)
 
     async def _begin_late(self) -> None:
-        """It is two-stage and could not be queued at once; meanwhile no later request starts."""
+        """Begin a two-stage request that found no room in the queues. Meanwhile no later request starts."""
         if self._api.needs_room:
             await self.context.broker.store.wait_for_room()
         try:
@@ -167,7 +170,7 @@ class Dispatched:
 
 
 class LargeDispatched(Dispatched):
-    """One with so many elements that it is decoded elsewhere. Until it is answered no later request starts."""
+    """A request with so many elements that it is decoded elsewhere. No later request starts until it is answered."""
 
     __slots__ = ("_decode",)
 
@@ -190,8 +193,8 @@ class LargeDispatched(Dispatched):
                 context.broker.metrics.protocol_violations += 1
                 self._failure = _violation(self._api, context.api_version, request)
             self._request = request
-            self._decode = _no_more  # it has the frame
-        except Exception as error:  # no thread, say: unread it cannot even be refused
+            self._decode = _no_more  # the closure holds the frame
+        except Exception as error:  # for example, no thread: a request that is not decoded cannot be refused
             self._failure = error
         if self._failure is not None:
             self._is_answered = True
@@ -201,7 +204,10 @@ class LargeDispatched(Dispatched):
             await work
 
     def _decode_or_tell(self) -> Message | DecodeError:
-        """One that was raised would keep all that was read in its traceback, in a cycle, as it crosses threads."""
+        """Decode, or return the error.
+
+        A raised one, crossing threads, would keep the frame in a cycle of its traceback.
+        """
         try:
             return self._decode()
         except DecodeError as error:
@@ -212,7 +218,7 @@ class Dispatcher:
     """The served APIs of one broker."""
 
     def __init__(self, broker: BrokerInterfaces, table: Sequence[Api], lanes: Mapping[int, Lane]) -> None:
-        """`lanes` by API key; without any, every request takes the general path."""
+        """`lanes` are the fast paths by API key; without any, every request takes the general path."""
         self._broker = broker
         self._lanes = lanes
         self._by_key = {api.key: api for api in table}
@@ -221,9 +227,9 @@ class Dispatcher:
             broker.metrics.by_api.setdefault(api.key, ApiCounters(api.name))
 
     def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
-        """Start a request: decoded, and queued if it is two-stage. `frame` belongs to the request from now on.
+        """Start a request: decode it, and queue it if it is two-stage. `frame` belongs to the request from now on.
 
-        A large one is neither: it is decoded elsewhere when it is its turn. Errors: ProtocolViolation.
+        A large request is decoded elsewhere when its turn comes. Errors: ProtocolViolation.
         """
         if len(frame) < _START.size:
             self._broker.metrics.protocol_violations += 1
@@ -255,7 +261,10 @@ class Dispatcher:
         return Dispatched(api, context, request, pending)
 
     def _decode(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> tuple[Api, RequestContext, Any]:
-        """No request: the version of ApiVersions is unknown. A partial: what decodes it, for it is large."""
+        """The API, the context and the request. The request is None for an unknown version of ApiVersions.
+
+        If it is large, it is a partial that decodes it. Errors: ProtocolViolation.
+        """
         key, version, correlation_id = _START.unpack_from(frame)
         api = self._by_key.get(key)
         if api is None:

@@ -1,7 +1,7 @@
-"""Kafka's error codes, and the one table that turns what the domain packages refuse into such a code.
+"""Kafka's error codes, and the one table from errors of the domain packages to these codes.
 
-The engine and the control plane speak their own words; a client must be told one number. That translation happens
-here and nowhere else, so the answer to a situation is the same whichever API meets it. Texts are not decided here.
+The engine and the control plane raise errors of their own; the protocol has codes. They are translated only here, so
+that every API answers an error alike. Texts are not decided here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine import errors as log
 
 
 class ErrorCode(IntEnum):
-    """The names are those of Kafka's `Errors`."""
+    """Kafka's `Errors`, with their names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -233,7 +233,7 @@ CODE_BY_CLASS: Final[dict[type[Exception], ErrorCode]] = {
 
 MESSAGE_MAX_CHARACTERS: Final = 8_000
 
-# Raised before there is a listener, or where there is none, or no client has asked: none can ever see them.
+# Raised before there is a listener, or without a request: clients never see these errors.
 NEVER_TOLD: Final = frozenset(
     {
         log.StoreRefused,
@@ -247,10 +247,10 @@ NEVER_TOLD: Final = frozenset(
 
 
 def error_code_of(error: Exception) -> ErrorCode:
-    """The code of a domain error; anything else is a fault of ours."""
+    """The code of a domain error; UNKNOWN_SERVER_ERROR for any other error, which is a fault of the broker."""
     return CODE_BY_CLASS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def shortened(message: str | None) -> str | None:
-    """A message that may quote the request, cut to what a string of the protocol can hold, as UTF-8."""
+    """Shorten a message that may quote the request to the length of a protocol string in UTF-8."""
     return None if message is None else message[:MESSAGE_MAX_CHARACTERS]

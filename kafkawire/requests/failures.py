@@ -1,7 +1,7 @@
-"""What becomes of a request whose handler failed: counted, told to the log, and answered as Kafka would (handleError).
+"""Requests whose handler failed: counted, logged, and answered as by Kafka (handleError).
 
-A peer that finds a way to make handlers fail may do so as often as it likes: the log hears of some failures a minute,
-the metrics of all. What the peer broke itself is not answered: `ProtocolViolation` goes on to whoever closes.
+A peer may make handlers fail as often as it likes: the log shows a limited number of failures a minute, the metrics
+count all. A `ProtocolViolation` is not answered: it goes on to the connection, which closes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FailureLog:
-    """Tells so many failures a minute, each with its traceback, and with the next one how many it kept to itself."""
+    """Log of failures with tracebacks, limited per minute. The next line tells how many were left out."""
 
     def __init__(self) -> None:
         self._begin_s = -inf
@@ -36,7 +36,7 @@ class FailureLog:
         self._untold = 0
 
     def note(self, error: Exception, now_s: float, **facts: object) -> None:
-        """A failure at `now_s`, on any clock."""
+        """Log a failure at `now_s`, on any clock."""
         if now_s - self._begin_s >= MINUTE_S:
             self._begin_s, self._logged = now_s, 0
         if self._logged == LOGGED_PER_MINUTE_MAX:
@@ -48,7 +48,7 @@ class FailureLog:
 
 
 def answer_failure(api: Api, context: RequestContext, request: Any, error: Exception) -> Response:
-    """The response that says UNKNOWN_SERVER_ERROR. Raises ProtocolViolation where there is nothing to say."""
+    """The response with UNKNOWN_SERVER_ERROR. Raises ProtocolViolation if the API has none."""
     metrics = context.broker.metrics
     if isinstance(error, ProtocolViolation):
         metrics.protocol_violations += 1

@@ -1,8 +1,8 @@
-"""Which class, header and encoding an (API key, version) has, and the headers themselves.
+"""Request and response headers, and the class, header version and encoding of each (API key, version).
 
-A request's header is version 2 where the body is flexible and 1 elsewhere, a response's 1 and 0, with one exception:
-ApiVersions is answered with header 0 in every version, because its client does not know yet what we speak (KIP-511).
-The client id stays a legacy string in every header.
+The header of a request has version 2 if the body is flexible, else 1; that of a response has 1 or 0. One exception:
+ApiVersions is answered with header 0 in every version, because its client does not know the served versions yet
+(KIP-511). The client id stays a legacy string in every header.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafkawire.wire.primitives import DecodeError, read_uvarint
 
 API_VERSIONS_KEY: Final = 18
 
-# Where things are in every request.
+# Positions in every request.
 CORRELATION_ID_AT: Final = 4
 CLIENT_ID_AT: Final = 8
 
@@ -28,7 +28,7 @@ _CORRELATION_ID: Final = Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What every request begins with."""
+    """Header of a request."""
 
     api_key: int
     api_version: int
@@ -38,13 +38,13 @@ class RequestHeader(NamedTuple):
 
 @cache
 def request_class(api_key: int) -> type[Message]:
-    """The request class of an API. Raises KeyError for a key that is none."""
+    """The request class of an API. Raises KeyError for an unknown key."""
     return _message_class(api_key, "Request")
 
 
 @cache
 def response_class(api_key: int) -> type[Message]:
-    """The response class of an API. Raises KeyError for a key that is none."""
+    """The response class of an API. Raises KeyError for an unknown key."""
     return _message_class(api_key, "Response")
 
 
@@ -63,7 +63,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def decode_request_header(buffer: bytes | bytearray) -> tuple[RequestHeader, int]:
-    """The header of the request in `buffer`, and where its body starts.
+    """The header of the request in `buffer`, and the position of its body.
 
     Raises DecodeError: too short, bad client id, an API key or version that has no message.
     """
@@ -124,7 +124,7 @@ def _message_class(api_key: int, side: str) -> type[Message]:
 
 
 def _skip_tags(buffer: bytes | bytearray, offset: int) -> int:
-    """Skips the tagged fields of a header; there are none we know."""
+    """Skip the tagged fields of a header; none are known."""
     try:
         count, offset = read_uvarint(buffer, offset)
         if count > ELEMENT_CAP or count * 2 > len(buffer) - offset:

@@ -1,9 +1,8 @@
-"""How the batches of a Produce request become a part of their producer's transaction (KIP-890).
+"""Verification or addition of the partitions of a Produce request in its producer's transaction (KIP-890).
 
-From version 12 on a transaction gets the partitions that are written to by writing to them: its coordinator adds them
-before anything is appended. Older clients have added them by themselves, which is looked after. The coordinator is
-asked once for all partitions of a request; who is told what, and since when, follows ReplicaManager.handleProduceAppend
-and AddPartitionsToTxnManager.
+From version 12 on, a transaction gets partitions by writes to them: its coordinator adds them before the append. Older
+clients add partitions themselves, and the coordinator verifies it. The coordinator is asked once for all partitions of
+a request. Error codes by version follow ReplicaManager.handleProduceAppend and AddPartitionsToTxnManager.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _TRANSACTIONAL: Final = 0x10
 
 
 def is_transactional(records: memoryview | None) -> bool:
-    """Whether it belongs, as it says itself, to a transaction."""
+    """Whether the header of the first batch says that it is transactional."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES_AT + 1
@@ -53,7 +52,7 @@ def is_transactional(records: memoryview | None) -> bool:
 
 
 def producers_of(batches: Iterable[memoryview | None]) -> set[ProducerIdentity]:
-    """Who has transactions there."""
+    """Producers of the transactional batches."""
     found = set()
     for records in batches:
         if records is not None and is_transactional(records) and len(records) >= _IDENTITY_AT + _IDENTITY.size:
@@ -64,7 +63,7 @@ def producers_of(batches: Iterable[memoryview | None]) -> set[ProducerIdentity]:
 
 
 class NotJoined(EngineError):
-    """A partition that is not a part of the transaction: nothing was appended. `message` is for the client, if any."""
+    """A partition that is not part of the transaction; nothing was appended. `message` is for the client, if any."""
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message or code.name)
@@ -73,7 +72,7 @@ class NotJoined(EngineError):
 
 
 class _Permit:
-    """An `engine.api.Permission`."""
+    """An `engine.api.Permission`: a future that the answer of the coordinator settles."""
 
     __slots__ = ("_callback", "is_settled", "partition", "refusal")
 
@@ -94,7 +93,7 @@ class _Permit:
 
 
 class TransactionJoining:
-    """An `engine.api.Joining`, of one request. Call `send` when all of its batches are with their partitions."""
+    """An `engine.api.Joining` of one request. Call `send` when all its batches are queued at their partitions."""
 
     __slots__ = ("_permits", "_producer", "_transactional_id", "_transactions", "_version", "is_enforced", "protocol")
 
@@ -123,11 +122,11 @@ class TransactionJoining:
         return permit
 
     def send(self) -> None:
-        """One question for all that were asked for, if any."""
+        """Ask the coordinator once for all partitions that need it."""
         if not self._permits:
             return
         if self.protocol == FIRST_PROTOCOL and not self.is_enforced:
-            self._settle_all(None)  # which keeps the order behind those that wait
+            self._settle_all(None)  # without verification, but behind waiting batches of the partition
             return
         if not self._transactional_id:
             self._settle_all(NotJoined(ErrorCode.INVALID_REQUEST, None))
@@ -160,7 +159,7 @@ class TransactionJoining:
 
 
 def refusal_of(error: CoordinatorError, version: int) -> NotJoined:
-    """What a client of that version is told: one that it knows to try again after, or to abort."""
+    """The refusal for a client of that version: an error that makes it try again, or abort."""
     knows_abortable = version >= FIRST_VERSION_WITH_ABORTABLE
     code = code_of_unverified(error, knows_abortable=knows_abortable)
     if code is ErrorCode.INVALID_TXN_STATE:

@@ -1,6 +1,6 @@
-"""Counters of requests per API, as plain ints that the hot path can afford; `/metrics` reads them when asked.
+"""Counters of requests by API, as plain ints that the hot path can afford; `/metrics` reads them.
 
-It knows no Prometheus type and no clock: the caller says how long something took.
+This module knows no Prometheus type and no clock: the caller gives durations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from engine.stats import Durations
 
 @dataclass(slots=True)
 class ApiCounters:
-    """What happened to the requests of one API, and when they were answered, or needed no answer."""
+    """Counters of one API. `latency` is counted when a request is answered, or needs no answer."""
 
     name: str
     requests: int = 0
@@ -23,7 +23,7 @@ class ApiCounters:
 
 @dataclass(slots=True)
 class TopicCounters:
-    """What clients wrote to and read from a topic that exists."""
+    """Counters of client traffic of an existing topic."""
 
     messages_in: int = 0
     bytes_in: int = 0
@@ -33,7 +33,7 @@ class TopicCounters:
 
 
 class TopicTable(dict[str, TopicCounters]):
-    """A row for each topic when it is first asked for: of topics that exist. Who deletes one takes its row away."""
+    """A row for each existing topic, made at first use. The deletion of a topic removes its row."""
 
     def __missing__(self, topic: str) -> TopicCounters:
         found = self[topic] = TopicCounters()
@@ -42,8 +42,7 @@ class TopicTable(dict[str, TopicCounters]):
 
 @dataclass(slots=True)
 class ReplicationCounters:
-    """What followers fetched, here and from here, how often an ISR became smaller or greater, and what befell the logs
-    that are followed here.
+    """Counters of replication: fetched bytes in both directions, ISR changes, changes of followed logs.
 
     `round_trips`: by follower, from a response of this broker to the follower's next Fetch on the same connection.
     """
@@ -53,12 +52,12 @@ class ReplicationCounters:
     isr_shrinks: int = 0
     isr_expands: int = 0
     truncations: int = 0
-    restarts: int = 0  # a log that was discarded, and copied from the leader again
-    failures: int = 0  # replicas that were closed, as their log and the leader's cannot both be right
+    restarts: int = 0  # re-replications from scratch
+    failures: int = 0  # replicas that were closed, because their log contradicts the leader's
     round_trips: dict[int, Durations] = field(default_factory=dict)
 
     def note_round_trip(self, follower: int, duration_s: float) -> None:
-        """A follower has fetched again."""
+        """Note the time until a follower has fetched again."""
         known = self.round_trips.get(follower)
         if known is None:
             known = self.round_trips[follower] = Durations()
@@ -67,7 +66,7 @@ class ReplicationCounters:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """All counters of one broker. `by_api` has a row per served API, so it cannot grow with what clients send."""
+    """All counters of one broker. `by_api` has a row per served API, so that clients cannot make it grow."""
 
     by_api: dict[int, ApiCounters] = field(default_factory=dict)
     by_topic: TopicTable = field(default_factory=TopicTable)

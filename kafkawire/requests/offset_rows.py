@@ -1,7 +1,6 @@
-"""The rows of committed offsets in answers to OffsetFetch, of which a consumer asks for thousands: packed, not built.
+"""Rows of committed offsets in OffsetFetch responses, packed directly: a consumer may ask for thousands.
 
-A row is three numbers, a text that is mostly empty, and an error that there is none of: the end of nearly all rows is
-the same four bytes.
+A row is three numbers, a mostly empty text, and mostly no error: nearly all rows end with the same four bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _legacy: Final = Struct(">iq").pack
 
 
 def encode_rows(found: Iterable[tuple[int, CommittedOffset | GroupError | None]], version: int) -> EncodedElements:
-    """By partition; without a committed offset, or with an error instead, it is -1. Raises EncodeError."""
+    """Encode rows by partition. A row without a committed offset, or with an error, has -1. Raises EncodeError."""
     pack = _with_epoch if version >= FIRST_VERSION_WITH_EPOCH else _without_epoch
     end = _end_flexible if version >= OffsetFetchResponse.FLEXIBLE_FROM else _end_legacy
     no_text = end("")
@@ -57,6 +56,6 @@ def _end_legacy(text: str, code: int = ErrorCode.NONE) -> bytes:
 
 
 def _end_flexible(text: str, code: int = ErrorCode.NONE) -> bytes:
-    """And no tagged fields."""
+    """Text, code and empty tagged fields of a row."""
     encoded = text.encode()
     return uvarint(len(encoded) + 1) + encoded + code.to_bytes(2, "big") + b"\0"

@@ -1,6 +1,6 @@
-"""Patterns that clients send: RE2, whose time is linear in what it looks at, whatever is asked. The door to google-re2.
+"""Patterns of clients, in RE2 syntax, whose time is linear in the text. The only user of google-re2.
 
-Apache Kafka uses RE2/J here, which knows the same expressions.
+Apache Kafka uses RE2/J here, which has the same syntax.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ MEMORY_MAX_BYTES: Final = 1 << 20
 
 
 class InvalidPattern(Exception):
-    """It is not one, or too large; the text says why."""
+    """An invalid or too large pattern; the text gives the reason."""
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a whole text is as the pattern says. Raises InvalidPattern."""
+    """A function that tells whether a whole text matches the pattern. Raises InvalidPattern."""
     if len(pattern) > PATTERN_MAX_LENGTH:
         raise InvalidPattern(f"longer than {PATTERN_MAX_LENGTH} characters")
     options = re2.Options()
@@ -37,6 +37,6 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _text_of(error: Exception) -> str:
-    """RE2's is bytes."""
+    """The text of an error of RE2, which may be bytes."""
     text = error.args[0] if error.args else ""
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)

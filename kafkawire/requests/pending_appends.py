@@ -1,8 +1,8 @@
 """The second stage of a Produce request: replies that wait for appends, and the memory of the request's frame.
 
-The engine lets go of a batch once it is written, long before other replicas have it. A frame is released when all of
-its batches are; until then its bytes count against queued.max.request.bytes. A reply that is no longer wanted takes the
-wait for other replicas with it: an append of a closed connection, or of a request that has timed out, holds nothing.
+The engine releases a batch once it is written, long before other replicas have it. A frame is released with the last of
+its batches; until then its bytes count against queued.max.request.bytes. If a reply is not wanted any more (closed
+connection, timeout), its appends stop waiting for other replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PendingAppends(PendingReply[ResponseT]):
-    """A `PendingReply` that waits for appends alone."""
+    """A `PendingReply` that waits only for appends."""
 
     __slots__ = ("_appends", "_held", "_on_released")
 
@@ -30,7 +30,7 @@ class PendingAppends(PendingReply[ResponseT]):
         self._on_released: Callable[[], None] | None = None
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
-        """See `PendingReply`; at once if no append holds records any more."""
+        """See `PendingReply`. The callback runs at once if no append holds records any more."""
         held = [one for one in self._appends if not one.is_released]
         self._held, self._on_released = len(held), callback
         for one in held:

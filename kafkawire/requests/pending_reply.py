@@ -1,8 +1,8 @@
-"""The second stage of a request that others have to answer, such as the members of a group, or the disk.
+"""The second stage of a request: its reply waits for others, such as the members of a group, or the disk.
 
-A handler asks at once, in the order of its connection's requests, and says how the response reads when all that it
-asked for is settled. A connection that goes away takes nothing back: a member that was joining is let go when its
-session ends, as in Kafka. It refuses to know what was asked.
+A handler starts the work at once, in the order of its connection's requests, and gives the function that makes the
+response when all of the work is settled. A closed connection takes nothing back: a joining member is removed when its
+session ends, as in Kafka. This module does not know the work.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ResponseT = TypeVar("ResponseT")
 
 
 class PendingReply(Generic[ResponseT]):
-    """A response that is made when all that it waits for is settled; a `kafkawire.requests.settleable.Settleable`."""
+    """A response that is made when all its futures are settled; a `kafkawire.requests.settleable.Settleable`."""
 
     __slots__ = ("_callback", "_open", "_respond", "deadline_s")
 
     def __init__(
         self, pending: Iterable[Settleable], respond: Callable[[], ResponseT], deadline_s: float = inf
     ) -> None:
-        """`respond` is called once: when all of `pending` are settled, or, on trio's clock, from `deadline_s` on."""
+        """`respond` is called once: when all of `pending` are settled, or from `deadline_s` on (trio's clock)."""
         self._respond = respond
         self.deadline_s = deadline_s
         self._callback: Callable[[], None] | None = None
@@ -44,18 +44,20 @@ class PendingReply(Generic[ResponseT]):
         return not self._open
 
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """A deadline of its own does not count."""
+        """See `Settleable`. The deadline does not call the callback."""
         self._callback = callback
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when nothing that it waits for keeps bytes of the request any more. Most
-        requests keep none, or until they are answered: it is not called then."""
+        """Have `callback` called, once, when no future keeps bytes of the request any more.
+
+        It is not called for requests that keep no bytes, or keep them until they are answered.
+        """
 
     def abandon(self) -> None:
-        """No reply leaves: nothing needs to be waited for on its behalf. What the request began goes on."""
+        """Give up the reply. Started work goes on."""
 
     def response_now(self) -> ResponseT:
-        """Once."""
+        """Make the response. Called once."""
         return self._respond()
 
     def _one_settled(self) -> None:
@@ -66,12 +68,12 @@ class PendingReply(Generic[ResponseT]):
 
 
 def answered(response: ResponseT) -> PendingReply[ResponseT]:
-    """That of a request which asks nobody."""
+    """The reply of a request that waits for nothing."""
     return PendingReply((), lambda: response)
 
 
 def code_of(pending: Pending[Any]) -> ErrorCode:
-    """How a settled answer went."""
+    """Error code of a settled future."""
     try:
         pending.result()
     except GroupError as error:
@@ -80,13 +82,13 @@ def code_of(pending: Pending[Any]) -> ErrorCode:
 
 
 class Row(Protocol):
-    """Of a response, about one of the things that were asked for."""
+    """Row of a response."""
 
     error_code: int
 
 
 def tell_refusals(rows: Sequence[Row], outcomes: Sequence[GroupError | None]) -> None:
-    """Each row about its outcome; a success is left as it is."""
+    """Set the error codes of the rows whose outcome is an error."""
     for row, refused in zip(rows, outcomes, strict=True):
         if refused is not None:
             row.error_code = error_code_of(refused)

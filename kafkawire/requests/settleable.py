@@ -1,7 +1,7 @@
-"""What one can wait for: there is one question, whether it is settled, and one way to be told when it is.
+"""The protocol of futures: whether one is settled, and a callback for it.
 
-An append of the engine's, an answer of the coordinator's, the replies made of them and requests on their way are all
-of this kind; each says by a name of its own what it has come to.
+Appends of the engine, answers of the coordinators, replies made of them and requests in progress are futures. Each has
+its own name for its result.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import trio
 
 
 class Settleable(Protocol):
-    """Open at first, or settled from the beginning; settled once."""
+    """A future: open or settled from the beginning, and settled once."""
 
     @property
     def is_settled(self) -> bool: ...
     def call_when_settled(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, when one that is open is settled; it neither waits nor raises."""
+        """Have `callback` called, once, when an open future is settled. The callback neither waits nor raises."""
 
 
 async def until_settled(one: Settleable) -> None:
-    """Return when it is; the deadline is the caller's."""
+    """Wait until the future is settled; the deadline is the caller's."""
     if not one.is_settled:
         settled = trio.Event()
         one.call_when_settled(settled.set)

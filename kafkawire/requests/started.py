@@ -1,4 +1,4 @@
-"""What a connection sees of the requests it starts; `kafkawire.requests.dispatch` supplies it."""
+"""Interface of started requests for their connection; `kafkawire.requests.dispatch` implements it."""
 
 from __future__ import annotations
 
@@ -14,41 +14,44 @@ Reply = Sequence[Segment] | None
 
 
 class StartedRequest(Settleable, Protocol):
-    """A request that has been started, in the order of its connection; settled when there is a reply.
+    """A request that was started in the order of its connection; settled when there is a reply.
 
-    A two-stage one has taken effect in its order and settles by itself; the next request starts meanwhile. Any other
-    begins when those before it are answered, and is waited for by awaiting what `begin` returns.
+    A two-stage request has taken effect in its order and settles by itself; the next request starts meanwhile. Any
+    other request begins when those before it are answered; then the result of `begin` is awaited.
     """
 
     @property
     def two_stage(self) -> bool: ...
     @property
     def holds_frame(self) -> bool:
-        """Whether it keeps its frame's bytes until it is answered, or lets go of them before."""
+        """Whether it keeps the bytes of its frame until it is answered."""
 
     def call_when_released(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, once, if it lets go of its frame's bytes before it is answered."""
+        """Have `callback` called, once, if it releases the bytes of its frame before it is answered."""
 
     def abandon(self) -> None:
-        """Its connection is closed: no reply leaves. What it has begun goes on, and waits for no other replica."""
+        """Give up the reply, because the connection is closed.
+
+        Started work goes on, without a wait for other replicas.
+        """
 
     @property
     def deadline_s(self) -> float:
-        """On trio's clock: from then on there is a reply though it is not settled."""
+        """Deadline on trio's clock: from then on there is a reply, settled or not."""
 
     def begin(self) -> Awaitable[None] | None:
-        """For one that is not two-stage, once: what has to be awaited before there is a reply, if anything.
+        """Begin a request that is not two-stage. Called once; await the result, if any, before `reply`.
 
-        It raises nothing: what fails, fails the reply.
+        It raises nothing: an error becomes the reply.
         """
 
     def reply(self) -> Reply:
-        """The reply without its size, or None when the request gets none (acks=0); once.
+        """The reply without its size; None if the request gets none (acks=0). Called once.
 
-        Errors: ProtocolViolation. Whatever else it raises is a failure of ours, and ends the connection too.
+        Errors: ProtocolViolation. Any other exception is a fault of the broker, and ends the connection, too.
         """
 
 
 class RequestStarter(Protocol):
     def dispatch(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest:
-        """Starts a request; `frame` is the callee's from now on. Errors: ProtocolViolation."""
+        """Start a request; `frame` belongs to it from now on. Errors: ProtocolViolation."""

@@ -1,7 +1,7 @@
-"""How much of partitions that are being copied goes from here, and comes here, in a second (KIP-73).
+"""Replication quotas: bytes a second that throttled replicas copy from and to this broker (KIP-73).
 
-Only replicas that are not in sync are held up, and only those that a topic names; what goes by all that it names
-counts. Measured as Kafka does (its SimpleRate): over some samples of a length, or since the first of them.
+Only replicas that are not in sync are delayed, and only those that the topic names; traffic of all named replicas
+counts. The rate is measured like Kafka's SimpleRate: over some samples of a length, or since the first of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_LIMIT: Final = 2**63 - 1
 
 
 class Throttle:
-    """Of one broker, for what goes in one direction. `now_ms` is of a clock that nobody sets."""
+    """Quota of one broker in one direction. `now_ms` is a monotonic clock."""
 
     __slots__ = ("_broker_id", "_lasts_ms", "_now_ms", "_sample_ms", "_samples", "limit_bytes_per_s")
 
@@ -30,24 +30,24 @@ class Throttle:
         self._now_ms = now_ms
         self._sample_ms = sample_ms
         self._lasts_ms = samples * sample_ms
-        self._samples: deque[tuple[int, int]] = deque(maxlen=samples)  # from when on, and bytes
+        self._samples: deque[tuple[int, int]] = deque(maxlen=samples)  # start in ms, and bytes
         self.limit_bytes_per_s = NO_LIMIT
 
     def covers(self, named: ReplicaNames, partition: int) -> bool:
-        """Whether this broker's replica of a partition is among those that its topic names."""
+        """Whether the topic names this broker's replica of the partition."""
         return bool(named) and (EVERY_REPLICA in named or (partition, self._broker_id) in named)
 
     def holds(self, named: ReplicaNames, partition: int) -> bool:
-        """Whether no more of it may go for now, to or from who is not in sync."""
+        """Whether the replica, which is not in sync, has to wait before it copies more."""
         return self.covers(named, partition) and self.is_exceeded
 
     def copied(self, named: ReplicaNames, partition: int, size_bytes: int) -> None:
-        """So much of it went, covered or not."""
+        """Count copied bytes, if the replica is covered."""
         if self.covers(named, partition):
             self.note(size_bytes)
 
     def note(self, size_bytes: int) -> None:
-        """So much of what is covered went."""
+        """Count copied bytes of covered replicas."""
         if not size_bytes:
             return
         now_ms, samples = self._now_ms(), self._samples
@@ -58,12 +58,12 @@ class Throttle:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether no more may go for now."""
+        """Whether the rate is beyond the limit."""
         return self.limit_bytes_per_s != NO_LIMIT and self.bytes_per_s > self.limit_bytes_per_s
 
     @property
     def bytes_per_s(self) -> float:
-        """What goes."""
+        """The present rate in bytes a second."""
         now_ms = self._now_ms()
         self._forget(now_ms)
         if not self._samples:
@@ -78,7 +78,7 @@ class Throttle:
 
 
 class Throttles:
-    """Of one broker: of what its followers fetch, and of what it fetches as a follower."""
+    """Quotas of one broker: for fetches of its followers, and for its own fetches as a follower."""
 
     def __init__(self, broker_id: int, now_ms: Callable[[], int], *, samples: int, sample_ms: int) -> None:
         self.leader = Throttle(broker_id, now_ms, samples=samples, sample_ms=sample_ms)

@@ -1,7 +1,7 @@
-"""From what a client names to what this broker holds: topics, partition logs, and who leads what is not here.
+"""Lookup of topics, partition logs and leaders elsewhere, by the names of a client.
 
-Shared by the handlers, which never import each other. It answers with error codes, not exceptions: a partition that is
-not here is an everyday answer.
+Shared by the handlers, which never import each other. It returns error codes instead of exceptions: a partition that is
+not here is common.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from kafkawire.requests.context import RequestContext
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
-CREATED_PARTITIONS_MAX: Final = 10_000  # by one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
+CREATED_PARTITIONS_MAX: Final = 10_000  # in one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Leader(NamedTuple):
-    """A KIP-951 hint: who leads a partition as far as this broker knows, and where; no host when not reachable."""
+    """A KIP-951 hint: the leader of a partition, as this broker knows it. `host` is None if it is not reachable."""
 
     broker_id: int
     epoch: int
@@ -36,14 +36,14 @@ class Leader(NamedTuple):
 
 
 def is_legal_topic_name(name: str) -> bool:
-    """Whether a topic may be called this (Kafka's Topic.validate)."""
+    """Whether a topic may have this name (Kafka's Topic.validate)."""
     return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _LEGAL_NAME.fullmatch(name) is not None
 
 
 def find_topic(
     context: RequestContext, image: ClusterImage, operation: Operation, name: str, topic_id: bytes | None = None
 ) -> TopicInfo | ErrorCode:
-    """The topic of this name, or of the id if one is given, for a client that may do this with it."""
+    """The topic with this name, or with this id if given, if the client may do the operation with it."""
     if topic_id is None:
         found = image.topics.get(name)
     else:
@@ -67,14 +67,14 @@ def find_log(store: PartitionStore, topic: TopicInfo, partition: int) -> Partiti
 
 
 def high_watermark(store: PartitionStore, image: ClusterImage, topic: str, partition: int) -> int | None:
-    """Of a partition that this broker leads, else None."""
+    """High watermark of a partition that this broker leads, else None."""
     info = image.topics.get(topic)
     log = find_log(store, info, partition) if info is not None else None
     return None if log is None or isinstance(log, ErrorCode) else log.high_watermark
 
 
 def current_leader(context: RequestContext, topic: str, partition: int) -> Leader:
-    """The hint for a client that came to the wrong broker."""
+    """The hint for a client that asked the wrong broker."""
     image = context.broker.cluster.image
     state = image.partition(topic, partition)
     if state is None:

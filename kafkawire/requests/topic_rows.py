@@ -1,7 +1,7 @@
-"""The rows of topics in answers to Metadata: encoded once, kept until the topic or the brokers change.
+"""Topic rows of Metadata responses: encoded once, kept until the topic or the brokers change.
 
-A hundred clients that connect again ask for the same rows at the same time: one of them has a row made, the others wait
-for it. A row is bytes in one API version; the loop gets a turn between every so many partitions of it.
+If a hundred clients reconnect, they ask for the same rows at the same time: one request makes a row, the others wait
+for it. A row is bytes in one API version. The event loop gets a turn after every few partitions.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 OPERATIONS_NOT_ASKED: Final = -(2**31)  # KIP-430
 FIRST_VERSION_WITH_LISTENER_ERROR: Final = 6
 PARTITIONS_PER_TURN: Final = 500
-ROWS_SIZE_MAX_BYTES: Final = 32 << 20  # a million partitions or so; over it all rows are made anew
+ROWS_SIZE_MAX_BYTES: Final = 32 << 20  # about a million partitions; beyond it all rows are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """Who asks, as far as rows differ by it: the API version, the brokers there are, and those its listener reaches."""
+    """Part of a client that rows depend on: API version, live brokers, brokers reachable from its listener."""
 
     version: int
     live: frozenset[int]
@@ -38,7 +38,7 @@ class Sight:
 
 
 class TopicRows:
-    """Of one broker. `turns` are for who puts many of them into an answer."""
+    """Metadata rows of one broker. Hold `turns` to put many of them into a response."""
 
     def __init__(self, size_max_bytes: int = ROWS_SIZE_MAX_BYTES) -> None:
         self._size_max_bytes = size_max_bytes
@@ -48,12 +48,12 @@ class TopicRows:
         self.turns = trio.Lock()
 
     def find(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes | None:
-        """The topic's row with these authorized operations, if it is kept."""
+        """The kept row of the topic with these authorized operations, if any."""
         kept = self._rows.get((topic.name, sight, operations))
         return kept[1] if kept is not None and kept[0] is topic else None
 
     async def make(self, topic: TopicInfo, sight: Sight, operations: int) -> bytes:
-        """The same row, made if nobody else is making it."""
+        """The same row, made here unless another request is making it."""
         key = (topic.name, sight, operations)
         while key in self._under_way:
             await self._under_way[key].wait()
@@ -79,7 +79,7 @@ class TopicRows:
 
 
 def encode_row(row: MetadataResponseTopic, version: int) -> bytes:
-    """Raises EncodeError."""
+    """Encode a row. Raises EncodeError."""
     return b"".join(element_encoder(MetadataResponse, MetadataResponseTopic, version)(row))
 
 
@@ -101,7 +101,10 @@ async def _encode_topic(topic: TopicInfo, sight: Sight, operations: int) -> byte
 
 
 def _partition_row(index: int, state: PartitionState, sight: Sight) -> MetadataResponsePartition:
-    """A leader without the client's listener is LISTENER_NOT_FOUND, LEADER_NOT_AVAILABLE up to version 5."""
+    """Row of a partition.
+
+    If its leader lacks the client's listener: LISTENER_NOT_FOUND, before v6 LEADER_NOT_AVAILABLE.
+    """
     row = MetadataResponsePartition(
         partition_index=index,
         leader_id=state.leader,

@@ -1,4 +1,4 @@
-"""What the handlers of transactions share: what older clients are told instead."""
+"""Shared by the handlers of transactions: error codes for older clients."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 
 def partition_of_group(groups: GroupService, group_id: str) -> Partition:
-    """Where its offsets are."""
+    """Partition of `__consumer_offsets` that has the group's offsets."""
     return Partition(OFFSETS_TOPIC, groups.partition_of(group_id))
 
 
 def code_of_transaction(pending: Pending[Any], *, knows_fenced: bool) -> ErrorCode:
-    """How a settled answer went. Who does not know PRODUCER_FENCED (KIP-360) is told INVALID_PRODUCER_EPOCH."""
+    """Error code of a settled future. A client without PRODUCER_FENCED (KIP-360) gets INVALID_PRODUCER_EPOCH."""
     try:
         pending.result()
     except CoordinatorError as error:
@@ -33,7 +33,7 @@ def code_of_transaction(pending: Pending[Any], *, knows_fenced: bool) -> ErrorCo
 
 
 def code_of_refusal(error: CoordinatorError, *, knows_fenced: bool) -> ErrorCode:
-    """See `code_of_transaction`."""
+    """Error code of a refusal; see `code_of_transaction`."""
     code = error_code_of(error)
     if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -41,8 +41,11 @@ def code_of_refusal(error: CoordinatorError, *, knows_fenced: bool) -> ErrorCode
 
 
 def code_of_unverified(error: CoordinatorError, *, knows_abortable: bool) -> ErrorCode:
-    """Why something may not be written in a transaction. Who does not know TRANSACTION_ABORTABLE (KIP-890) is told
-    INVALID_TXN_STATE; whoever writes expects INVALID_PRODUCER_EPOCH (AddPartitionsToTxnManager)."""
+    """Error code for an append that may not be part of the transaction.
+
+    A client without TRANSACTION_ABORTABLE (KIP-890) gets INVALID_TXN_STATE. Producers expect INVALID_PRODUCER_EPOCH
+    (AddPartitionsToTxnManager).
+    """
     code = code_of_refusal(error, knows_fenced=False)
     if code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
         return ErrorCode.INVALID_TXN_STATE
@@ -50,7 +53,7 @@ def code_of_unverified(error: CoordinatorError, *, knows_abortable: bool) -> Err
 
 
 class Verified:
-    """That a transaction has the one partition that was asked for; a `coordinator.api.Pending`."""
+    """Verification of one partition in a transaction; a `coordinator.api.Pending`."""
 
     __slots__ = ("_verifying",)
 
@@ -65,14 +68,16 @@ class Verified:
         self._verifying.call_when_settled(callback)
 
     def result(self) -> None:
-        """Raises CoordinatorError."""
+        """Raises CoordinatorError, also if the transaction lacks the partition."""
         if not all(self._verifying.result()):
             raise TransactionAbortable("the transaction does not have the partition")
 
 
 @dataclass(slots=True)
 class TransactionRules:
-    """What may be changed while the broker runs. `verifies_partitions`: transaction.partition.verification.enable, of
-    producers that add partitions by themselves."""
+    """Configs that may change at run time.
+
+    `verifies_partitions`: transaction.partition.verification.enable, for producers that add partitions themselves.
+    """
 
     verifies_partitions: bool = True

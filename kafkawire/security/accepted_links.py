@@ -1,8 +1,8 @@
-"""The links that other brokers have opened to this one: who is let in, and which of them count (RULES K23).
+"""Peer connections that other brokers have opened to this one: their authentication and their validity (RULES K23).
 
-What is left of a connection that was cut may come when nobody counts on it any more: a marker, say, when the producer's
-next transaction is open. So links are numbered, and whoever is let in with a link ends, for good, all that its broker
-had for the same purpose before: not one request of theirs begins from then on, whatever of them is still on its way.
+Late bytes of a broken connection may arrive when they do harm: a marker, say, when the producer's next transaction is
+open. So peer connections are numbered, and an accepted one makes all older ones of its broker and purpose void for
+good: none of their requests begins from then on, whatever is still on its way.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
     from kafkawire.wire.connection_info import ConnectionInfo
 
-PRINCIPAL_OF_BROKERS: Final = "User:broker-"  # and the id
+PRINCIPAL_OF_BROKERS: Final = "User:broker-"  # followed by the broker id
 
 
 class SaslRefused(Exception):
-    """Base of what is not taken; the text is for the log."""
+    """Base of the refusals; the text is for the log."""
 
 
 class OutOfPlace(SaslRefused):
-    """Nobody proves who he is over this listener, or not now (Kafka: ILLEGAL_SASL_STATE)."""
+    """Authentication over the wrong listener, or at the wrong time (Kafka: ILLEGAL_SASL_STATE)."""
 
 
 class UnknownMechanism(SaslRefused):
-    """Not the one that there is."""
+    """A mechanism other than the supported one."""
 
 
 class NotAuthenticated(SaslRefused):
-    """A proof that does not hold, or a link that does not count: the connection is to end."""
+    """A wrong proof, or a void peer connection: the connection has to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receiver:
-    """Whose links they are. `listener_name`: inter.broker.listener.name. `incarnation`: of its registration, as it is.
+    """The receiving broker. `incarnation` returns that of its present registration.
 
-    `random_bytes` gives as many as it is asked for, that nobody can guess.
+    `listener_name` is inter.broker.listener.name. `random_bytes` returns the given number of unpredictable bytes.
     """
 
     broker_id: int
@@ -63,14 +63,14 @@ class Receiver:
 
 @dataclass(slots=True)
 class _Newest:
-    """Of one sender and purpose. The number outlives its connection."""
+    """Newest peer connection of one sender and purpose. The number outlives its connection."""
 
     number: LinkNumber
     connection: ref[ConnectionInfo]
 
 
 class AcceptedLinks:
-    """Of one broker. Without a receiver nobody is let in."""
+    """Accepted peer connections of one broker. Without a receiver, all are refused."""
 
     def __init__(self, receiver: Receiver | None = None) -> None:
         self._receiver = receiver
@@ -80,7 +80,7 @@ class AcceptedLinks:
             self._credentials = Credentials.of(receiver.secret, receiver.random_bytes(SALT_SIZE_BYTES))
 
     def begin(self, connection: ConnectionInfo, mechanism: str) -> None:
-        """SaslHandshake. Raises OutOfPlace, UnknownMechanism."""
+        """Begin an exchange (SaslHandshake). Raises OutOfPlace, UnknownMechanism."""
         receiver = self._receiver
         if receiver is None or connection.listener_name != receiver.listener_name:
             raise OutOfPlace("nobody authenticates over this listener")
@@ -91,7 +91,7 @@ class AcceptedLinks:
         self._exchanges[connection] = ScramServer(self._credentials, nonce_of(receiver.random_bytes(NONCE_SIZE_BYTES)))
 
     def answer(self, connection: ConnectionInfo, message: bytes) -> bytes:
-        """SaslAuthenticate: what the other side is told. With the second answer the connection is a link.
+        """Answer a message (SaslAuthenticate). After the second answer the connection is a peer connection.
 
         Raises OutOfPlace, NotAuthenticated.
         """
@@ -109,8 +109,7 @@ class AcceptedLinks:
         return verifier
 
     def end_all(self) -> None:
-        """This broker is about to register anew, and `incarnation` says so: who meant the registration before is
-        executed no more."""
+        """Make all peer connections void, before this broker registers again with another `incarnation`."""
         for one in self._newest.values():
             _end(one, "this broker has registered anew")
 
@@ -127,7 +126,7 @@ class AcceptedLinks:
         connection.is_peer = True
 
     def _check(self, claim: LinkClaim) -> None:
-        """That it is for this broker as it is registered, and from another one as far as is known."""
+        """Check that the claim names this broker's present registration, and no outdated one of another broker."""
         receiver = self._receiver
         assert receiver is not None
         if claim.receiver != receiver.broker_id or claim.incarnation != receiver.incarnation():

@@ -1,8 +1,7 @@
-"""What a broker says of a link that it opens to another one: who it is, whom it means, and which link this is.
+"""Claim of a broker that opens a peer connection: sender, receiver, and the number of the connection.
 
-A *link* is a connection between brokers with a number. Of one sender and purpose each is numbered above all before it:
-by the sender's registration, then by a count of its process's. It goes with SCRAM's first message, under the proof
-(docs/formats/broker-links.md).
+For one sender and purpose, each number is above all earlier ones: first by the sender's registration, then by a count
+of its process. The claim is in SCRAM's first message, and the proof covers it (docs/formats/broker-links.md).
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _INCARNATION_DIGITS: Final = 32
 
 
 class LinkNumber(NamedTuple):
-    """`broker_epoch`: of the sender, as the cluster's metadata counts its registrations."""
+    """Number of a peer connection. `broker_epoch` counts the sender's registrations in the metadata."""
 
     broker_epoch: int
     counter: int
 
 
 class LinkClaim(NamedTuple):
-    """`receiver` and `incarnation`: the registration of the broker that is meant. The link is good for no other."""
+    """Claim of a sender. `receiver` and `incarnation` are the registration that it is valid for."""
 
     sender: int
     purpose: str
@@ -39,7 +38,7 @@ class LinkClaim(NamedTuple):
         return f"{_USER}{self.sender}"
 
     def extensions(self) -> Mapping[str, str]:
-        """All else."""
+        """All other fields."""
         return {
             "purpose": self.purpose,
             "epoch": str(self.number.broker_epoch),
@@ -50,7 +49,7 @@ class LinkClaim(NamedTuple):
 
     @classmethod
     def read(cls, user: str, extensions: Mapping[str, str]) -> Self:
-        """Raises ValueError for what `user` and `extensions` do not give."""
+        """Parse the fields that `user` and `extensions` return. Raises ValueError for others."""
         if extensions.keys() != _NAMES or not user.startswith(_USER):
             raise ValueError("not what a broker says of a link")
         purpose, incarnation = extensions["purpose"], extensions["incarnation"]
@@ -62,7 +61,7 @@ class LinkClaim(NamedTuple):
 
 
 def _count(digits: str) -> int:
-    """In the one way to write it: a name stands for one broker."""
+    """Parse a number in its only valid form, so that a name stands for one broker. Raises ValueError."""
     if len(digits) > _DIGITS_MAX or not digits.isdecimal() or str(int(digits)) != digits:
         raise ValueError(f"not a number: {digits!r}")
     return int(digits)

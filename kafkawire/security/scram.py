@@ -1,10 +1,10 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677) as two pure machines: who knows a secret proves it, to a side that proves it, too.
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677) as two pure state machines: both sides prove that they know a secret.
 
-Four messages go to and fro, and neither the secret nor what could stand for it is in them. Both sides put fresh random
-text into each exchange, so that what was heard of one is worth nothing in another. What the client says of itself
-beside its name, *extensions* as Kafka has them, is under the proof like all else: nobody on the way can change it.
+Four messages are exchanged; they contain neither the secret nor an equivalent of it. Both sides add fresh random text
+to each exchange, so that recorded messages are worthless in another one. The proof covers the client's name and its
+*extensions* (as in Kafka): they cannot be changed on the way.
 
-Nothing here knows a connection, a clock or a source of chance.
+This module knows no connection, clock or source of randomness.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from typing import Final, Self
 
 MECHANISM: Final = "SCRAM-SHA-256"
 ITERATIONS_MIN: Final = 4096
-ITERATIONS_MAX: Final = 16_384  # what a client lets a server ask of it: some milliseconds
+ITERATIONS_MAX: Final = 16_384  # the maximum that a client accepts from a server: some milliseconds
 MESSAGE_MAX_BYTES: Final = 1024
 NONCE_SIZE_BYTES: Final = 18
 SALT_SIZE_BYTES: Final = 16
-SALTS_KEPT: Final = 256  # with what comes of them: as many servers as there may be
+SALTS_KEPT: Final = 256  # with their results: at least the number of servers
 
-_GS2_HEADER: Final = "n,,"  # no channel binding, and nobody else is acted for
+_GS2_HEADER: Final = "n,,"  # no channel binding, no authorization id
 _ATTRIBUTE: Final = re.compile(r"([A-Za-z]+)=([^,\x00]*)")
-_EXTENSION: Final = re.compile(r"[a-z]{2,}")  # one letter is RFC 5802's
+_EXTENSION: Final = re.compile(r"[a-z]{2,}")  # single letters belong to RFC 5802
 _NONCE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 
-Salted = Callable[[bytes, int], bytes]  # of a salt and a number of iterations
+Salted = Callable[[bytes, int], bytes]  # from a salt and a number of iterations
 
 
 class ScramError(Exception):
-    """The other side does not speak as it should, or does not know the secret. The text is for a human."""
+    """The other side breaks the protocol, or does not know the secret. The text is for people."""
 
 
 def salted_by(secret: bytes) -> Salted:
-    """What clients make of a secret; what came of a salt is remembered, as it takes milliseconds."""
+    """A client's salted secret, by salt. Results are cached, as each takes milliseconds."""
     return lru_cache(maxsize=SALTS_KEPT)(partial(hashlib.pbkdf2_hmac, "sha256", secret))
 
 
 def nonce_of(random_bytes: bytes) -> str:
-    """As text that fits into a message."""
+    """Random bytes as text that fits into a message."""
     return _encoded(random_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a server keeps of a secret."""
+    """A server's data about a secret."""
 
     salt: bytes
     iterations: int
@@ -60,16 +60,16 @@ class Credentials:
 
     @classmethod
     def of(cls, secret: bytes, salt: bytes, iterations: int = ITERATIONS_MIN) -> Self:
-        """Takes some milliseconds."""
+        """Derive the credentials, which takes some milliseconds."""
         salted = hashlib.pbkdf2_hmac("sha256", secret, salt, iterations)
         return cls(salt, iterations, _hash(_client_key(salted)), _server_key(salted))
 
 
 class ScramClient:
-    """One exchange, from the side that begins it: `first`, `final`, `check`, each with what came of the one before."""
+    """The client's side of one exchange: call `first`, `final` and `check`, each with the server's last message."""
 
     def __init__(self, user: str, salted: Salted, nonce: str, extensions: Mapping[str, str]) -> None:
-        """`nonce` was never used before. `extensions` have names of two small letters or more."""
+        """`nonce` must be fresh. Names of `extensions` have two lower-case letters or more."""
         self._salted = salted
         self._nonce = nonce
         told = [f"{name}={_escaped(value)}" for name, value in extensions.items()]
@@ -77,11 +77,11 @@ class ScramClient:
         self._signature = b""
 
     def first(self) -> bytes:
-        """Who it is."""
+        """The first message, with the client's name."""
         return f"{_GS2_HEADER}{self._first_bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The proof. Raises ScramError."""
+        """The final message, with the proof. Raises ScramError."""
         text = _text(server_first)
         nonce, salt, iterations = _values(text, "r", "s", "i")
         if not _NONCE.fullmatch(nonce) or not nonce.startswith(self._nonce) or nonce == self._nonce:
@@ -97,17 +97,17 @@ class ScramClient:
         return f"{without_proof},p={_encoded(proof)}".encode()
 
     def check(self, server_final: bytes) -> None:
-        """That the server knows the secret as well. Raises ScramError."""
+        """Check that the server knows the secret as well. Raises ScramError."""
         (verifier,) = _values(_text(server_final), "v")
         if not self._signature or not hmac.compare_digest(_decoded(verifier), self._signature):
             raise ScramError("the server does not know the secret")
 
 
 class ScramServer:
-    """One exchange, from the side that is asked: `challenge`, then `finish`, each once."""
+    """The server's side of one exchange: call `challenge`, then `finish`, once each."""
 
     def __init__(self, credentials: Credentials, nonce: str) -> None:
-        """`nonce` was never used before."""
+        """`nonce` must be fresh."""
         self._credentials = credentials
         self._nonce = nonce
         self._first_bare = ""
@@ -118,11 +118,11 @@ class ScramServer:
 
     @property
     def has_challenged(self) -> bool:
-        """Whether it is the proof that comes next."""
+        """Whether the proof is the next message."""
         return bool(self._challenge)
 
     def challenge(self, client_first: bytes) -> bytes:
-        """What the proof is to be about. `user` and `extensions` are known then, and not proved. Raises ScramError."""
+        """The challenge. It sets `user` and `extensions`, which are not proved yet. Raises ScramError."""
         text = _text(client_first)
         binding, _, rest = text.partition(",")
         authorization_id, _, bare = rest.partition(",")
@@ -143,7 +143,7 @@ class ScramServer:
         return self._challenge.encode()
 
     def finish(self, client_final: bytes) -> bytes:
-        """Returns our own proof to one that holds. Raises ScramError."""
+        """Check the proof, and return the server's own proof. Raises ScramError."""
         text = _text(client_final)
         binding, nonce, proof = _values(text, "c", "r", "p")
         if _decoded(binding) != self._gs2_header.encode():
@@ -177,7 +177,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _values(text: str, *names: str) -> list[str]:
-    """Those of exactly these attributes, in this order."""
+    """Values of the attributes; the text must have exactly these, in this order. Raises ScramError."""
     found = [_ATTRIBUTE.fullmatch(part) for part in text.split(",")]
     values = [one[2] for one, name in zip(found, names, strict=False) if one is not None and one[1] == name]
     if len(values) != len(names) or len(found) != len(names):
@@ -186,7 +186,7 @@ def _values(text: str, *names: str) -> list[str]:
 
 
 def _escaped(name: str) -> str:
-    """RFC 5802's saslname."""
+    """Escape a name (RFC 5802's saslname)."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
@@ -228,7 +228,7 @@ def _hash(data: bytes) -> bytes:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    """Of the same length, which a proof may lack."""
+    """XOR of two byte strings. Raises ScramError if their lengths differ."""
     if len(one) != len(other):
         raise ScramError("a proof that is malformed")
     return bytes(each ^ mask for each, mask in zip(one, other, strict=True))

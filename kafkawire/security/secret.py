@@ -1,4 +1,4 @@
-"""The secret that the brokers of a cluster share, from a file that nobody else can read."""
+"""The secret that the brokers of a cluster share, from a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 SIZE_MIN_BYTES: Final = 16
-SIZE_MAX_BYTES: Final = 4096  # more is no secret but the wrong file
+SIZE_MAX_BYTES: Final = 4096  # a larger file is the wrong one
 
 
 class SecretRefused(Exception):
-    """One line that names the file and says what is wrong with it."""
+    """The file is unusable. The text is one line that names it and the reason."""
 
 
 def read_secret(path: Path) -> bytes:
-    """Its bytes without a newline at the end. Raises SecretRefused."""
+    """Read the secret, without a newline at the end. Raises SecretRefused."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode

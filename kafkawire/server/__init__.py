@@ -1,1 +1,1 @@
-"""Sockets and connections: what accepts, receives, sends, bounds and ends them."""
+"""Sockets and connections: accepting, receiving, sending, limits, and their end."""

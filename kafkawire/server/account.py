@@ -1,4 +1,4 @@
-"""What the budget over all connections counts for one of them, and whether that one may receive more."""
+"""Account of one connection: its memory in the budget over all connections, and its right to receive."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from kafkawire.wire.connection import ConnectionMachine, HeldFrame
     from kafkawire.wire.connection_info import ConnectionInfo
 
-PEER_MAX_BYTES: Final = 64 * 1024 * 1024  # of requests that one broker has in flight here, for one purpose
+PEER_MAX_BYTES: Final = 64 * 1024 * 1024  # of requests in flight on one peer connection
 
 
 class Account:
     """Memory of one connection, and its right to receive.
 
-    The budget is told of changes alone. A connection of another broker has a budget of its own from the moment that it
-    has proved itself: replication depends on no client. A connection of a client is *paused* while the budget does not
-    admit it, and *muted* while the budget is crowded and a Produce of its own is not answered.
+    The account reports only changes to the budget. A peer connection gets a budget of its own when its handshake is
+    done: replication depends on no client. A client's connection is *paused* while the budget does not admit it. It is
+    *muted* while the budget is crowded and a Produce of its own is unanswered.
     """
 
     __slots__ = (
@@ -49,22 +49,24 @@ class Account:
 
     @property
     def is_held_back(self) -> bool:
-        """The connection is not read, for reasons of the broker's own."""
+        """Whether the connection is paused or muted."""
         return self.is_paused or self.is_muted
 
     def settle(self) -> None:
-        """Count what is held now, and how much of it by a large frame that is coming in."""
+        """Count the memory that is held now, and the share of incoming large frames."""
         machine = self._machine
         self._count(machine.held_size_bytes, machine.large_size_bytes, machine.unanswered_size_bytes)
 
     def release(self, held: HeldFrame) -> None:
-        """Count the frame of a request no longer as memory."""
+        """Stop counting the frame of a request as memory."""
         self._machine.released(held)
         self.settle()
 
     def may_receive(self, session: Visited) -> bool:
-        """Whether more may be received, into a large frame's own buffer if the next bytes are of one. If not, the hub
-        visits the session again when it may."""
+        """Whether more may be received, into the buffer of a large frame if the next bytes belong to one.
+
+        If not, the hub visits the session again when it may.
+        """
         if self.is_held_back:
             return False
         if self._info.is_peer and not self._is_apart:
@@ -81,22 +83,25 @@ class Account:
         return False
 
     def is_admitted(self) -> bool:
-        """Whether the budget admits the next bytes; a large frame's memory counts before more is taken."""
+        """Whether the budget admits the next bytes. The memory of a large frame is counted first."""
         self.settle()
         return self._budget.admits(self, is_large=self._machine.wants_large_buffer)
 
     def go_on(self) -> None:
-        """The connection is read again."""
+        """Resume reading the connection."""
         self.is_paused = self.is_muted = False
         self._machine.reading_resumed(self._hub.now_s)
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Count nothing any more: the connection has ended."""
         self._count(0, 0, 0)
         self._budget.has_finished(self)
 
     def _waits_for_acks(self) -> bool:
-        """A frame that has begun to come is received to its end: its time runs."""
+        """Whether to mute until a Produce is answered.
+
+        A large frame is received to its end, because its deadline runs.
+        """
         return self._machine.awaits_acks and not self._machine.large_size_bytes and not self._is_apart
 
     def _move(self, budget: ByteBudget) -> None:

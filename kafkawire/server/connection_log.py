@@ -1,4 +1,4 @@
-"""The lines that an operator reads about connections."""
+"""Log lines about connections, for operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.wire.connection import CloseReason
 from kafkawire.wire.connection_info import ConnectionInfo
 
 MAX_LOGGED_CHARACTERS: Final = 200
-# What an operator wants a line for when it ends a connection; peers that leave are no news.
+# Reasons that are logged when they end a connection. A peer that leaves is not logged.
 _TOLD: Final = frozenset(
     {
         CloseReason.HALF_FRAME,
@@ -24,18 +24,18 @@ _log = structlog.get_logger(__name__)
 
 
 def tell_end(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
-    """If it is news."""
+    """Log the end of a connection, if its reason is worth a line."""
     if reason in _TOLD:
         tell(info, reason, detail)
 
 
 def tell(info: ConnectionInfo, reason: CloseReason, detail: str) -> None:
-    """Why a connection ends, or will."""
+    """Log why a connection ends or will end."""
     _log.info(f"connection closed: {reason.value}", detail=printable(detail), **_identity(info))
 
 
 def tell_failure(info: ConnectionInfo) -> None:
-    """With the traceback of the exception that is being handled."""
+    """Log a failed handler, with the traceback of the exception that is being handled."""
     _log.exception("connection closed: handler failed", **_identity(info))
 
 
@@ -44,5 +44,5 @@ def _identity(info: ConnectionInfo) -> dict[str, str]:
 
 
 def printable(text: str) -> str:
-    """Text that may hold bytes of a client, fit for one line of a log."""
+    """Escape text with a client's bytes, so that it fits into one log line."""
     return text[:MAX_LOGGED_CHARACTERS].encode("unicode_escape").decode("ascii")

@@ -1,7 +1,7 @@
-"""How the descriptors of the process are shared out: those who connect must not take what the log dirs need.
+"""Division of the process's file descriptors: connections must not take those of the log dirs.
 
-A log dir opens files all the time, segments most of all, but also checkpoints, footers and the index. What is neither
-its segments' nor the connections' is kept for these, for HTTP and for the listeners.
+Log dirs open files all the time: mostly segments, but also checkpoints, footers and the index. Descriptors that are
+neither for segments nor for connections are reserved for these files, for HTTP and for the listeners.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ RESERVED_MAX: Final = 1024
 
 
 class Descriptors(NamedTuple):
-    """How many files of segments may be open, not counting what is not durable in them, and how many connections."""
+    """Maximum numbers of open segment files and of connections. Segments with unsynced data are not counted."""
 
     segments_max: int
     connections_max: int
 
     @classmethod
     def shared_out(cls, count: int) -> Descriptors:
-        """Half of them are for segments."""
+        """Divide `count` descriptors; half of them are for segments."""
         return cls(count // 2, count - count // 2 - min(count // 4, RESERVED_MAX))
 
     @classmethod
     def of_this_process(cls) -> Descriptors:
-        """As many as it may have now."""
+        """Divide the descriptors that the process may have now."""
         return cls.shared_out(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 

@@ -1,13 +1,13 @@
-"""One turn after the other for all connections: who has something to receive, to start, to answer, to send.
+"""Turns over all connections: receive, start, answer and send wherever there is work.
 
-Why it exists: a request that has a task of its own to be read by, and another to be answered by, costs more in switches
-than in work. Here a turn is one call: every connection that is ready is visited once, up to a budget of work, and what
-is too much comes first in the next turn, after trio's other tasks had theirs. The clock is read once a turn.
+Why it exists: if each connection had a task that reads and another one that answers, task switches would cost more than
+the work. Here a turn is one call. It visits every connection that is ready once, up to a budget of work. Work beyond
+the budget comes first in the next turn, after trio's other tasks had theirs. The clock is read once a turn.
 
-Two tasks call it: one waits for the poller's descriptor, the other for what no descriptor tells of, such as a round of
-the engine that is done.
+Two tasks call it. One waits for the poller's descriptor, the other for events without a descriptor, such as a commit
+batch that is done.
 
-It refuses to know what a request is; that is the session's.
+The hub does not know requests; sessions do.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ from kafkawire.server.stats import ServerStats
 
 STARTS_PER_TURN: Final = 128  # requests
 ENDS_PER_TURN: Final = 64  # connections
-REPLIES_PER_TURN: Final = 128  # of those that became ready
-RECEIVED_PER_TURN_SIZE_BYTES: Final = 768 * 1024  # by all sessions together, half a millisecond or so
-RECEIVED_PER_VISIT_SIZE_BYTES: Final = 64 * 1024  # by one, however many there are
+REPLIES_PER_TURN: Final = 128  # connections whose replies became ready
+RECEIVED_PER_TURN_SIZE_BYTES: Final = 768 * 1024  # by all sessions together: about half a millisecond
+RECEIVED_PER_VISIT_SIZE_BYTES: Final = 64 * 1024  # by each session, however many there are
 
 
 class Visited(Watcher, Protocol):
-    """A connection."""
+    """A connection, as the hub sees it."""
 
     def resume(self) -> bool:
-        """Of one that is paused: whether the budget admits it, and it goes on."""
+        """Resume a paused connection if the budget admits it. Return whether it was resumed."""
         ...
 
     def unmute(self) -> None:
-        """Of one that is muted: it goes on."""
+        """Resume a muted connection."""
 
     def evict(self) -> None:
-        """Of one whose peer does not read its replies: others need its room."""
+        """Close a connection whose peer does not read its replies, to free their memory."""
 
 
 class Host(Protocol):
-    """The server, as its sessions see it."""
+    """The server, as seen by its sessions."""
 
     def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Start a task."""
 
     def is_busy(self, session: Any) -> None:
-        """It has something under way: ask it now and then whether it is overdue."""
+        """Watch a session that has work under way, so that its deadlines are checked."""
 
     def has_ended(self, session: Any) -> None:
-        """Once."""
+        """Forget a session that has ended. Called once."""
 
 
 class Rounds(Protocol):
-    """What the requests of a turn have the engine write; `engine.store.SegmentStore` has it."""
+    """Commit batches of the requests of a turn; implemented by `engine.store.SegmentStore`."""
 
     def hold_rounds(self) -> None:
-        """Wake nobody for what is appended from now on."""
+        """Wake no writer for appends from now on."""
 
     def write_rounds(self) -> None:
-        """Write it now, if it need not wait; who asked for it is told before this returns."""
+        """Write the held appends now, unless they have to wait. Their futures are settled before this returns."""
 
 
 class NoRounds:
-    """Of a server whose requests write nothing."""
+    """Commit batches of a server whose requests write nothing."""
 
     def hold_rounds(self) -> None: ...
     def write_rounds(self) -> None: ...
 
 
 class Hub:
-    """What all sessions of a server share: the poller, the bounds, and this turn."""
+    """State shared by all sessions of a server: the poller, the bounds, and the present turn."""
 
     def __init__(
         self,
@@ -95,48 +95,48 @@ class Hub:
         self._late: dict[Watcher, int] = {}
         self._paused: dict[Visited, None] = {}
         self._muted: dict[Visited, None] = {}
-        self._slow: dict[Visited, int] = {}  # with the bytes held for each; who began first comes first
-        self._idle = trio.lowlevel.ParkingLot()  # of the task for what is noted
+        self._slow: dict[Visited, int] = {}  # bytes of unread replies, in the order in which they began
+        self._idle = trio.lowlevel.ParkingLot()  # of the task that waits for noted events
         self._is_woken = False
-        self._is_collecting = False  # this turn will answer what becomes ready
+        self._is_collecting = False  # replies that become ready are sent in this turn
 
-    # What sessions say
+    # Called by sessions
 
     def note_ready(self, session: Watcher) -> None:
-        """It may have something to answer: it is visited soon, behind all that becomes ready together with it."""
+        """Note that a session may have replies to send. It is visited soon, after the sessions noted before."""
         self._ready[session] = None
         if not self._is_collecting:
             self.wake()
 
     def defer(self, session: Watcher, events: int = 0) -> None:
-        """It has more to do than this turn allows, be it a turn of the hub or the server's, as when all drain."""
+        """Visit a session in the next turn, because it has more work than this turn allows."""
         self._late[session] = self._late.get(session, 0) | events
         self.wake()
 
     def pause(self, session: Visited) -> None:
-        """It waits until the budget admits it again."""
+        """Pause a session until the budget admits it again."""
         self._paused[session] = None
         self.stats.pauses += 1
         self.stats.connections_paused = len(self._paused)
 
     def mute(self, session: Visited) -> None:
-        """It waits until it has no Produce in flight, or the budget is crowded no longer."""
+        """Mute a session until it has no Produce in flight, or the budget is not crowded."""
         self._muted[session] = None
         self.stats.connections_muted = len(self._muted)
 
     def unmute(self, session: Visited) -> None:
-        """It goes on in the next turn."""
+        """Unmute a session, whose reading then resumes."""
         self._muted.pop(session, None)
         self.stats.connections_muted = len(self._muted)
         session.unmute()
 
     def note_room(self) -> None:
-        """Requests have let go of memory between two turns: paused connections may receive again."""
+        """Wake paused sessions, because requests have freed memory between two turns."""
         if self._paused:
             self.wake()
 
     def hold_replies(self, session: Visited, size_bytes: int) -> None:
-        """So many bytes of replies wait for its peer to read. Who has made us wait longest pays for all."""
+        """Count unread replies of a session. If all are too many, evict the session that has held them longest."""
         self.budget.replies_size_bytes += size_bytes - self._slow.get(session, 0)
         if size_bytes:
             self._slow[session] = size_bytes
@@ -151,7 +151,7 @@ class Hub:
         return self._ends_left >= 0
 
     def forget(self, session: Visited) -> None:
-        """It has ended."""
+        """Forget a session that has ended."""
         self._ready.pop(session, None)
         self._late.pop(session, None)
         self._paused.pop(session, None)
@@ -165,13 +165,13 @@ class Hub:
     # Turns
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Serve turns until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._serve_polled)
             await self._serve_noted()
 
     def close(self) -> None:
-        """All sessions have ended."""
+        """Close the poller, after all sessions have ended."""
         self.poller.close()
 
     async def _serve_polled(self) -> None:
@@ -189,18 +189,18 @@ class Hub:
             await trio.lowlevel.checkpoint()
 
     def wake(self) -> None:
-        """There is something to do that no descriptor tells of."""
+        """Have another turn soon, for an event without a descriptor."""
         self._is_woken = True
         if self._idle:
             self._idle.unpark_all()
 
     def begin(self) -> None:
-        """Reads the clock, and allows a turn's work again."""
+        """Read the clock, and allow a turn's work again."""
         self.now_s = trio.current_time()
         self.starts_left, self.replies_left, self._ends_left = STARTS_PER_TURN, REPLIES_PER_TURN, ENDS_PER_TURN
 
     def turn(self) -> None:
-        """Visits all that have something to do, as far as a turn goes, and has written what they want written."""
+        """Visit all sessions with work, up to the turn's budget, and write the records that their requests append."""
         self.begin()
         found = self._take()
         share = RECEIVED_PER_TURN_SIZE_BYTES // (len(found) or 1)
@@ -221,14 +221,14 @@ class Hub:
         self.stats.unanswered_size_bytes = self.budget.unanswered_size_bytes
 
     def _take(self) -> dict[Watcher, int]:
-        """Those that an earlier turn had no time for come first."""
+        """Sessions with work; those deferred by an earlier turn come first."""
         found, self._late = self._late, {}
         for session, events in self.poller.take():
             found[session] = found.get(session, 0) | events
         return found
 
     def _visit(self, found: dict[Watcher, int]) -> dict[Watcher, None]:
-        """Those that had their turn; the rest comes first in the next one."""
+        """Visit sessions up to the turn's budget, and defer the rest. The visited ones."""
         visited: dict[Watcher, None] = {}
         for session, events in found.items():
             if self.starts_left > 0:
@@ -239,7 +239,7 @@ class Hub:
         return visited
 
     def _answer_ready(self) -> dict[Watcher, None]:
-        """As above, of what became ready."""
+        """Send ready replies up to the turn's budget. The answered sessions."""
         ready, self._ready = self._ready, {}
         answered: dict[Watcher, None] = {}
         for session in ready:

@@ -1,6 +1,6 @@
-"""Watches the event loop: how late it comes to what is due, and how much of the time it works.
+"""Watches the event loop: its lag behind due times, and the share of time in which it works.
 
-A loop that is busy for long keeps every client waiting. It samples; nothing on a request's way is touched.
+A loop that is busy for long delays every client. The watch samples; it touches no request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WORK_OVER_S: Final = 10.0
 
 
 class LoopWatch:
-    """Counters of the loop. `thread_time_s` is the CPU time of the thread that runs it."""
+    """Counters of the event loop. `thread_time_s` returns the CPU time of its thread."""
 
     def __init__(self, thread_time_s: Callable[[], float] = time.thread_time) -> None:
         self._thread_time_s = thread_time_s
@@ -28,7 +28,7 @@ class LoopWatch:
         self.idle_ratio = 1.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         self._begun = (trio.current_time(), self._thread_time_s())
         due_s = trio.current_time()
         while True:

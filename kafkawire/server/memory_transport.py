@@ -1,8 +1,7 @@
-"""Connections without a network: two ends in one process, ours behind the interfaces of `kafkawire.server.transport`.
+"""Connections without a network: two ends in one process, one behind the interfaces of `kafkawire.server.transport`.
 
-Why it exists: tests, simulations and an embedded broker run the real server on these, with no port and no real time.
-
-It refuses to be fast. What is sent but not read is unbounded, unless a test gives the peer a `room_bytes`.
+Why it exists: tests, simulations and an embedded broker run the real server on these, without a port and without real
+time. It is not made for speed. Unread bytes are unbounded, unless a test gives the peer a `room_bytes`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class _Pipe:
 
 
 class MemoryTransport:
-    """Our end. What breaks raises the OSError a socket would raise."""
+    """The broker's end. Its failures raise the OSError of a socket."""
 
     __slots__ = (
         "__weakref__",
@@ -54,7 +53,7 @@ class MemoryTransport:
         self._poller: Poller | None = None
         self._watcher: Watcher | None = None
         self._events = 0
-        self.is_held = False  # our process stands still: it hears of nothing
+        self.is_held = False  # the broker is suspended: it gets no events
         self.sent_size_bytes = 0
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
@@ -62,7 +61,7 @@ class MemoryTransport:
         self.notice()
 
     def notice(self) -> None:
-        """Something has changed, or may have: the watcher is told as by a level-triggered poller."""
+        """Report present events to the poller, like a level-triggered one."""
         found = READ if self._incoming.data or self._incoming.has_ended else 0
         if self._peer.room_bytes > 0 or self._outgoing.is_broken:
             found |= WRITE
@@ -113,11 +112,11 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         self._outgoing, self._incoming = _Pipe(), _Pipe()
         self._transport = MemoryTransport(self._outgoing, self._incoming, self)
         self._readers = trio.lowlevel.ParkingLot()
-        self.room_bytes = 1 << 62  # how much more may be sent to it
+        self.room_bytes = 1 << 62  # bytes that may still be sent to it
 
     @property
     def transport(self) -> MemoryTransport:
-        """The other end."""
+        """The broker's end."""
         return self._transport
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -149,13 +148,13 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return found
 
     def close_receiving(self) -> None:
-        """What is sent to it from now on breaks."""
+        """Break the receiving direction: later sends to it fail."""
         self._incoming.is_broken = True
         self._transport.notice()
         self.wake()
 
     def close(self) -> None:
-        """Both directions, at once."""
+        """Close both directions at once."""
         self._outgoing.has_ended = True
         self.close_receiving()
 
@@ -164,7 +163,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
     def wake(self) -> None:
-        """Something has changed for whoever receives."""
+        """Wake tasks that receive."""
         self._readers.unpark_all()
 
 
@@ -176,7 +175,7 @@ class MemoryAccepted:
 
 
 class MemoryListener:
-    """A listener whose peers call `connect()`."""
+    """A listener. Peers connect by `connect()`."""
 
     __slots__ = ("_arrived", "_is_held", "_transports", "_waiting", "address")
 
@@ -187,7 +186,7 @@ class MemoryListener:
         self._arrived, self._waiting = trio.open_memory_channel[MemoryAccepted](math.inf)
 
     def connect(self, peer_host: str = "127.0.0.1") -> MemoryStream:
-        """Queues a connection and returns the peer's end. Errors: ConnectionRefusedError when closed."""
+        """Queue a connection and return the peer's end. Errors: ConnectionRefusedError when closed."""
         stream = MemoryStream()
         stream.transport.is_held = self._is_held
         self._transports[stream.transport] = None
@@ -198,7 +197,7 @@ class MemoryListener:
         return stream
 
     def hold(self, is_held: bool) -> None:
-        """Whether the process behind it stands still: what peers send then waits."""
+        """Suspend or resume the broker behind the listener. Meanwhile, bytes from peers wait."""
         self._is_held = is_held
         for transport in list(self._transports):
             transport.is_held = is_held

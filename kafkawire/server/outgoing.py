@@ -1,4 +1,4 @@
-"""What of one connection's replies has left, and what the peer has not made room for yet."""
+"""Replies of one connection: sent bytes, and bytes for which the peer has no room yet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.server.transport import Transport
 
 
 class Outgoing:
-    """In front of a transport: it remembers the rest, and counts."""
+    """Sender in front of a transport. It keeps the unsent rest, and counts replies."""
 
     __slots__ = ("_counted_size_bytes", "_rest", "_stats", "_transport", "is_blocked", "last_sent_s")
 
@@ -20,16 +20,16 @@ class Outgoing:
         self._stats = stats
         self._rest: Sequence[Segment] = ()
         self._counted_size_bytes = 0
-        self.is_blocked = False  # the peer has not made room for all of it
+        self.is_blocked = False  # a rest waits for room at the peer
         self.last_sent_s = float("-inf")
 
     @property
     def held_size_bytes(self) -> int:
-        """Memory of what waits; files are none."""
+        """Memory of the unsent rest. Ranges of files hold none."""
         return sum(len(one) for one in self._rest if not isinstance(one, FileRange))
 
     def send(self, segments: Sequence[Segment], now_s: float) -> None:
-        """When nothing is blocked. Errors: OSError, FileTooShortError."""
+        """Send a reply, if nothing is blocked. Errors: OSError, FileTooShortError."""
         self.last_sent_s = now_s
         try:
             self._rest = self._transport.send(segments)
@@ -40,10 +40,10 @@ class Outgoing:
             self._counted_size_bytes = sent_size_bytes
 
     def send_rest(self, now_s: float) -> None:
-        """Errors: OSError, FileTooShortError."""
+        """Send the rest. Errors: OSError, FileTooShortError."""
         self.send(self._rest, now_s)
 
     def drop(self) -> None:
-        """Nobody will read it."""
+        """Drop the rest: the peer will not read it."""
         self._rest = ()
         self.is_blocked = False

@@ -1,4 +1,4 @@
-"""Requests of one connection between their start and their reply, in the order in which they came."""
+"""Requests of one connection between start and reply, in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kafkawire.requests.started import Segment, StartedRequest
 from kafkawire.wire.connection import ProtocolViolation
 from kafkawire.wire.connection_info import ConnectionInfo
 
-REPLIES_PER_SEND: Final = 16  # that leave together
+REPLIES_PER_SEND: Final = 16  # replies sent together at most
 
 _SIZE: Final = Struct(">i")
 
 
 class Answers(NamedTuple):
-    """What goes out to the oldest `requests`, each of the `replies` behind its size.
+    """Replies of the oldest `requests`, each of the `replies` behind its size.
 
-    A request may turn out, as with acks=0 and an error, to break the protocol: the replies before it still leave.
+    A request may turn out to break the protocol, such as an error with acks=0. The replies before it still leave.
     """
 
     segments: list[Segment]
@@ -31,25 +31,25 @@ class Answers(NamedTuple):
 
 
 class Pipeline:
-    """Starts nothing by itself. What has to wait is awaited by a task, at most one at a time."""
+    """Order of started requests. At most one task at a time awaits the oldest one."""
 
     __slots__ = ("_info", "_on_ready", "_pending", "_spawn", "_waiting", "is_quiet")
 
     def __init__(self, info: ConnectionInfo, spawn: Callable[..., None], on_ready: Callable[[], None]) -> None:
-        """`spawn` starts a task; `on_ready` is told that there may be answers."""
+        """`spawn` starts a task; `on_ready` is called when there may be replies."""
         self._info = info
         self._spawn = spawn
         self._on_ready = on_ready
         self._pending: deque[StartedRequest] = deque()
-        self._waiting: trio.CancelScope | None = None  # the oldest has a task
-        self.is_quiet = True  # there is nothing to answer, or to begin, unless `on_ready` has said so
+        self._waiting: trio.CancelScope | None = None  # a task awaits the oldest request
+        self.is_quiet = True  # nothing to answer or begin since the last `on_ready`
 
     @property
     def is_empty(self) -> bool:
         return not self._pending
 
     def add(self, started: StartedRequest) -> None:
-        """One more, behind the others."""
+        """Add a request behind the others."""
         self._pending.append(started)
         if started.two_stage and not started.is_settled:
             started.call_when_settled(self._on_ready)
@@ -57,14 +57,14 @@ class Pipeline:
             self.is_quiet = False
 
     def is_late(self, now_s: float) -> bool:
-        """The oldest has reached its deadline."""
+        """Whether the oldest request has reached its deadline."""
         return bool(self._pending) and self._pending[0].deadline_s <= now_s
 
     def answers(self, now_s: float) -> Answers | None:
-        """Those that are ready, out of here; None when the oldest is not."""
+        """Take out the replies that are ready; None if the oldest is not."""
         pending = self._pending
         if pending and self._info.ends_because is not None and not pending[0].two_stage:
-            return Answers([], 0, 0, self._info.violation)  # what had to wait for its turn is not executed any more
+            return Answers([], 0, 0, self._info.violation)  # waiting requests are not executed any more
         if not pending or not self._is_answerable(pending[0], now_s):
             self.is_quiet = True
             return None
@@ -87,19 +87,19 @@ class Pipeline:
                 return Answers(segments, requests, replies, None)
 
     def clear(self) -> None:
-        """No reply leaves any more: nothing is waited for on behalf of one."""
+        """Drop all requests: no reply can leave, and no task awaits one."""
         if self._waiting is not None:
             self._waiting.cancel()
         self.abandon()
         self._pending.clear()
 
     def abandon(self) -> None:
-        """No reply can leave any more. What has begun goes on, and what has not may begin yet."""
+        """Give up all replies. Requests that have begun go on; others may still begin."""
         for one in self._pending:
             one.abandon()
 
     def _is_answerable(self, oldest: StartedRequest, now_s: float) -> bool:
-        """Whether there is a reply. One that is not two-stage begins now, if it has not."""
+        """Whether the oldest request has a reply. If it is single-stage and not begun, begin it."""
         if oldest.is_settled or oldest.deadline_s <= now_s:
             return True
         if oldest.two_stage or self._waiting is not None:

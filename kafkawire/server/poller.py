@@ -1,10 +1,10 @@
-"""Which connections have something to receive, or room to send: a poller of the server's own, asked once a turn.
+"""Readiness of connections to receive or send: a poller of the server's own, asked once a turn.
 
-Why it exists: trio's way to wait for a socket is a task, an epoll_ctl and a switch for every receive. Here every socket
-is registered once, level-triggered, and one task waits for all of them together. What lies in memory, a stream of a
-test or bytes that TLS has decrypted, is noted instead.
+Why it exists: trio's way to wait for a socket costs a task, an epoll_ctl and a switch for every receive. Here every
+socket is registered once, level-triggered, and one task waits for all of them. Events in memory (a test's stream, bytes
+that TLS has decrypted) are noted instead.
 
-It refuses to know what is to be done: it names the watcher that was registered.
+The poller only names the registered watcher; the watcher decides what to do.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from typing import Any, Final, Protocol
 
 import trio
 
-READ: Final = 1  # as EPOLLIN
-WRITE: Final = 4  # as EPOLLOUT
-FOUND_MAX: Final = 128  # at once; those that were not told of are the first next time
+READ: Final = 1  # same as EPOLLIN
+WRITE: Final = 4  # same as EPOLLOUT
+FOUND_MAX: Final = 128  # events of one poll; the rest come first in the next one
 
 
 class Watcher(Protocol):
-    """A connection."""
+    """A connection, as the poller sees it."""
 
     def visit(self, events: int) -> None:
-        """It may be READ, or WRITE to; now and then it is told in vain."""
+        """Handle READ or WRITE events. They may be spurious."""
 
     def answer(self) -> None:
-        """Send what is ready."""
+        """Send replies that are ready."""
 
     def settle(self) -> None:
-        """Take stock, at the end of a turn in which it was visited, or answered."""
+        """Update accounts, at the end of a turn in which the watcher was visited or answered."""
 
 
 class SystemPoller(Protocol):
-    """What the system has for it. Events are READ and WRITE."""
+    """Poller of the operating system. Events are READ and WRITE."""
 
     def fileno(self) -> int:
-        """Readable when `poll` has something."""
+        """A descriptor that is readable when `poll` has events."""
         ...
 
     def register(self, descriptor: int, events: int, /) -> None: ...
     def modify(self, descriptor: int, events: int, /) -> None: ...
     def unregister(self, descriptor: int, /) -> None: ...
     def poll(self) -> Iterable[tuple[int, int]]:
-        """Descriptors with their events, without waiting, or some of them; each comes to be told of sooner or later.
+        """Ready descriptors with their events, without waiting. It may leave some for later calls.
 
-        An error or a hang-up is what was asked for.
+        An error or a hang-up counts as the registered events.
         """
 
     def close(self) -> None: ...
 
 
 class EpollPoller:
-    """Linux."""
+    """Poller on Linux."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -79,13 +79,13 @@ class EpollPoller:
 
 
 class SelectorPoller:
-    """Elsewhere: what `selectors` has that can itself be waited for, which is kqueue."""
+    """Poller elsewhere: a selector that has a descriptor of its own, which is kqueue."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         self._selector: Any = selector if selector is not None else selectors.DefaultSelector()
 
     def fileno(self) -> int:
-        descriptor: int = self._selector.fileno()  # not all have one, and no type says which
+        descriptor: int = self._selector.fileno()  # not all selectors have one; the types do not show it
         return descriptor
 
     def register(self, descriptor: int, events: int, /) -> None:
@@ -113,15 +113,15 @@ def _ours(events: int) -> int:
 
 
 def system_poller() -> SystemPoller:
-    """The best there is here."""
+    """The best poller of this platform."""
     return EpollPoller() if hasattr(select, "epoll") else SelectorPoller()
 
 
 class Poller:
-    """Watchers by descriptor, and those that were noted. The system is asked only once there is a descriptor."""
+    """Watchers by descriptor, and noted watchers. The system is asked only if there is a descriptor."""
 
     def __init__(self, on_noted: Callable[[], None], open_system: Callable[[], SystemPoller] = system_poller) -> None:
-        """`on_noted` is told that there is something to take though no descriptor says so."""
+        """`on_noted` is called when there is an event without a descriptor."""
         self._on_noted = on_noted
         self._open_system = open_system
         self._system: SystemPoller | None = None
@@ -130,13 +130,13 @@ class Poller:
         self._noted: dict[Watcher, int] = {}
 
     async def opened(self) -> SystemPoller:
-        """The system's, once there is a descriptor to watch."""
+        """The system's poller, once there is a descriptor to watch."""
         while self._system is None:
             await self._opening.park()
         return self._system
 
     def watch(self, descriptor: int, watcher: Watcher, events: int) -> None:
-        """Tell `watcher` of these events from now on, and of no others."""
+        """Report exactly these events to `watcher` from now on."""
         if self._system is None:
             self._system = self._open_system()
             self._opening.unpark_all()
@@ -147,22 +147,22 @@ class Poller:
         self._watchers[descriptor] = watcher, events
 
     def unwatch(self, descriptor: int) -> None:
-        """One that is watched."""
+        """Remove a watched descriptor."""
         assert self._system is not None
         del self._watchers[descriptor]
         self._system.unregister(descriptor)
 
     def note(self, watcher: Watcher, events: int) -> None:
-        """`watcher` is to look in the next turn."""
+        """Have `watcher` visited in the next turn."""
         self._noted[watcher] = self._noted.get(watcher, 0) | events
         self._on_noted()
 
     def forget(self, watcher: Watcher) -> None:
-        """It is gone; its descriptor was unwatched."""
+        """Forget a watcher that has ended; its descriptor was unwatched before."""
         self._noted.pop(watcher, None)
 
     def take(self) -> list[tuple[Watcher, int]]:
-        """Who is to look, and for what: the noted first, they have waited since an earlier turn."""
+        """Watchers with their events. Noted ones come first, because they have waited since an earlier turn."""
         noted, self._noted = self._noted, {}
         found = list(noted.items())
         if self._system is not None:

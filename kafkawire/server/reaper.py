@@ -1,7 +1,7 @@
-"""The one timer of all connections: each second it asks those that have something under way whether they are overdue.
+"""The one timer of all connections: each second it checks the deadlines of busy connections.
 
-One that has nothing under way is not asked before it may have been idle for too long: thousands of them cost nothing.
-It refuses to know what overdue is; that is the connection's machine.
+An idle connection is checked only when it may have been idle for too long: thousands of them cost nothing. The
+deadlines are those of the connection's machine.
 """
 
 from __future__ import annotations
@@ -10,50 +10,50 @@ from typing import Final, Protocol
 
 import trio
 
-INTERVAL_S: Final = 1.0  # how late a deadline may be noticed
-CHECKS_PER_TURN: Final = 256  # before other tasks get theirs
+INTERVAL_S: Final = 1.0  # maximum delay of a deadline
+CHECKS_PER_TURN: Final = 256  # before other tasks run
 
 
 class Mortal(Protocol):
-    """A connection."""
+    """A connection, as the reaper sees it."""
 
-    idle_bucket: int  # the reaper's own: when it is looked at although it has nothing under way
-    is_watched: bool  # it is asked each second
+    idle_bucket: int  # set by the reaper: the second of the next check while idle
+    is_watched: bool  # checked each second
 
     @property
     def has_ended(self) -> bool: ...
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way."""
+        """Whether nothing is under way."""
 
     @property
     def idle_until_s(self) -> float:
-        """How long it may be, at least."""
+        """Earliest end of its idle time."""
 
     def check(self, now_s: float) -> None:
-        """End it if a deadline has passed; go on with what a deadline has decided."""
+        """End the connection if a deadline has passed, or carry out what the deadline has decided."""
 
 
 class Reaper:
-    """Which connections are to be asked, and when."""
+    """Connections to check, and the times of their checks."""
 
     def __init__(self) -> None:
         self._busy: dict[Mortal, None] = {}
-        self._idle: dict[int, dict[Mortal, None]] = {}  # by the second in which to look
+        self._idle: dict[int, dict[Mortal, None]] = {}  # by the second of the next check
         self._next_bucket = 0
 
     def watch(self, one: Mortal) -> None:
-        """It has something under way, or is new."""
+        """Check a new or busy connection each second."""
         self._busy[one] = None
         one.is_watched = True
 
     def forget(self, one: Mortal) -> None:
-        """It has ended."""
+        """Forget a connection that has ended."""
         self._busy.pop(one, None)
         self._take_out(one)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check connections until cancelled."""
         self._next_bucket = int(trio.current_time())
         while True:
             await trio.sleep(INTERVAL_S)
@@ -71,7 +71,7 @@ class Reaper:
         return found
 
     def _check(self, one: Mortal, now_s: float) -> None:
-        if not one.has_ended:  # while others were asked
+        if not one.has_ended:  # during the checks of others
             one.check(now_s)
         self.forget(one)
         if one.has_ended:

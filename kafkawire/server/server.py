@@ -1,12 +1,12 @@
 """The trio shell around all connections: accepts them, bounds their number, watches their deadlines, stops in order.
 
-Why it exists: the life of connections is here; what all of them do in a turn is `kafkawire.server.hub`, one connection
-`kafkawire.server.session`, and their deadlines `kafkawire.server.reaper`.
+Why it exists: the life of connections is here. Their turns are in `kafkawire.server.hub`, one connection is in
+`kafkawire.server.session`, their deadlines are in `kafkawire.server.reaper`.
 
-Order of shutdown (RULES L7): the listeners close, every session starts nothing more and answers what it has (a parked
-long poll is asked to answer now), and what is not done after the grace period is cancelled.
+Order of shutdown (RULES L7): the listeners close. Every session starts nothing more and answers its requests; a parked
+long poll is asked to answer now. Requests that are not done after the grace period are cancelled.
 
-It refuses to open ports (`transport.open_listener` does, before anything is served) and to know what a request is.
+The server does not open ports (`transport.open_listener` does, before anything is served), and does not know requests.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kafkawire.server.transport import Accepted, Listener
 from kafkawire.wire.connection import CloseReason, ConnectionLimits
 from kafkawire.wire.connection_info import ConnectionInfo
 
-ACCEPT_PAUSE_S = 0.1  # after accept failed, as when descriptors ran out
+ACCEPT_PAUSE_S = 0.1  # after accept failed, for example for lack of descriptors
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ServerLimits:
-    """Bounds over all connections; defaults are Kafka's but for the queue, which Kafka leaves unbounded.
+    """Bounds over all connections. Defaults are Kafka's except for the queue, which Kafka leaves unbounded.
 
-    The numbers of connections may be changed at any time: who is connected already stays.
+    The maximum numbers of connections may change at any time; open connections stay.
     """
 
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -58,10 +58,10 @@ async def serve(
     rounds: Rounds | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves the listeners, each under its listener name, until `stop` is set and the connections are gone.
+    """Serve the listeners, each under its listener name, until `stop` is set and the connections are gone.
 
-    `rounds`: what requests append is written when a turn has started them. Reports itself started when it accepts.
-    Cancelling it closes everything at once. Either way the listeners are closed.
+    `rounds`: records that requests append are written when a turn has started the requests. Reports itself started when
+    it accepts. A cancellation closes everything at once. Either way the listeners are closed.
     """
     stats = ServerStats() if stats is None else stats
     await _Server(starter, limits, stats, rounds).serve(listeners, stop, task_status)
@@ -127,7 +127,7 @@ class _Server:
             is_failing = False
 
     def _admits(self, peer_host: str) -> bool:
-        """Counts the connection in when the limits allow one more."""
+        """Whether the limits allow one more connection. If so, it is counted."""
         if self._stats.connections_open >= self._limits.max_connections:
             self._stats.connections_refused_total += 1
             return False
@@ -152,7 +152,7 @@ class _Server:
             session.close(CloseReason.BROKEN)
             raise
 
-    # What sessions say
+    # Called by sessions
 
     def spawn(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         assert self._tasks is not None

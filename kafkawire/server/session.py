@@ -1,12 +1,12 @@
-"""One connection: what it receives, starts, answers and sends, around the machine of `kafkawire.wire.connection`.
+"""A connection of the server: receives, starts, answers and sends, around the machine of `kafkawire.wire.connection`.
 
-Why it exists: this is where bytes, requests and time meet. A visit of the hub receives what has come, starts what may
-start, answers what is ready and hands it to the transport; none of that waits. What does wait (a long poll, a topic
-that is being created) is awaited by a task that lives as long as the wait; there is no other task, timer or cancel
-scope. The server's reaper asks now and then whether the connection is overdue.
+Why it exists: bytes, requests and time meet here. A visit of the hub receives the bytes that have arrived, starts the
+requests that may start, and sends the replies that are ready; none of that waits. A request that has to wait (a long
+poll, the creation of a topic) is awaited by a task that lives as long as the wait. There is no other task, timer or
+cancel scope. The server's reaper checks now and then whether the connection is overdue.
 
-It refuses to decode, to decide anything the machine decides, and to let an error out: whatever happens on a connection
-ends that connection and nothing else.
+The session does not decode, and leaves all decisions to the machine. No error leaves it: an error on a connection ends
+that connection and nothing else.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kafkawire.wire.connection import (
 from kafkawire.wire.connection_info import ConnectionInfo
 from kafkawire.wire.framing import FramingError
 
-LINGER_S: Final = 1.0  # for a peer to read its last replies, before what it still sends would take them away
+LINGER_S: Final = 1.0  # for the peer to read its last replies; a close with unread input could discard them
 
-_DISCARDED: Final = memoryview(bytearray(64 * 1024))  # what nobody will look at is received into it
+_DISCARDED: Final = memoryview(bytearray(64 * 1024))  # buffer for bytes that are ignored
 
 
 class Session:
-    """One connection from accept to close. No method raises an Exception."""
+    """A connection from accept to close. No method raises an Exception."""
 
     __slots__ = (
         "_account",
@@ -83,20 +83,20 @@ class Session:
         self._pipeline = Pipeline(info, host.spawn, partial(hub.note_ready, self))
         self._outgoing = Outgoing(transport, hub.stats)
         self._watched_events = 0
-        self._leaving = 0  # requests whose replies it sends
+        self._leaving = 0  # requests whose replies are being sent
         self._account = Account(hub, self._machine, info)
-        self._violation: ProtocolViolation | None = None  # behind the replies that leave: it ends the connection
-        self._is_broken = False  # nothing can be sent any more
-        self._linger_until_s: float | None = None  # all was sent; what still comes is not looked at
+        self._violation: ProtocolViolation | None = None  # ends the connection behind the replies that leave
+        self._is_broken = False  # sending has failed
+        self._linger_until_s: float | None = None  # all is sent; later input is ignored
 
-    # What the server asks
+    # Called by the server
 
     def open(self) -> None:
         """Be visited from now on."""
         self._watch(READ)
 
     def visit(self, events: int) -> None:
-        """Do all that can be done now; `settle` is to follow."""
+        """Do all work that is possible now; `settle` follows."""
         if self.close_reason is not None:
             return
         try:
@@ -107,7 +107,7 @@ class Session:
                 self._send(None)
             is_late = bool(events & READ) and self._receive()
             if not is_late and self._machine.holds_bytes:
-                is_late = self._start_requests()  # what an earlier turn, or a pause, has left
+                is_late = self._start_requests()  # requests left by an earlier turn or a pause
             if self.info.gives_way and self._machine.holds_bytes:
                 self.info.hurry()
             if not self._pipeline.is_quiet or self._machine.is_ending or events & WRITE:
@@ -116,7 +116,7 @@ class Session:
             self._failed()
 
     def answer(self) -> None:
-        """Send what is ready, and do what that makes room for; `settle` is to follow."""
+        """Send ready replies, and start requests that have room then; `settle` follows."""
         if self.close_reason is not None:
             return
         try:
@@ -125,7 +125,7 @@ class Session:
             self._failed()
 
     def _answer_all(self, *, is_late: bool = False) -> None:
-        """Lets answering and starting lead to each other."""
+        """Answer and start in turns, as long as each enables the other."""
         machine = self._machine
         while self._answer():
             if machine.holds_bytes:
@@ -136,7 +136,7 @@ class Session:
             self._end_if_done()
 
     def resume(self) -> bool:
-        """Whether the budget admits it again."""
+        """Resume reading if the budget admits it. Return whether it does."""
         if not self._account.is_admitted():
             return False
         self._account.go_on()
@@ -145,23 +145,23 @@ class Session:
         return True
 
     def unmute(self) -> None:
-        """The budget is crowded no longer, or the last reply has left."""
+        """Resume reading: the budget is not crowded, or the last reply has left."""
         self._account.go_on()
         self._hub.defer(self, READ)
 
     def evict(self) -> None:
-        """It holds replies that its peer does not read."""
+        """Close the connection, because its peer does not read its replies."""
         self.close(CloseReason.SLOW_READER, "others need the room that its replies take")
 
     def drain(self) -> None:
-        """Ends the connection when what is in flight is answered; a parked long poll is asked to answer now."""
+        """End the connection when its requests in flight are answered. A parked long poll is asked to answer now."""
         self._machine.refuse(CloseReason.SHUTDOWN, self._hub.now_s)
         self.info.end_long_poll()
         self.visit(0)
         self.settle()
 
     def check(self, now_s: float) -> None:
-        """Asked by the reaper."""
+        """Check deadlines; called by the reaper."""
         if self._linger_until_s is not None:
             if now_s > self._linger_until_s:
                 self.close(self._end_reason)
@@ -187,7 +187,7 @@ class Session:
         return self._machine.idle_until_s
 
     def close(self, reason: CloseReason, detail: str = "") -> None:
-        """Ends the connection now; what is not answered is given up. The first reason stays."""
+        """End the connection now, and give up unanswered requests. The first reason stays."""
         if self.close_reason is not None:
             return
         self.close_reason = reason
@@ -204,7 +204,7 @@ class Session:
     # Receiving
 
     def _receive(self) -> bool:
-        """Starts what has come, too. Whether some of it may be left for another turn."""
+        """Receive bytes and start their requests. Return whether some may be left for another turn."""
         received = 0
         is_late = False
         room = self._hub.receive_max_size_bytes
@@ -228,14 +228,14 @@ class Session:
             is_late = self._start_requests()
             received += size_bytes
             if size_bytes < wanted or received >= room:
-                break  # if there is more, the poller says so again
+                break  # if there is more, the poller reports it again
         return is_late
 
     def _may_receive(self) -> bool:
         return self._machine.may_read and self._account.may_receive(self)
 
     def _peer_has_left(self) -> None:
-        """What it has sent counts all the same (as in Kafka, which reads on only behind an answer)."""
+        """Handle the end of the peer's stream. Its requests still count, as in Kafka."""
         self._machine.peer_left(self._hub.now_s)
         self.info.end_long_poll()
         if self._is_broken:
@@ -245,7 +245,7 @@ class Session:
                 self._have_left()
 
     def _discard(self) -> None:
-        """What came behind the last request that counts: unread it would make the peer's system drop our replies."""
+        """Receive and ignore bytes after the last request: if they stayed unread, the system would drop replies."""
         size_bytes: int | None = 0
         with suppress(OSError):
             size_bytes = self._transport.receive(_DISCARDED)
@@ -255,7 +255,7 @@ class Session:
     # Starting and answering
 
     def _start_requests(self) -> bool:
-        """Starts every request that may start, in order. Whether some may be left for another turn."""
+        """Start every request that may start, in order. Return whether some may be left for another turn."""
         hub, machine = self._hub, self._machine
         try:
             while hub.starts_left > 0:
@@ -278,13 +278,13 @@ class Session:
         return True
 
     def _released(self, held: HeldFrame) -> None:
-        """A request keeps its frame no longer: others may receive as much."""
+        """Count the frame of a request no longer, so that others may receive as much."""
         if self.close_reason is None:
             self._account.release(held)
             self._hub.note_room()
 
     def _answer(self) -> bool:
-        """Sends what is ready, together. Whether something may start that could not before."""
+        """Send the ready replies together. Return whether a request may start that could not before."""
         if self._outgoing.is_blocked:
             return False
         answers = self._pipeline.answers(self._hub.now_s)
@@ -303,7 +303,7 @@ class Session:
     # Sending
 
     def _send(self, segments: Sequence[Segment] | None) -> None:
-        """Hands over what the peer has room for; without segments, of what waits."""
+        """Send the segments, or the unsent rest, as far as the peer has room."""
         hub, outgoing = self._hub, self._outgoing
         was_blocked = outgoing.is_blocked
         try:
@@ -327,7 +327,7 @@ class Session:
             self._have_left()
 
     def _have_left(self) -> None:
-        """All replies that were leaving: there is room for as many requests."""
+        """Note that all replies on their way have left: as many requests have room."""
         self._machine.finished(self._hub.now_s, self._leaving)
         self._leaving = 0
         if self._account.is_muted and not self._machine.awaits_acks:
@@ -346,7 +346,11 @@ class Session:
         return CloseReason.BROKEN if self._is_broken else CloseReason.CLOSED_BY_PEER
 
     def _end_if_done(self) -> None:
-        """If all that counts is answered. With bytes left unread the peer's system would drop what it has not read."""
+        """End the connection if all counted requests are answered.
+
+        A close with unread input would make the system discard replies that the peer has not read. So the stream is
+        finished first, and the input is discarded for a while.
+        """
         if self.has_ended or not self._pipeline.is_empty or self._outgoing.is_blocked:
             return
         if not self._hub.may_end():
@@ -361,7 +365,7 @@ class Session:
                 self.close(self._end_reason)
 
     def _refuse(self, error: FramingError | ProtocolViolation) -> None:
-        """The peer broke the protocol: what came before is still answered, then the connection closes."""
+        """Refuse input that breaks the protocol. Earlier requests are answered, then the connection closes."""
         reason = CloseReason.FRAME_SIZE if isinstance(error, FramingError) else CloseReason.PROTOCOL_VIOLATION
         tell(self.info, reason, str(error))
         self._machine.refuse(reason, self._hub.now_s)
@@ -373,7 +377,7 @@ class Session:
     # Accounts
 
     def settle(self) -> None:
-        """Tells the budget what is held, the poller what is waited for, and the server whether anything is."""
+        """Report held memory to the budget, wanted events to the poller, and work under way to the server."""
         if self.close_reason is None:
             try:
                 self._settle()

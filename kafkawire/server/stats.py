@@ -1,4 +1,4 @@
-"""The server's counters, as plain numbers: whoever exposes them (`kafkawire.http`) reads, only the server writes."""
+"""The server's counters as plain numbers. Only the server writes them; `kafkawire.http` reads them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from kafkawire.wire.connection import CloseReason
 
 @dataclass(slots=True)
 class ServerStats:
-    """Counters since the start; `connections_open`, `_paused`, `_muted`, `in_flight_size_bytes` and
-    `unanswered_size_bytes` are of now. Paused: queued.max.request.bytes is reached, and the connection is not read.
-    Muted: the connection is not read until its Produce is answered, as too much of all connections is not."""
+    """Counters since the start; the open, paused and muted connections and the sizes are of now.
+
+    Paused: `queued.max.request.bytes` is reached, and the connection is not read. Muted: too many bytes of all
+    connections are unanswered, and the connection is not read until its Produce is answered.
+    """
 
     connections_open: int = 0
     connections_accepted: int = 0

@@ -1,10 +1,11 @@
 """Moves bytes between a connection and its peer: a Protocol, and the implementation on sockets.
 
-Why it exists: everything above sees only "receive into this buffer" and "send these segments", neither of which waits,
-so the broker runs unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and, later, on TLS.
-Only this module knows that a range of a file can go out by sendfile.
+Why it exists: the layers above see only "receive into this buffer" and "send these segments". Neither waits. So the
+broker runs unchanged on sockets, on memory streams (`kafkawire.server.memory_transport`) and, later, on TLS. Only this
+module knows that a range of a file can go out by sendfile.
 
-It refuses to know what the bytes mean, and to pad: a file that is shorter than its range promises ends the connection.
+The transport does not know the meaning of the bytes, and does not pad: a file that is shorter than its range ends the
+connection.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from engine.api import FileRange
 from kafkawire.requests.started import Segment
 from kafkawire.server.poller import Poller, Watcher
 
-AddressT = TypeVar("AddressT", bound=tuple[Any, ...])  # of getaddrinfo, the family first
+AddressT = TypeVar("AddressT", bound=tuple[Any, ...])  # a result of getaddrinfo: the family comes first
 
-SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once where there is no sendfile
-TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent at once, before other connections get their turn: a ms
+SLICE_SIZE_BYTES = 256 * 1024  # of a file, read at once if there is no sendfile
+TURN_SIZE_BYTES = 2 * 1024 * 1024  # sent at once, before the turn of other connections: about 1 ms
 MAX_VECTOR_SEGMENTS = 1024  # Linux IOV_MAX
 
 
@@ -33,27 +34,30 @@ class FileTooShortError(Exception):
 
 
 class Transport(Protocol):
-    """One connection's bytes."""
+    """The byte stream of one connection."""
 
-    sent_size_bytes: int  # ever
+    sent_size_bytes: int  # since the start
 
     def watch(self, poller: Poller, watcher: Watcher, events: int) -> None:
-        """Have `watcher` told of READ, WRITE, both or, for now, nothing. Errors: OSError, of descriptors."""
+        """Report READ, WRITE, both or, for now, no events to `watcher`. Errors: OSError, for lack of descriptors."""
 
     def receive(self, buffer: memoryview) -> int | None:
-        """How many bytes were received; 0 at the end of the stream, None when there are none yet. Errors: OSError."""
+        """Receive into the buffer.
+
+        The number of bytes: 0 at the end of the stream, None if there are none yet. Errors: OSError.
+        """
 
     def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """Hands over what can be, about `TURN_SIZE_BYTES` at most, and returns the rest.
+        """Send as much as possible, about `TURN_SIZE_BYTES` at most, and return the rest.
 
         Errors: OSError, FileTooShortError.
         """
 
     def finish(self) -> None:
-        """The peer reads the end of the stream behind what was handed over; receiving goes on. Errors: OSError."""
+        """Send the end of the stream behind all sent bytes; receiving goes on. Errors: OSError."""
 
     def close(self) -> None:
-        """At once; what was handed over still arrives, unless the peer has sent what was not received."""
+        """Close at once. Sent bytes still arrive, unless bytes of the peer were not received."""
 
 
 class Accepted(Protocol):
@@ -68,19 +72,19 @@ class Accepted(Protocol):
 
 
 class Listener(Protocol):
-    """Where connections come from. Exists before it is served, so that its port is known first."""
+    """Source of connections. It exists before it is served, so that its port is known."""
 
     @property
     def address(self) -> tuple[str, int]: ...
 
     async def accept(self) -> Accepted:
-        """The next connection. Errors: OSError, for example when descriptors ran out; the listener stays usable."""
+        """The next connection. Errors: OSError, for example for lack of descriptors; the listener stays usable."""
 
     def close(self) -> None: ...
 
 
 def read_slices(file_range: FileRange) -> Iterator[bytes]:
-    """The range's bytes in portions, for where there is no sendfile. Errors: FileTooShortError."""
+    """Read the range in portions, if there is no sendfile. Errors: FileTooShortError."""
     position, end = file_range.position, file_range.position + file_range.size_bytes
     while position < end:
         piece = file_range.file.read_at(position, min(end - position, SLICE_SIZE_BYTES))
@@ -120,7 +124,7 @@ class SocketTransport:
     def send(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         try:
             data = b"".join(segments)  # type: ignore[arg-type]
-        except TypeError:  # there is a range of a file among them
+        except TypeError:  # a range of a file is among them
             return self._send_mixed(segments)
         try:
             sent = self._socket.send(data)
@@ -138,7 +142,7 @@ class SocketTransport:
         self._socket.close()
 
     def _send_mixed(self, segments: Sequence[Segment]) -> Sequence[Segment]:
-        """Runs of memory go out together, ranges of files by sendfile."""
+        """Send runs of memory together, and ranges of files by sendfile."""
         room_bytes = TURN_SIZE_BYTES
         rest = deque(segments)
         while rest and room_bytes > 0:
@@ -193,7 +197,7 @@ def _memory_in_front(segments: Iterable[Segment]) -> list[bytes | bytearray | me
 
 
 def _drop(segments: deque[Segment], size_bytes: int) -> None:
-    """So much from the front has left; empty segments there go too."""
+    """Remove sent bytes from the front, and empty segments there."""
     while segments and size_bytes >= len(segments[0]):
         size_bytes -= len(segments.popleft())
     if size_bytes:
@@ -209,19 +213,19 @@ class SocketAccepted:
 
     def __init__(self, connected: socket.socket, peer_host: str) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka's Acceptor
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # like Kafka's Acceptor
         self.transport: Transport = SocketTransport(connected)
         self.peer_host = _plain_ip(peer_host)
         self.local_address = _plain_ip(connected.getsockname()[0])
 
 
 def _plain_ip(address: str) -> str:
-    """On a dual-stack socket IPv4 addresses come dressed as IPv6."""
+    """Remove the IPv6 prefix that IPv4 addresses have on a dual-stack socket."""
     return address.removeprefix("::ffff:")
 
 
 class SocketListener:
-    """A bound TCP socket that already queues connections."""
+    """A bound TCP socket that queues connections."""
 
     __slots__ = ("_socket", "address")
 
@@ -239,7 +243,7 @@ class SocketListener:
                 continue
             try:
                 return SocketAccepted(connected, peer[0])
-            except OSError:  # gone before it was ours
+            except OSError:  # gone before it was accepted
                 connected.close()
 
     def close(self) -> None:
@@ -252,8 +256,9 @@ async def open_listener(host: str, port: int) -> SocketListener:
 
 
 async def listening_socket(host: str, port: int, backlog: int = 50) -> socket.socket:
-    """Binds and listens. An empty host is every interface, with IPv6 where there is any; port 0: the system chooses. Of
-    a name's addresses it is the first of IPv4, if there is one, as for Java: `localhost` may be both.
+    """Bind and listen. An empty host means every interface, with IPv6 if there is any; port 0: the system chooses.
+
+    Of a name's addresses the first IPv4 address is taken, if there is one, as in Java: `localhost` may be both.
 
     Errors: OSError (address in use, not ours, unresolvable).
     """
@@ -267,5 +272,5 @@ async def listening_socket(host: str, port: int, backlog: int = 50) -> socket.so
 
 
 def first_choice(found: Sequence[AddressT]) -> AddressT:
-    """Of what getaddrinfo has found: as it comes, but IPv4 first."""
+    """The first IPv4 result of getaddrinfo, else the first one."""
     return min(found, key=lambda one: one[0] != socket.AF_INET)

@@ -1,4 +1,4 @@
-"""The answer to a started request, awaited as a connection would come to it."""
+"""The answer to a started request, awaited as a connection receives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 async def answer(started: StartedRequest) -> Reply:
-    """The oldest request of its connection: it begins, becomes ready or late, and is answered."""
+    """Await the reply to the oldest request of its connection: it begins, is ready or reaches its deadline, and is
+    answered."""
     if started.two_stage and not started.is_settled:
         ready = trio.Event()
         started.call_when_settled(ready.set)

@@ -1,4 +1,4 @@
-"""A broker with a topic whose finished segments are in the tier only, and a store that does what a test says."""
+"""A broker with a topic whose finished segments are in the tier only, and an object store that the test controls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SETTINGS = {
 
 @dataclass
 class Cold:
-    """What a test holds."""
+    """A broker with cold segments, and a client."""
 
     opened: OpenBroker
     client: Client
@@ -49,7 +49,7 @@ class Cold:
         return self.opened.broker.store.get(TopicPartition(topic_id, topic, partition))
 
     def read_with(self, fault: Fault = HEALTHY, partition: int | None = None) -> None:
-        """What becomes of each GET of a segment, of that partition or of any."""
+        """Inject a fault into each GET of a segment, of that partition or of any."""
 
         def decide(operation: Operation, key: str) -> Fault:
             is_wanted = operation is Operation.GET and is_segment(key) and partition in (None, int(key.split("/")[3]))
@@ -71,7 +71,7 @@ def is_segment(key: str) -> bool:
 
 
 def fetch_request(*wanted: tuple[str, int], **fields: Any) -> FetchRequest:
-    """Of one record each, and without a session, unless `fields` say otherwise."""
+    """A fetch of one record from each partition, without a session, unless `fields` say otherwise."""
     size_bytes = fields.pop("partition_max_bytes", VALUE_BYTES + 10_000)
     topics: dict[str, list[FetchPartition]] = {}
     for topic, number in wanted:
@@ -91,8 +91,8 @@ def rows(reply: Any) -> dict[tuple[str, int], Any]:
 async def cold_broker(
     partitions: int = 1, segments: int = 1, world: MemoryWorld | None = None, /, cache: str = "", **configs: str
 ) -> AsyncIterator[Cold]:
-    """With so many cold segments in each of the partitions of COLD, of one record each; a record n is of second n and
-    has the key n modulo 2. WARM has a record."""
+    """A broker with so many cold segments in each partition of COLD. Each has one record: record n has the time of
+    second n, and the key n modulo 2. WARM has one record."""
     cached = {"tier_cache_size_bytes": cache} if cache else {}
     async with open_broker(world, **SETTINGS, **cached) as opened:
         cold = Cold(opened, opened.connect())

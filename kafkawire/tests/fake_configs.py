@@ -1,4 +1,4 @@
-"""A catalogue of few configs: what the handlers of configs make of more is the same."""
+"""A catalogue of few configs, enough for the handlers of config requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FakeConfigs:
     """See `kafkawire.requests.context.ConfigCatalogue`."""
 
     def topic(self, name: str, configs: Mapping[str, str]) -> list[ConfigEntry]:
-        """What was set, and the retention."""
+        """The configs that were set, and the retention."""
         source = ConfigSource.TOPIC
         shown = {RETENTION.name: RETENTION}
         shown.update(
@@ -30,7 +30,7 @@ class FakeConfigs:
         return list(shown.values())
 
     def broker(self) -> list[ConfigEntry]:
-        """One that was set, and a password."""
+        """A config that was set, the node id, and a password."""
         return [
             ConfigEntry("log.retention.ms", "5", ConfigSource.STATIC_BROKER, type=LONG, is_read_only=False),
             ConfigEntry("node.id", "1", ConfigSource.STATIC_BROKER, is_read_only=True),
@@ -45,5 +45,5 @@ class FakeConfigs:
         ]
 
     def cluster_default(self) -> list[ConfigEntry]:
-        """One."""
+        """A dynamic default of all brokers."""
         return [ConfigEntry("log.retention.ms", "7", ConfigSource.DYNAMIC_DEFAULT_BROKER)]

@@ -1,4 +1,4 @@
-"""A group service that remembers what it is asked and answers what a test says, at once or when it says so."""
+"""A fake group service: it notes the calls, and answers at once or when the test says so."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ class Promise(Generic[T]):
 
 @dataclass
 class FakeGroups:
-    """`calls` are names with arguments. What has an answer is settled at once, the rest waits in `asked` for the test.
+    """`calls`: names with arguments. A call with an entry in `answers` is settled at once, the others wait in `asked`
+    for the test.
 
-    Answers go by the name of the call, or by that and the group's.
+    `answers` has the name of a call as key, or the name together with the group's.
     """
 
     answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)

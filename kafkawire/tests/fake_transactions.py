@@ -1,4 +1,4 @@
-"""The coordinators of transactions as a test wants them: what is asked is noted, what is answered is the test's."""
+"""Fake transaction coordinators: they note the calls, and the test answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ CALLS = (
 
 @dataclass
 class FakeTransactions:
-    """`calls` are names with arguments. What has an answer is settled at once, the rest waits in `asked` for the test.
+    """`calls`: names with arguments. A call with an entry in `answers` is settled at once, the others wait in `asked`
+    for the test.
 
-    Answers go by the name of the call, or by that and the transactional id.
+    `answers` has the name of a call as key, or the name together with the transactional id.
     """
 
     answers: dict[str | tuple[str, str], Any] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class FakeTransactions:
 
 @dataclass
 class FakeMarkers:
-    """A `MarkerWriter` that notes what it is to write; `answers` by partition, else all is well."""
+    """A `MarkerWriter` that notes the markers. `answers`: errors by partition."""
 
     answers: dict[Partition, CoordinatorError] = field(default_factory=dict)
     written: list[tuple[StateMarker, Partition]] = field(default_factory=list)

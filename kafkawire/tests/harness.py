@@ -1,7 +1,7 @@
 """A broker without a server: real handlers, engine and control plane, on a filesystem and a metadata store in memory.
 
-A test asks with a request message and gets the response message; in between both go through their bytes and through
-dispatch, as they would over a connection. Groups alone are not real: a test says what they answer.
+A test sends a request message and gets the response message; both are encoded, and go through dispatch, as over a
+connection. Only groups, transactions and markers are fakes: the test answers for them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Settings:
 
 @dataclass
 class Host:
-    """Opens in the engine what the control plane says, with the topic configs the tests use."""
+    """A partition host that opens partitions in the engine, with the topic configs of the tests."""
 
     store: SegmentStore
     has_news = has_unserved = False
@@ -112,7 +112,7 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
 
 @dataclass
 class Rewritten:
-    """The cluster as one broker of a larger one sees it: the test says how the image differs."""
+    """The control plane of a broker in a larger cluster: the test sets the differences of the image."""
 
     real: Coordinator
     changes: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Rewritten:
 
 @dataclass
 class Broker:
-    """What a test holds."""
+    """The broker of a test."""
 
     interfaces: BrokerInterfaces
     dispatcher: Dispatcher
@@ -146,7 +146,7 @@ class Broker:
         return replace(self, interfaces=interfaces, dispatcher=Dispatcher(interfaces, table, {}))
 
     def without(self, *denied: tuple[Operation, ResourceType, str]) -> Broker:
-        """The same broker to a client that has all rights but these."""
+        """The same broker for a client that lacks these rights."""
 
         def authorizer(*asked: Any) -> bool:
             return asked[2:] not in denied
@@ -159,7 +159,7 @@ class Broker:
         return self.dispatcher.dispatch(frame, self.connection, trio.current_time())
 
     async def ask(self, request: Any, version: int, client_id: str | None = "test") -> Any:
-        """The decoded response."""
+        """Send a request, and return the decoded response."""
         dispatched = self.dispatch(request, version, client_id)
         return self.read(await answer(dispatched), type(request).API_KEY, version)
 
@@ -170,7 +170,7 @@ class Broker:
         return response
 
     async def create(self, name: str, partition_count: int = 1, **configs: str) -> bytes:
-        """A topic, by its config keys with underscores; its id."""
+        """Create a topic with configs (keys with underscores), and return its id."""
         topic = await self.cluster.real.create_topic(
             name, partition_count=partition_count, configs={key.replace("_", "."): configs[key] for key in configs}
         )
@@ -181,7 +181,7 @@ class Broker:
         return self.store.get(TopicPartition(info.topic_id, topic, partition))
 
     async def append(self, topic: str, *values: bytes, partition: int = 0) -> int:
-        """One batch, durable; its base offset."""
+        """Append a batch, wait until it is durable, and return its base offset."""
         pending = self.log(topic, partition).append(memoryview(batch(*values)), acks=-1)
         return (await pending.wait()).base_offset
 
@@ -191,7 +191,7 @@ def batch(*values: bytes, timestamp_ms: int = NOW_MS, **options: Any) -> bytearr
 
 
 def join(segments: Sequence[Any]) -> bytes:
-    """A reply's bytes; file ranges are read."""
+    """The bytes of a reply; file ranges are read."""
     return b"".join(
         part.file.read_at(part.position, part.size_bytes) if hasattr(part, "file") else part for part in segments
     )
@@ -205,7 +205,7 @@ async def open_handlers(
     host: str = "broker.example",
     queue_max_bytes: int = 64 * 1024 * 1024,
 ) -> AsyncIterator[Broker]:
-    """Everything behind the server, running."""
+    """Open all parts of a broker behind the server."""
     chosen = settings or Settings()
     filesystem = MemoryFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)

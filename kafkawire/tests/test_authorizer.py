@@ -1,4 +1,4 @@
-"""The broker has one authorizer: what it denies is denied to Kafka's clients and over HTTP alike."""
+"""The one authorizer of a broker: it denies Kafka clients and HTTP clients alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The whole broker in memory: what is acknowledged survives stops and crashes, epochs rise, a bad start says why."""
+"""The whole broker in memory: acknowledged records survive stops and crashes, epochs rise, a failed start gives the
+reason."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ from kafkawire.testing import Client, MemoryWorld, open_broker
 
 
 class HangingStart(MemoryWorld):
-    """The metadata store does not answer."""
+    """The metadata store does not answer during a start."""
 
     async def _open_metadata(self, _config: Config) -> MetadataStore:
         await trio.sleep_forever()
@@ -62,7 +63,7 @@ async def test_a_broker_told_to_stop_before_it_is_ready_leaves() -> None:
 
 
 class SlowPool(LoopPool):
-    """A sync takes a second: whoever does not wait for it is answered long before."""
+    """A pool whose syncs take a second, so that replies that wait for a sync come late."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.sleep(1)
@@ -194,7 +195,7 @@ async def test_requests_in_flight_share_a_durability_step() -> None:
         for _ in range(10):
             await client.receive()
         synced = [one.path for one in world.filesystem.operations if one.kind == "fdatasync"]
-        assert len([path for path in synced if not path.endswith(".tmp")]) <= 2  # those are of no round
+        assert len([path for path in synced if not path.endswith(".tmp")]) <= 2  # `.tmp` files are in no commit batch
 
 
 async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
@@ -292,7 +293,7 @@ async def test_connections_do_not_take_the_descriptors_of_the_log_dirs() -> None
 
 
 async def test_a_fetch_session_that_nobody_uses_is_forgotten() -> None:
-    """Its client, if there still is one, is told that it is not known."""
+    """The client of an expired session gets FETCH_SESSION_ID_NOT_FOUND."""
     async with open_broker() as opened:
         asked = [FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=1_000)])]
         client = opened.connect()

@@ -1,4 +1,4 @@
-"""Replicas whose log is not open: others lead, the metadata says so, and they serve again by themselves (RULES K8)."""
+"""Replicas whose log is not open: others lead, the metadata say so, and they serve again by themselves (RULES K8)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ KEPT = {"retention_ms": "-1"}  # the records of these tests are old
 
 
 def fill_disk(cluster: MemoryCluster, broker_id: int, code: int = errno.ENOSPC) -> None:
-    """There is no room for the partition's directory, or no descriptor."""
+    """Let the disk have no room for the partition's directory, or the process no descriptor."""
     fault = Fault("make_dir", code, f"{TOPIC}-0", is_lasting=True)
     cluster.world(broker_id).filesystem.faults.append(fault)
 
 
 def close(cluster: MemoryCluster, broker_id: int, error: type[EngineError] = StorageError) -> None:
-    """The log of that broker's replica is shut, on a log dir that is online."""
+    """Close the log of that broker's replica, on a log dir that is online."""
     replica(cluster, broker_id).put_offline(partial(error, "closed by a test"))
 
 
@@ -97,7 +97,7 @@ async def test_a_follower_that_could_not_be_opened_is_in_sync_once_there_is_room
 
 
 async def test_operators_and_clients_see_which_replicas_are_not_open() -> None:
-    """In the metrics and the health of their broker, and in what every broker tells of the topic."""
+    """Metrics and health of their broker show them, and so does the Metadata response of each broker."""
     replica_count = "kafka_server_replicamanager_offlinereplicacount"
     partition_count = "kafka_controller_kafkacontroller_offlinepartitionscount"
 
@@ -153,7 +153,7 @@ async def test_a_leader_whose_log_is_closed_gives_way_and_comes_back_with_all_it
 
 
 async def test_a_log_that_contradicts_its_leader_stays_closed_in_that_epoch_and_is_opened_in_the_next() -> None:
-    """And is elected then, from the ELR: it lacks nothing."""
+    """The replica is then elected from the ELR, because it lacks no acknowledged record."""
     async with open_cluster() as (cluster, _):
         await create(cluster, replicas=(1, 2, 3), min_insync_replicas="3", **KEPT)
         await filled(cluster)
@@ -172,7 +172,7 @@ async def test_a_log_that_contradicts_its_leader_stays_closed_in_that_epoch_and_
 
 
 async def test_a_disk_that_was_rolled_back_leads_only_until_it_is_taken_away() -> None:
-    """Followers that have more than it close their logs, and open them again in the epoch that nobody leads."""
+    """Followers with more records close their logs, and open them again in the epoch without a leader."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, (), min_insync_replicas="2", **KEPT)
         await filled(cluster)
@@ -196,7 +196,7 @@ async def test_a_disk_that_was_rolled_back_leads_only_until_it_is_taken_away() -
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_a_log_dir_that_is_away_for_two_lives_is_remembered(*, is_replaced: bool) -> None:
-    """A start that finds it has all again; one that finds another disk in its place says what is lost."""
+    """A start that finds it has all records again; a start that finds another disk in its place reports the loss."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 2)
         await filled(cluster)
@@ -227,7 +227,7 @@ async def test_a_log_dir_that_is_away_for_two_lives_is_remembered(*, is_replaced
 
 
 async def test_a_replica_whose_log_dir_fails_stays_in_the_elr() -> None:
-    """Its records are on that disk: the next start finds them."""
+    """The records are on that disk, and the next start finds them."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create(cluster, replicas=(1, 2, 3), min_insync_replicas="3", **KEPT)
         await filled(cluster)
@@ -244,7 +244,7 @@ async def test_a_replica_whose_log_dir_fails_stays_in_the_elr() -> None:
 
 
 async def test_a_reassignment_ends_on_a_broker_with_a_log_dir_that_failed_while_it_ran() -> None:
-    """That log dir had no log of the partition, whatever its epoch is."""
+    """The failed log dir had no log of the partition, in any leader epoch."""
     async with open_cluster(**TWO_DIRS) as (cluster, _):
         await create_on(cluster, 1, 2)
         await filled(cluster)

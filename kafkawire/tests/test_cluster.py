@@ -1,4 +1,4 @@
-"""Several brokers as their clients see them: on one ensemble and one network in memory, each with a disk of its own."""
+"""Several brokers as their clients see them: with one metadata store and one network in memory, and a disk for each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def create(cluster: MemoryCluster, broker_id: int, name: str, partitions: 
 
 
 async def leaders(cluster: MemoryCluster, broker_id: int, topic: str) -> list[int]:
-    """By partition, as this broker tells."""
+    """The leaders by partition, in this broker's Metadata response."""
     reply = await metadata(cluster.connect(broker_id), topic)
     return [one.leader_id for one in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
 
@@ -56,16 +56,16 @@ async def produce(cluster: MemoryCluster, broker_id: int, topic: str, partition:
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> float:
-    """How many seconds that took."""
+    """Wait for the condition, and return how many seconds that took."""
     begin_s = trio.current_time()
     with trio.fail_after(120):
-        while not await is_so():  # noqa: ASYNC110 - whatever it is that makes it so
+        while not await is_so():  # noqa: ASYNC110 - there is no event for the condition
             await trio.sleep(0.05)
     return trio.current_time() - begin_s
 
 
 async def settled(cluster: MemoryCluster) -> None:
-    """Until all brokers that run have the same image."""
+    """Wait until all running brokers have the same image."""
 
     async def is_settled() -> bool:
         return len({one.broker.coordinator.image.version for one in cluster.brokers.values()}) == 1
@@ -74,7 +74,7 @@ async def settled(cluster: MemoryCluster) -> None:
 
 
 async def led_again(cluster: MemoryCluster, broker_id: int, topic: str) -> float:
-    """Seconds until every partition has a leader."""
+    """Wait until each partition has a leader, and return how many seconds that took."""
 
     async def is_led() -> bool:
         return -1 not in await leaders(cluster, broker_id, topic)
@@ -113,7 +113,7 @@ async def test_there_are_no_more_replicas_than_brokers() -> None:
 
 
 async def test_internal_topics_wait_for_as_many_brokers_as_they_have_replicas() -> None:
-    """KIP-115: they are not made with fewer, which nobody would ever mend."""
+    """A topic with fewer replicas would stay so (KIP-115)."""
     async with open_cluster(offsets_topic_num_partitions="1", offsets_topic_replication_factor="4") as (cluster, _):
         reply = await call(cluster, 1, FindCoordinatorRequest(key="g", key_type=0), 3)
         assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -164,7 +164,7 @@ async def committed(cluster: MemoryCluster, broker_id: int, group: str, offset: 
 
 
 async def offset_of(cluster: MemoryCluster, broker_id: int, group: str) -> tuple[int, int]:
-    """With the error."""
+    """The error code and the committed offset."""
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
     reply = await call(cluster, broker_id, OffsetFetchRequest(groups=groups), 8)
@@ -208,7 +208,7 @@ async def test_when_the_controller_is_killed_another_one_does_its_work_in_a_seco
 
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_again(replicas: int) -> None:
-    """At once if others have it, else when the broker is back."""
+    """Another broker coordinates the group at once if the topic has replicas there, else when the broker is back."""
     topic = {"offsets_topic_num_partitions": "3", "offsets_topic_replication_factor": str(replicas)}
     async with open_cluster(**topic) as (cluster, nursery):
         await create(cluster, 1, "t", 1)

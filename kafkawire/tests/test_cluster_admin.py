@@ -1,4 +1,4 @@
-"""Replicas are moved, leaders elected and brokers unregistered by order, whatever fails meanwhile."""
+"""Admin requests that move replicas, elect leaders and unregister brokers, also during failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def create(cluster: MemoryCluster, *replicas: int, **configs: str) -> None:
-    """The topic, with one partition on these."""
+    """Create the topic, with one partition on these brokers."""
     set_to = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
     placed = CreatableReplicaAssignment(partition_index=0, broker_ids=[*replicas])
     topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=[placed], configs=set_to)
@@ -43,7 +43,7 @@ async def create(cluster: MemoryCluster, *replicas: int, **configs: str) -> None
 async def move(
     cluster: MemoryCluster, replicas: tuple[int, ...] | None, *, ask: int = 1, topic: str = TOPIC, **fields: Any
 ) -> Any:
-    """The row of the reply."""
+    """Reassign the partition, and return the row of the reply."""
     asked = ReassignablePartition(partition_index=0, replicas=None if replicas is None else [*replicas])
     topics = [ReassignableTopic(name=topic, partitions=[asked])]
     reply = await call(cluster, ask, AlterPartitionReassignmentsRequest(topics=topics, **fields), 1)
@@ -64,14 +64,14 @@ async def moved(cluster: MemoryCluster, *replicas: int) -> None:
 
 
 async def elect(cluster: MemoryCluster, kind: int = PREFERRED, *, ask: int = 1, of_all: bool = False) -> list[int]:
-    """The codes of the rows."""
+    """Request elections, and return the error codes of the rows."""
     named = None if of_all else [TopicPartitions(topic=TOPIC, partitions=[0])]
     reply = await call(cluster, ask, ElectLeadersRequest(election_type=kind, topic_partitions=named), 2)
     return [row.error_code for topic in reply.replica_election_results for row in topic.partition_result]
 
 
 def directories(cluster: MemoryCluster, broker_id: int) -> set[str]:
-    """Of partitions, on that broker's disk."""
+    """The directories of the topic's partitions on that broker's disk."""
     filesystem = cluster.world(broker_id).filesystem
     return {name for name in filesystem.list_dir("/data") if name.startswith(f"{TOPIC}-")}
 
@@ -166,7 +166,7 @@ async def test_the_number_of_replicas_may_be_kept() -> None:
 
 @pytest.mark.parametrize("killed", [1, 2, 4])
 async def test_whoever_is_killed_meanwhile_the_replicas_are_where_they_were_told_to_be_in_the_end(killed: int) -> None:
-    """1 is the controller, 2 the leader, 4 is on its way in."""
+    """Broker 1 is the controller, broker 2 the leader, and broker 4 is being added."""
     async with open_cluster(4) as (cluster, nursery):
         await create(cluster, 2, 3)
         await acknowledged(cluster, b"0")

@@ -1,4 +1,4 @@
-"""What the brokers' logs tell of a cluster in which brokers die, leave, come back and lose what they had."""
+"""Log lines about a cluster in which brokers die, leave, come back and lose data."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def told(lines: Iterable[Mapping[str, Any]], event: str, **fields: object) -> Li
 
 
 def counters(cluster: MemoryCluster) -> ClusterCounters:
-    """Those of the controller."""
+    """The counters of the controller."""
     [controller] = [one.broker for one in cluster.brokers.values() if one.broker.coordinator.is_controller]
     return controller.coordinator.counters
 
 
 def led_by(cluster: MemoryCluster, broker_id: int) -> int:
-    """How many partitions of the topic, as every broker that runs says."""
+    """The count of the topic's partitions that a broker leads: the greatest one in the images of running brokers."""
     topics = [one.broker.coordinator.image.topics[TOPIC] for one in cluster.brokers.values()]
     return max(sum(state.leader == broker_id for state in topic.partitions) for topic in topics)
 
@@ -168,7 +168,7 @@ async def test_an_unclean_election_is_a_warning_that_says_that_records_may_be_lo
 
 
 async def test_a_topic_that_is_not_synced_elects_the_log_with_most_and_warns() -> None:
-    """Nobody orders it: all replicas were killed, and none of them can know whether it has all."""
+    """The election needs no request: all replicas were killed, and none of them can know whether it has all records."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, flush_policy="async")
         await acknowledged(cluster, b"before")

@@ -1,4 +1,4 @@
-"""Offsets and records that are looked for, where only a remote tier has the segments they are in."""
+"""Searches for offsets and records whose segments only the remote tier has."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_the_named_points_of_a_log_in_two_tiers() -> None:
         await cold.append(COLD, 0, b"small", at_s=6)
         await cold.log().delete_records(5)
         assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == (5, -1, epoch)
-        await cold.log().delete_records(6)  # as in Kafka, what begins at the end is nothing
+        await cold.log().delete_records(6)  # as in Kafka, no upload is pending at the log end
         assert await offset_of(cold, EARLIEST_PENDING_UPLOAD) == NOTHING
 
 
@@ -72,7 +72,8 @@ async def test_the_latest_record_is_found_in_the_tier() -> None:
 
 
 async def test_what_the_tier_does_not_say_in_time_is_told_alone() -> None:
-    """What is known here does not wait for it, and what comes later is there for whoever asks again."""
+    """Offsets from local segments do not wait for the tier, and a late answer of the tier is there at the next
+    request."""
     async with cold_broker(3, 4) as cold:
         cold.read_with(Fault(wait_s=100), partition=1)
         wanted = [(COLD, 0, EPOCH_MS + 1000), (COLD, 1, EPOCH_MS + 1000), (COLD, 2, MAX_TIMESTAMP)]

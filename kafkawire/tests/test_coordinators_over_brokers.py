@@ -1,4 +1,4 @@
-"""Coordinators whose topics are replicated: whoever dies or stands still, nothing that was acknowledged goes back."""
+"""Coordinators with replicated topics: no acknowledged commit goes back, whichever broker dies or stands still."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ enforces = pytest.mark.enforces
 
 
 def state(cluster: MemoryCluster) -> PartitionState:
-    """Of the group's partition, as the newest image says."""
+    """The state of the group's partition in the newest image."""
     return replication.state(cluster, OFFSETS)
 
 
@@ -57,7 +57,7 @@ def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
 
 
 async def coordinated(cluster: MemoryCluster) -> int:
-    """Who coordinates the group, once there are its topic and one to commit offsets of."""
+    """Create the topics, and return the coordinator of the group."""
     await replication.create(cluster)
 
     async def is_found() -> bool:
@@ -87,7 +87,7 @@ async def commit(cluster: MemoryCluster, broker_id: int, offset: int) -> int:
 
 
 def told(reply: OffsetFetchResponse) -> int:
-    """The offset; or the error, negative."""
+    """The offset, or the negative error code."""
     [group] = reply.groups
     return -group.error_code if group.error_code else group.topics[0].partitions[0].committed_offset
 
@@ -99,7 +99,7 @@ async def fetched(cluster: MemoryCluster, broker_id: int, *, require_stable: boo
 
 
 async def committed(cluster: MemoryCluster, offset: int) -> int:
-    """Acknowledged by this broker, which leads by then; as clients do, until then again."""
+    """Commit until the present leader acknowledges, as clients do, and return its id."""
     found: list[int] = []
 
     async def is_done() -> bool:
@@ -118,7 +118,7 @@ async def committed(cluster: MemoryCluster, offset: int) -> int:
 
 
 async def newest(cluster: MemoryCluster) -> int:
-    """What whoever leads by then tells."""
+    """The committed offset that the present coordinator returns."""
     found: list[int] = []
 
     async def is_told() -> bool:
@@ -155,7 +155,7 @@ async def set_min_isr(cluster: MemoryCluster, min_isr: int) -> None:
 
 
 async def test_commit_above_hw() -> None:
-    """A commit is acknowledged, and whoever takes over has it, but does not know yet that all have it."""
+    """A commit is acknowledged. The next leader has it, but does not know yet that all replicas have it."""
     async with open_cluster(**TOPICS) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 41)
@@ -173,7 +173,7 @@ async def test_commit_above_hw() -> None:
 
 
 async def test_a_successor_tells_nothing_before_it_knows_what_the_one_before_may_have_acknowledged() -> None:
-    """It has a commit that is not on all in sync, and one of them says nothing."""
+    """The next leader has a commit that not all replicas in sync have, and one of these does not answer."""
     async with open_cluster(**TOPICS, replica_lag_time_max_ms="5000") as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 42)
@@ -216,14 +216,14 @@ async def test_whoever_is_killed_a_group_never_goes_back(seed: int) -> None:
 
 
 async def test_zombie() -> None:
-    """It goes on with what is in its sockets, and knows of nothing that happened meanwhile."""
+    """A broker that stood still goes on with the requests in its sockets, and knows of no change since."""
     async with open_cluster(**TOPICS) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 41)
         assert await fetched(cluster, first) == 41
         reader, writer, stale_reader = (cluster.connect(first) for _ in range(3))
         cluster.stand_still(first)
-        await trio.sleep(1)  # its followers ask once more, and that waits in its sockets as well
+        await trio.sleep(1)  # its followers send one more Fetch, which waits in its sockets too
         cluster.ensemble.expire(cluster.worlds[first].sessions[-1])
 
         async def is_led_by_others() -> bool:
@@ -267,7 +267,7 @@ async def test_whoever_takes_over_from_one_that_stops_in_order_waits_for_nobody(
 
 
 async def test_one_that_stops_in_order_answers_until_others_lead() -> None:
-    """The metadata store has not its word yet, or its answer does not come."""
+    """The metadata store has not got its request yet, or the answer does not come."""
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)
         await committed(cluster, 41)
@@ -284,7 +284,7 @@ async def test_one_that_stops_in_order_answers_until_others_lead() -> None:
 
 
 def slow_down(cluster: MemoryCluster, broker_id: int, sync_s: float) -> None:
-    """Each sync of that broker takes so long."""
+    """Let each sync of that broker take so long."""
     pool = cluster.brokers[broker_id].broker.world.pool
     sync = pool.sync
 
@@ -321,7 +321,7 @@ async def test_a_follower_with_a_slow_disk_holds_up_commits_and_no_reads() -> No
 
 
 async def test_a_read_that_has_to_be_the_newest_is_confirmed_within_a_round_trip() -> None:
-    """Followers whose Fetch waits for records are answered at once."""
+    """A follower's Fetch that waits for records is answered at once."""
     async with open_cluster(**TOPICS) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 7)
@@ -357,7 +357,7 @@ async def test_under_min_isr_who_would_write_is_refused_and_nothing_is_dropped()
         others = [one for one in BROKERS if one != first]
         await replication.kill(cluster, *others)
         await in_sync(cluster, first)
-        await set_min_isr(cluster, 2)  # nobody is in the ELR: the leader goes by its session
+        await set_min_isr(cluster, 2)  # the ELR is empty: the leader relies on its session
         shard = cluster.brokers[first].broker.coordinators.groups._shards.find(0)
         assert shard is not None
         table = shard.table

@@ -1,4 +1,4 @@
-"""What DeleteRecords has answered stays deleted, whoever leads next."""
+"""Records below the low watermark of a DeleteRecords reply stay deleted, whichever broker leads next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS = [Record(None, b"%d" % number) for number in range(10)]
 
 
 async def delete_below(cluster: MemoryCluster, offset: int, *, timeout_ms: int = 20_000) -> Any:
-    """The row of the leader's reply."""
+    """Send DeleteRecords to the leader, and return the row of the reply."""
     partition = DeleteRecordsPartition(partition_index=0, offset=offset)
     topics = [DeleteRecordsTopic(name=TOPIC, partitions=[partition])]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
@@ -48,7 +48,7 @@ async def test_it_stays_deleted_when_its_leader_dies() -> None:
 
 
 async def test_who_does_not_wait_is_told_so() -> None:
-    """It is deleted all the same."""
+    """The records are deleted although the request has timed out."""
     async with open_cluster(3) as (cluster, _):
         await fill(cluster)
         row = await delete_below(cluster, 5, timeout_ms=0)

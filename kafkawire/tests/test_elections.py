@@ -1,4 +1,4 @@
-"""Leaders that are elected, or not, because a config is changed."""
+"""Elections that happen, or do not, because of a changed config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafkawire.tests.test_repudiation import create_on, filled, led, stays_witho
 
 
 async def configure(cluster: MemoryCluster, key: str, value: str, *, is_default: bool = False) -> None:
-    """Of the topic, or of all."""
+    """Set a config of the topic, or the default of all brokers."""
     coordinator = next(iter(cluster.brokers.values())).broker.coordinator
     change = ConfigChange(ConfigOperation.SET, key, value)
     if is_default:
@@ -39,7 +39,8 @@ async def test_where_nobody_else_has_it_an_empty_log_leads_only_by_order(*, is_d
 
 
 async def test_an_unclean_election_is_held_as_soon_as_the_topic_allows_it() -> None:
-    """What the new leader has not got is cut from whoever has it, although it had counted (RULES K18)."""
+    """Records that the new leader lacks are truncated on the other replicas, even below the high watermark
+    (RULES K18)."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"on all")
@@ -61,7 +62,7 @@ async def test_an_unclean_election_is_held_as_soon_as_the_topic_allows_it() -> N
 
 
 async def test_fewer_in_sync_are_enough_only_for_those_who_have_all() -> None:
-    """Who has left the ISR while too few were in it does not know of what is acknowledged since (KIP-966)."""
+    """A replica that left the ISR below min.insync.replicas does not know the records acknowledged since (KIP-966)."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")
         await acknowledged(cluster, b"on all")

@@ -1,4 +1,4 @@
-"""Replicas whose logs differ in what the cleaner took, or begin within a batch."""
+"""Replicas whose logs differ in the records that the cleaner removed, or begin within a batch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def keyed(value: bytes, key: int) -> list[Record]:
 
 
 async def put(cluster: MemoryCluster, value: bytes, *keys: int) -> None:
-    """A record of each key, one after the other, until all in sync have it."""
+    """Produce a record of each key, one after the other, until all replicas in sync have it."""
     for key in keys:
         await acknowledged(cluster, keyed(value, key))
 
@@ -43,7 +43,7 @@ def values_of(cluster: MemoryCluster, broker_id: int, key: int) -> list[bytes]:
 
 
 async def filled_without_the_third(cluster: MemoryCluster) -> None:
-    """It is away, and has nothing."""
+    """Write records while the third broker is away and has none."""
     await create(cluster, BROKERS, **COMPACTED)
     await in_sync(cluster, *BROKERS)
     await kill(cluster, 3)
@@ -52,7 +52,8 @@ async def filled_without_the_third(cluster: MemoryCluster) -> None:
 
 
 async def copied_by_the_third(cluster: MemoryCluster, nursery: trio.Nursery, *, restarts: bool = False) -> None:
-    """What the cleaner leaves on the second; then that is away, and the first comes back."""
+    """Let the third broker copy the records that the cleaner left on the second. Then kill the second, and start the
+    first."""
     await trio.sleep(CLEANED_AFTER_S)
     await nursery.start(cluster.serve, 3, SETTINGS)
     await in_sync(cluster, 2, 3)
@@ -67,7 +68,7 @@ async def copied_by_the_third(cluster: MemoryCluster, nursery: trio.Nursery, *, 
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap(*, restarts: bool) -> None:
-    """Of a key it is newer than what was acknowledged, and must not take its place."""
+    """The unacknowledged record is newer than an acknowledged record of the same key, and must not replace it."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await filled_without_the_third(cluster)
         await kill(cluster, 2)
@@ -82,7 +83,7 @@ async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap(*
 
 
 async def test_an_epoch_of_which_nothing_is_left_closes_nobodys_log() -> None:
-    """All that the replica has was acknowledged, and the cleaner has taken what is newer than that since."""
+    """All records of the replica were acknowledged, and the cleaner has removed the newer ones since."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await filled_without_the_third(cluster)
         await kill(cluster, 1)
@@ -122,7 +123,7 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_is_in_sync_soon
 
 
 async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacted_is_in_sync_soon() -> None:
-    """Some of what is behind that batch is gone."""
+    """Some records behind that batch are gone."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await filled_without_the_third(cluster)
         await acknowledged(cluster, [*keyed(b"d", 4), *keyed(b"d", 5)])
@@ -137,7 +138,7 @@ async def test_a_new_replica_of_a_log_that_begins_within_a_batch_and_is_compacte
 
 
 async def test_a_key_that_was_deleted_does_not_come_back_with_a_replica_that_was_away() -> None:
-    """The cleaner has taken the tombstone meanwhile."""
+    """The cleaner has removed the tombstone meanwhile."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await create(cluster, BROKERS, **COMPACTED, delete_retention_ms="1000")
         await in_sync(cluster, *BROKERS)
@@ -157,7 +158,7 @@ async def test_a_key_that_was_deleted_does_not_come_back_with_a_replica_that_was
 
 
 async def test_what_a_replica_has_copied_of_batches_that_lack_records_is_sound_when_it_starts_again() -> None:
-    """Between them there are no gaps."""
+    """There are no gaps between the batches."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await create(cluster, BROKERS, **COMPACTED)
         await in_sync(cluster, *BROKERS)

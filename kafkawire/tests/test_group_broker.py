@@ -1,4 +1,4 @@
-"""Groups in the whole broker: they are coordinated, outlive it, and obey its configuration."""
+"""Groups in the whole broker: they are coordinated, survive restarts, and obey the broker's configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ISR under a load that never pauses stays as it is, and a follower that is back joins it once (RULES K17)."""
+"""The ISR under a constant load stays as it is, and a follower that returns joins it once (RULES K17)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTITIONS, PRODUCERS = 6, 48
 
 
 class SlowPool(TwinPool):
-    """Each sync takes a while."""
+    """A pool whose syncs take a while."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.sleep(SYNC_S)
@@ -54,7 +54,7 @@ class Load:
         self.sent = 0
 
     async def produce(self, leader: int, partition: int, pause_s: float = 0) -> None:
-        """Without end, to one partition."""
+        """Produce to one partition until cancelled."""
         client = self._cluster.connect(leader)
         for number in count():
             batch = build_batch([Record(b"%d" % number, RECORD)])
@@ -70,20 +70,20 @@ class Load:
 
 @asynccontextmanager
 async def under_way() -> AsyncIterator[trio.Nursery]:
-    """For tasks that end with the block."""
+    """A nursery for tasks that end with the block."""
     async with trio.open_nursery() as tasks:
         yield tasks
         tasks.cancel_scope.cancel()
 
 
 def isr_changes(cluster: MemoryCluster) -> int:
-    """Counted by the brokers that run."""
+    """The count of ISR changes on all running brokers."""
     told = [one.broker.metrics.replication for one in cluster.brokers.values()]
     return sum(one.isr_shrinks + one.isr_expands for one in told)
 
 
 async def test_followers_that_are_always_several_responses_behind_stay_in_the_isr() -> None:
-    """Acks=all, many producers: what they have in flight is what the followers lack."""
+    """Acks=all and many producers: the followers lack the records in flight."""
     async with open_cluster(**SMALL) as (cluster, _):
         assert await create_topic(cluster, 1, TOPIC, PARTITIONS, 3) == 0
         await trio.sleep(2)
@@ -100,8 +100,8 @@ async def test_followers_that_are_always_several_responses_behind_stay_in_the_is
 
 @pytest.mark.parametrize("min_isr", ["1", "2"])
 async def test_a_follower_that_is_back_under_a_load_joins_once_and_stays(min_isr: str) -> None:
-    """Acks=1, and more than one batch for each sync. With min.insync.replicas=2 the high watermark stands still
-    meanwhile, and the follower has all that counts long before it has caught up."""
+    """The load has acks=1, and more than one batch for each sync. With min.insync.replicas=2 the high watermark stands
+    still meanwhile, and the follower has all committed records long before it has caught up."""
     async with open_cluster(**SMALL) as (cluster, nursery):
         await create(cluster, min_insync_replicas=min_isr)
         await acknowledged(cluster, b"before")

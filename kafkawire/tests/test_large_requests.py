@@ -1,4 +1,5 @@
-"""Requests with so many elements that they are decoded beside the loop: others go on, and nothing else changes."""
+"""Requests with so many elements that they are decoded beside the event loop: others go on, and nothing else
+changes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ LARGE = dispatch.INLINE_ELEMENTS_MAX + 1
 
 @dataclass
 class Held(MemoryWorld):
-    """What is to be decoded elsewhere waits until a test lets it go on."""
+    """Decoding beside the event loop waits until the test lets it go on."""
 
     waiting: int = 0
     may_go_on: trio.Event = field(default_factory=trio.Event)
@@ -70,7 +71,7 @@ async def opened_on(world: MemoryWorld) -> AsyncIterator[tuple[OpenBroker, Clien
 
 
 def commit(*offsets: int) -> OffsetCommitRequest:
-    """One after the other to the same partition."""
+    """A commit of several offsets of the same partition, one after the other."""
     rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=each) for each in offsets]
     topics = [OffsetCommitRequestTopic(name="t", partitions=rows)]
     return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
@@ -93,7 +94,7 @@ def names(random: Random) -> list[str]:
 
 
 def some_requests(random: Random) -> list[tuple[Message, int]]:
-    """Of both kinds, two-stage and not, with a few elements each, in any order."""
+    """Requests with one stage and with two, with a few elements each, in a random order."""
     spread = [random.randrange(PARTITIONS + 1) for _ in range(4)]
     asked: list[tuple[Message, int]] = [
         (MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in ["t", *names(random)]]), 3),
@@ -132,7 +133,7 @@ def some_requests(random: Random) -> list[tuple[Message, int]]:
 async def test_replies_are_those_of_requests_that_are_decoded_at_once(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All sent together: order is kept among requests that are decoded here and there."""
+    """All requests are sent together: their order is kept, wherever each is decoded."""
     replies = []
     for inline_max in (ELEMENT_CAP, 2 + seed % 3):
         monkeypatch.setattr(dispatch, "INLINE_ELEMENTS_MAX", ELEMENT_CAP)
@@ -166,7 +167,7 @@ async def test_what_is_just_small_enough_is_decoded_at_once() -> None:
 
 
 async def test_what_is_behind_it_on_its_connection_waits() -> None:
-    """Though both are two-stage: the smaller one has to find what the larger one has committed."""
+    """Both requests are two-stage: the smaller one has to find the offsets that the larger one has committed."""
     world = Held()
     async with opened_on(world) as (opened, client):
         await client.send(commit(*range(LARGE)), version=7)
@@ -207,7 +208,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("frame", HOSTILE.values(), ids=HOSTILE)
 async def test_what_turns_out_to_be_no_request_closes_its_connection(frame: bytes) -> None:
-    """Behind the replies to what came before; what comes behind it does not start."""
+    """The connection closes after the replies to earlier requests; later requests do not start."""
     world = Held()
     async with opened_on(world) as (opened, client):
         await client.send(ApiVersionsRequest(), version=0)
@@ -225,19 +226,20 @@ async def test_what_turns_out_to_be_no_request_closes_its_connection(frame: byte
 
 
 class Threaded(MemoryWorld):
-    """As a real broker does it."""
+    """Decoding in a thread, as in a real broker."""
 
     def surroundings(self) -> Surroundings:
         return replace(super().surroundings(), decode_elsewhere=trio.to_thread.run_sync)
 
 
 def kept() -> int:
-    """How many elements there are of what may have been a request."""
+    """The count of request elements in memory."""
     return sum(isinstance(one, OffsetCommitRequestPartition) for one in gc.get_objects())
 
 
 async def test_nothing_is_kept_of_what_was_no_request() -> None:
-    """Not even until the garbage is collected: 100,000 elements of each of many requests would be a lot of it."""
+    """The elements are freed at once, not by the garbage collector: 100,000 elements of each of many requests would
+    take much memory."""
     async with opened_on(Threaded()) as (opened, _):
         gc.collect()
         gc.disable()

@@ -1,4 +1,5 @@
-"""Followers name once what they fetch, and then what has changed; their leaders know all that is fetched (KIP-227)."""
+"""Fetch sessions of followers (KIP-227): they name all partitions once, and then only changes; leaders know all
+positions."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Seen:
-    """All that followers say."""
+    """The Fetch requests of all followers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[tuple[int, Request]] = []
@@ -47,13 +48,13 @@ class Seen:
         monkeypatch.setattr("kafkawire.replication.fetcher.fetch_request", noting)
 
     def take(self, broker_id: int = 0) -> list[Request]:
-        """By one, or by all."""
+        """The requests of one broker, or of all."""
         found = [made for one, made in self.made if broker_id in (0, one)]
         self.made.clear()
         return found
 
     def named(self) -> set[int]:
-        """Numbers of partitions."""
+        """The partition numbers that these requests name."""
         return {one.partition for made in self.take() for one in made.named}
 
 
@@ -67,7 +68,7 @@ def follower(cluster: MemoryCluster) -> int:
 
 
 def asked_by(cluster: MemoryCluster, broker_id: int) -> Asked:
-    """What that replica's question is, now."""
+    """The present fetch position of that replica."""
     fetching = replica(cluster, broker_id).fetching
     assert fetching is not None
     assert fetching._asked is not None
@@ -116,7 +117,8 @@ async def test_over_another_link_all_is_named_again(seen: Seen) -> None:
 
 
 async def test_a_follower_that_has_dropped_what_it_was_told_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As what was on its way when its role changed: it has all records by then, and hears of no others."""
+    """A follower may drop a reply when its role changes. It has all records by then, and the next reply must repeat the
+    offsets."""
     really, dropped = questions.told, 0
 
     def lossy(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
@@ -151,8 +153,8 @@ async def test_what_takes_no_records_is_forgotten_and_no_longer_in_sync(seen: Se
 
 
 async def test_who_has_another_role_asks_no_more_as_before_with_the_very_next_request(seen: Seen) -> None:
-    """Or its old leader would take it for one who knows of no other (RULES K24): whatever its broker has seen of the
-    metadata by then. It asks in its new epoch when it knows whom."""
+    """The old leader must not take it for a follower of the old epoch (RULES K24), even if its broker has not seen the
+    new metadata. It fetches in the new epoch when it knows the leader."""
     async with open_cluster() as (cluster, _):
         await create(cluster)
         assert await create_topic(cluster, 1, "other", 6, 3) == 0

@@ -1,4 +1,4 @@
-"""An orderly rolling restart of a cluster is an ordinary event: no broker logs a warning or an error."""
+"""A rolling restart in order is normal: no broker logs a warning or an error."""
 
 from __future__ import annotations
 

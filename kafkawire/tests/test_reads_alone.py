@@ -1,4 +1,4 @@
-"""The last replica of a coordinator's partition answers reads, whatever was under way when the others went (K26)."""
+"""The last replica of a coordinator's partition answers reads, in each state in which the others failed (RULES K26)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ UNDER_WAY = 100
 
 
 async def left_alone(cluster: MemoryCluster) -> tuple[int, int]:
-    """The coordinator and another broker die while commits are under way: the third one elected, and the coordinator.
-    The third one has commits that were never acknowledged."""
+    """Let the coordinator and another broker die while commits are under way: first the third one is elected, then it
+    is the coordinator. It has commits that were never acknowledged."""
     first = await coordinators.coordinated(cluster)
     await coordinators.set_min_isr(cluster, 2)
     await coordinators.committed(cluster, 7)

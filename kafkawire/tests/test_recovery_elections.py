@@ -1,4 +1,4 @@
-"""Brokers that all lose their power: the longest log of a partition leads, not that of the broker which is back first
+"""Brokers that all lose power: the replica with the longest log leads, not the one whose broker returns first
 (RULES K33)."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WAITS = "election waits for replicas"
 
 
 async def rolled_back(cluster: MemoryCluster, broker_id: int = 1) -> None:
-    """All lose their power; the disk of one has what it had before the last records were acknowledged."""
+    """Cut the power of all brokers. One disk gets back the state from before the last acknowledged records."""
     await create(cluster, min_insync_replicas="2", retention_ms="-1")
     await filled(cluster)
     await trio.sleep(WAIT_S)
@@ -117,7 +117,7 @@ async def test_brokers_that_restart_one_after_the_other_make_no_election_wait() 
 
 
 async def test_sessions_that_all_end_make_no_election_wait() -> None:
-    """Their processes live on, and so do their logs."""
+    """The processes live on, and so do their logs."""
     async with open_cluster() as (cluster, _):
         await create(cluster, retention_ms="-1")
         await filled(cluster)
@@ -192,7 +192,7 @@ async def test_a_member_that_restarts_again_is_asked_again() -> None:
 
 
 async def test_brokers_that_do_not_know_the_question_are_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the version before skip the tag, and answer as to a client."""
+    """Brokers of the previous version skip the tag, and answer as for a client."""
     request_of = replica_ends.request_of
 
     def untagged(batch: Sequence[AskedEnd]) -> OffsetForLeaderEpochRequest:
@@ -269,7 +269,7 @@ async def test_a_member_that_restarts_at_once_leaves_the_isr_later_and_returns()
 
 
 async def test_a_replica_tells_its_end_in_the_epoch_in_which_it_follows() -> None:
-    """In another epoch its log may change afterwards."""
+    """The log may still change if it follows in another epoch."""
     async with open_cluster() as (cluster, _):
         await create(cluster, retention_ms="-1")
         await filled(cluster)

@@ -1,4 +1,4 @@
-"""How much a follower copies in one round trip: what a response has room for, shared by partitions that have more."""
+"""The size of a follower's fetch: all that a response has room for, shared by the partitions that have more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkawire.replication.questions import Told
 
 RECORD = os.urandom(10_000)
-COUNT = 60  # of records that a follower lacks
+COUNT = 60  # the records that a follower lacks
 ONE = 11_000  # replica.fetch.max.bytes: a batch is a little less
 ROOM = 200_000  # replica.fetch.response.max.bytes
 
@@ -69,10 +69,10 @@ async def produce(cluster: MemoryCluster, partition: int) -> int:
 
 
 async def copied_by_3(told: list[Sizes], partitions: int = 1, **configs: str) -> list[Sizes]:
-    """What broker 3 is told that lacks records of all partitions."""
+    """The sizes in the responses to broker 3, which lacks records of all partitions."""
     given = {"replica_fetch_max_bytes": str(ONE), "replica_fetch_response_max_bytes": str(ROOM)}
     async with open_cluster(**given) as (cluster, nursery):
-        await create_led_by_1(cluster, partitions, retention_ms="-1", **configs)  # records have no time
+        await create_led_by_1(cluster, partitions, retention_ms="-1", **configs)  # records have no timestamp
         await kill(cluster, 3)
         for number in range(COUNT * partitions):
             assert await produce(cluster, number % partitions) == 0
@@ -97,7 +97,7 @@ async def test_partitions_that_have_more_share_the_room(told: list[Sizes]) -> No
 
 
 async def test_a_partition_copied_at_a_limited_rate_is_copied_in_small_steps(told: list[Sizes]) -> None:
-    """A greater step would be more than the rate allows in a second."""
+    """A larger response would exceed the rate of one second."""
     found = await copied_by_3(told, follower_replication_throttled_replicas="*")
     assert max(sum(one.values()) for one in found) < 2 * len(RECORD)
 
@@ -105,7 +105,7 @@ async def test_a_partition_copied_at_a_limited_rate_is_copied_in_small_steps(tol
 async def test_a_partition_that_cannot_be_read_further_is_sent_as_far_as_it_was_read(
     told: list[Sizes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when more of it is not in memory: the response waits for no disk."""
+    """The response does not wait for the disk if further records are not in memory."""
     really = Replica.read_for_replica
 
     def read_little(self: Replica, offset: int, max_size_bytes: int, *, at_least_one: bool) -> ReadResult:

@@ -1,4 +1,4 @@
-"""Topics of a remote tier that have replicas: what only the tier has any more is part of every replica's log."""
+"""Replicated topics in the remote tier: segments that only the tier has are part of each replica's log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tiering.stores.memory import Fault, Operation
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-RECORDS = 4  # of a segment each; the last one is active
+RECORDS = 4  # one in each segment; the last segment is active
 FOLLOWER_LOOKS_S = 12.0
 LOOKS_S = 10.0  # in which the tier and retention look at each partition several times
 
@@ -38,13 +38,13 @@ async def tiered_cluster(**more: str) -> AsyncIterator[tuple[MemoryCluster, trio
 
 
 async def create_tiered(cluster: MemoryCluster, *replicas: int, **more: str) -> None:
-    """Its leader keeps as little on its disk as it may."""
+    """Create a topic whose leader keeps as few segments on its disk as possible."""
     configs = {"remote_storage_enable": "true", "segment_bytes": str(1 << 20), "local_retention_bytes": "1"}
     await create(cluster, *replicas, retention_ms="-1", **{**configs, **more})
 
 
 async def fill(cluster: MemoryCluster) -> None:
-    """Of what is written its leader, broker 1, has only the last record then."""
+    """Write records until the leader, broker 1, has only the last one on its disk."""
     for number in range(RECORDS):
         await acknowledged(cluster, value_of(number))
     await cold_on(cluster, 1)
@@ -62,7 +62,7 @@ def value_of(number: int) -> bytes:
 
 
 async def has_records(cluster: MemoryCluster, broker_id: int, offset: int) -> None:
-    """Its clients find what was written there, perhaps after a while."""
+    """Wait until this broker's clients read the record at that offset."""
 
     async def is_there() -> bool:
         row = await fetch(cluster, broker_id, offset)
@@ -73,7 +73,7 @@ async def has_records(cluster: MemoryCluster, broker_id: int, offset: int) -> No
 
 
 def segments(cluster: MemoryCluster) -> list[str]:
-    """That are in the bucket."""
+    """The keys of all segments in the bucket."""
     return sorted(key for key in cluster.world(1).objects.objects if is_segment(key) and "/topics/" not in key)
 
 
@@ -103,7 +103,7 @@ async def test_a_new_replica_has_what_only_the_tier_had_and_leads_with_it() -> N
 
 
 async def test_segments_are_the_same_on_all_replicas_however_the_tier_gives_them() -> None:
-    """It comes in chunks of a MiB, each a file of its own: a segment begins in the first of them alone."""
+    """A cold read comes in chunks of 1 MiB, each a file of its own: a segment begins only in the first of them."""
     async with tiered_cluster() as (cluster, _):
         await create_tiered(cluster, 1, segment_bytes=str(3 << 20))
         for number in range(4 * RECORDS - 3):
@@ -174,7 +174,7 @@ async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behi
 
 
 async def test_where_an_unclean_election_gave_up_what_only_the_tier_has_of_it_a_replica_begins_anew() -> None:
-    """Its log cannot be cut where it has no files."""
+    """A log cannot be truncated where it has no files, so the replica copies it from scratch."""
     async with tiered_cluster() as (cluster, nursery):
         await create_tiered(cluster, 1, 2, unclean_leader_election_enable="true")
         await acknowledged(cluster, value_of(0))
@@ -213,7 +213,7 @@ async def test_a_new_replica_waits_for_a_tier_that_cannot_be_reached() -> None:
 
 
 async def test_a_follower_that_copies_from_a_slow_tier_goes_on_confirming_reads() -> None:
-    """Its Fetch asks for all that it follows: it is not kept waiting for the tier, however long consumers are."""
+    """A follower's Fetch is for all its partitions, so it does not wait for the tier as long as consumers do."""
     async with tiered_cluster(remote_fetch_max_wait_ms="20000") as (cluster, _):
         await create_tiered(cluster, 1)
         await fill(cluster)

@@ -1,4 +1,4 @@
-"""Three brokers that replicate: what was acknowledged is on all in sync, whoever is killed."""
+"""Three brokers that replicate: acknowledged records are on all replicas in sync, whichever broker is killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ enforces = pytest.mark.enforces
 
 
 async def create(cluster: MemoryCluster, replicas: Sequence[int] = (), **configs: str) -> None:
-    """Placed by the cluster, unless told where; the first replica leads."""
+    """Create the topic. Without `replicas` the cluster places it; the first replica leads."""
     set_to = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
     topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=3, configs=set_to)
     if replicas:
@@ -57,7 +57,7 @@ async def create(cluster: MemoryCluster, replicas: Sequence[int] = (), **configs
 
 
 def state(cluster: MemoryCluster, topic: str = TOPIC) -> PartitionState:
-    """Of its first partition, as the newest image says."""
+    """The state of the topic's first partition in the newest image."""
     images = [one.broker.coordinator.image for one in cluster.brokers.values()]
     found = max(images, key=lambda image: image.version).partition(topic, 0)
     assert found is not None
@@ -67,7 +67,7 @@ def state(cluster: MemoryCluster, topic: str = TOPIC) -> PartitionState:
 async def produce(
     cluster: MemoryCluster, what: What, *, acks: int = -1, producer: tuple[int, int, int] = NOBODY, to: int = 0
 ) -> Any:
-    """The row of the reply of the leader, or of that broker."""
+    """Produce to the leader, or to that broker, and return the row of the reply."""
     reply = await call(cluster, to or state(cluster).leader, request_of(what, acks=acks, producer=producer), 9)
     return reply.responses[0].partition_responses[0]
 
@@ -79,7 +79,7 @@ def request_of(what: What, *, acks: int = -1, producer: tuple[int, int, int] = N
 
 
 async def acknowledged(cluster: MemoryCluster, what: What, producer: tuple[int, int, int] = NOBODY) -> int:
-    """Its offset, once somebody who leads has acknowledged it; as clients do, until then again."""
+    """Produce until a leader acknowledges the record, as clients do, and return its offset."""
     found: list[int] = []
 
     async def is_done() -> bool:
@@ -111,12 +111,12 @@ def replica(cluster: MemoryCluster, broker_id: int) -> Partition:
 
 
 def log_bytes(cluster: MemoryCluster, broker_id: int) -> bytes:
-    """All that is in the broker's log."""
+    """All bytes of the broker's log."""
     return helpers.log_bytes(cluster.world(broker_id).filesystem, replica(cluster, broker_id).log)
 
 
 async def kill(cluster: MemoryCluster, *broker_ids: int) -> None:
-    """Until they are dead."""
+    """Kill the brokers, and wait until they are dead."""
     for one in broker_ids:
         cluster.kill(one)
     await until_gone(cluster, *broker_ids)
@@ -130,7 +130,7 @@ async def until_gone(cluster: MemoryCluster, *broker_ids: int) -> None:
 
 
 async def led_by_another(cluster: MemoryCluster, broker_id: int, topic: str = TOPIC) -> int:
-    """Than that broker; who it is."""
+    """Wait until a broker other than that one leads, and return its id."""
 
     async def is_led() -> bool:
         return state(cluster, topic).leader not in (-1, broker_id)
@@ -168,7 +168,7 @@ async def test_what_is_acknowledged_by_all_is_on_all_disks() -> None:
 
 
 async def values(cluster: MemoryCluster) -> list[bytes]:
-    """What a consumer reads, of the leader."""
+    """The values that a consumer reads from the leader."""
     found: list[bytes] = []
     data = (await fetch(cluster, state(cluster).leader)).records
     for _, records in batches_in(bytes(data)):
@@ -210,7 +210,7 @@ async def test_a_leader_that_is_killed_takes_nothing_with_it_that_was_acknowledg
 
 
 async def seconds_without_leader(cluster: MemoryCluster, dies: int) -> float:
-    """From when a leader is killed until another one acknowledges what all in sync have."""
+    """The seconds from the kill of a leader until another one acknowledges a record that all replicas in sync have."""
     begun_s = trio.current_time()
     await kill(cluster, dies)
     await acknowledged(cluster, b"by another")
@@ -284,7 +284,7 @@ async def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_lost() -
 
 @enforces("min.insync.replicas")
 async def test_what_the_first_broker_asks_for_the_cluster_goes_by() -> None:
-    """Leaders and the controller count alike, so that there is one value; another broker's is none."""
+    """Leaders and the controller must use one value, so another broker's configured value is ignored."""
     async with open_cluster(min_insync_replicas="2") as (cluster, nursery):
         await create(cluster)
         leader = state(cluster).leader
@@ -417,7 +417,7 @@ async def test_a_leader_that_stops_in_order_is_followed_by_one_in_sync() -> None
 
 
 async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
-    """Neither the first record on a link, nor one of a topic that is new where others ask, and wait."""
+    """Neither the first record on a connection waits, nor that of a new topic while a Fetch for others is parked."""
     async with open_cluster() as (cluster, _):
         for topic in ("first", "second"):
             await trio.sleep(0.7)
@@ -430,7 +430,8 @@ async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
 
 
 async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
-    """Its role is another one before the image tells who leads: its Fetch to the leader before has just come back."""
+    """A follower's role changes before the image names the new leader, when its Fetch to the old leader has just
+    returned."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"before")
@@ -443,7 +444,7 @@ async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_whoever_is_killed_in_whatever_order_what_was_acknowledged_stays(seed: int) -> None:
-    """Two of three are up at a time, and an idempotent producer goes on."""
+    """Two of three brokers are up at a time, and an idempotent producer goes on."""
     rng, sent = random.Random(seed), list[bytes]()
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")

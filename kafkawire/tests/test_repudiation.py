@@ -1,4 +1,5 @@
-"""Brokers that come back with less than they had, or lose it while they run: none of them leads with it (RULES K8)."""
+"""Brokers that return with fewer records, or lose records while they run: none of them leads with that log
+(RULES K8)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ PATIENCE_S = 10.0  # shorter than retention waits: these records are old
 
 
 async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
-    """The topic, with these replicas."""
+    """Create the topic with these replicas."""
     assignment = [CreatableReplicaAssignment(partition_index=0, broker_ids=list(broker_ids))]
     topic = CreatableTopic(name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=assignment)
     reply = await call(cluster, 1, CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 6)
@@ -52,13 +53,13 @@ async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
 
 
 def wipe(cluster: MemoryCluster, broker_id: int) -> None:
-    """All its disks are new."""
+    """Replace all disks of a broker with empty ones."""
     world = cluster.world(broker_id)
     world.filesystem, world.views = MemoryFileSystem(), FakeViews()
 
 
 def empty(filesystem: MemoryFileSystem, path: str) -> None:
-    """As `rm -rf` of all that is in there."""
+    """Remove everything in a directory, as `rm -rf` does."""
     for name in filesystem.list_dir(path):
         inside = f"{path}/{name}"
         if filesystem.list_dir(inside):
@@ -91,8 +92,8 @@ async def stays_without_leader(cluster: MemoryCluster) -> None:
 
 @pytest.mark.parametrize("second", [2, 3])
 async def test_wiped_dir(second: int) -> None:
-    """All stop, 1's directory is emptied, and it is the first to start: nobody leads until another one is back, and
-    nothing is truncated."""
+    """All brokers stop, the directory of broker 1 is emptied, and it starts first: no replica leads until another one
+    is back, and no log is truncated."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -130,7 +131,7 @@ async def test_a_follower_whose_disk_was_replaced_has_all_again_before_it_is_in_
 
 
 async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -> None:
-    """RULES L5. Nothing else would mend it: a damaged log takes no appends."""
+    """A damaged log takes no appends, so only a new copy repairs it (RULES L5)."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -159,7 +160,8 @@ async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -
 async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Behind the end that it has, too: it ends before its time, and others may count on what it had."""
+    """A log that ends early must be reported even if the leader's log begins behind that end: others may count on the
+    lost records."""
     said: list[int] = []
     tell = GivingUp.tell
 
@@ -186,7 +188,7 @@ async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
 
 
 def remove_directory(cluster: MemoryCluster, broker_id: int) -> None:
-    """As an operator does to have a partition copied again, or a file system check to what it cannot place."""
+    """Remove the partition's directory, as an operator or a file system check may."""
     filesystem = cluster.world(broker_id).filesystem
     empty(filesystem, f"/data/{TOPIC}-0")
     filesystem.unlink(f"/data/{TOPIC}-0")
@@ -194,7 +196,8 @@ def remove_directory(cluster: MemoryCluster, broker_id: int) -> None:
 
 @pytest.mark.parametrize("min_isr", [1, 2])
 async def test_a_broker_whose_partition_directory_is_gone_does_not_lead_with_an_empty_log(min_isr: int) -> None:
-    """Its log dir is there, and the checkpoint names the partition: the log was lost, and is not still to be made."""
+    """The log dir is there, and the checkpoint names the partition: so the log was lost, and is not about to be
+    created."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas=str(min_isr))
         await filled(cluster)
@@ -228,7 +231,7 @@ async def test_an_unclean_election_ends_the_wait_for_a_directory_that_is_gone() 
 
 
 async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
-    """And no start makes it look like one that was always empty."""
+    """No start may make it look like a log that was always empty."""
     async with open_cluster() as (cluster, nursery):
         await create_on(cluster, 2)
         await filled(cluster)
@@ -295,13 +298,13 @@ def dir_of(cluster: MemoryCluster, broker_id: int) -> str:
 
 
 def break_disk(cluster: MemoryCluster, broker_id: int, path: str) -> None:
-    """It writes nothing any more."""
+    """Let all writes of a disk fail."""
     cluster.world(broker_id).filesystem.faults.append(Fault("write", errno.EIO, is_lasting=True, directory=path))
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
 async def test_a_log_dir_that_fails_takes_its_partitions_to_others_in_sync(*, is_replaced: bool) -> None:
-    """The broker goes on with its other log dir, and has all again when it starts with a disk that is right."""
+    """The broker goes on with its other log dir, and has all records again after a start with a good disk."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -349,8 +352,8 @@ async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
 async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_away(
     kind: str, suffix: str, skip: int
 ) -> None:
-    """In a partition's first epoch neither: with two of them, once that is back, its broker would not start. Before its
-    log is opened a replay syncs it."""
+    """Even in a partition's first epoch: with two logs the broker would not start when the log dir is back. A replay
+    syncs the log before it is opened."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -374,7 +377,7 @@ async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_awa
 
 
 async def test_a_topic_that_is_made_on_what_is_left_of_the_log_dirs_is_not_taken_for_lost() -> None:
-    """Its log is still being made when the broker looks again for what is on a log dir that it has never read."""
+    """The log is still being created when the broker looks for logs on a log dir that it has never read."""
     async with open_cluster(1, **TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 1)
         path = dir_of(cluster, 1)
@@ -411,7 +414,7 @@ async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_l
 
 
 async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
-    """And is there when it is back, with nothing missing."""
+    """No record is missing when the log dir is back."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 2)
         await filled(cluster)
@@ -433,12 +436,13 @@ async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
 async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
     min_isr: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it does where it lacks what its leader's compaction has dropped (RULES K19)."""
+    """A replica in sync discards its log, for example because it lacks records that decide what its leader's compaction
+    has removed (RULES K19)."""
     seen: list[tuple[int, list[int], list[int], list[int]]] = []
     tell, reset_partition = GivingUp.tell, SegmentStore.reset_partition
 
     def note() -> None:
-        its = cluster.brokers[2].broker.coordinator._changes.image.partition(TOPIC, 0)  # it may not go by that yet
+        its = cluster.brokers[2].broker.coordinator._changes.image.partition(TOPIC, 0)  # maybe not published yet
         assert its is not None
         seen.append((replica(cluster, 2).log_end_offset, [*its.isr], [*its.elr], [mark[0] for mark in its.marks]))
 
@@ -473,7 +477,8 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
 
 
 async def test_who_has_begun_anew_and_has_all_again_is_heard_at_once() -> None:
-    """Its leader may learn of its mark behind the Fetch with which it has all: nothing else would come to be asked."""
+    """The leader may learn that the replica is suspect after the Fetch that shows all records: no other Fetch would
+    come."""
     async with open_cluster(2) as (cluster, _):
         await create_on(cluster, 1, 2)
         await filled(cluster)

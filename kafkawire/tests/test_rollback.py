@@ -1,4 +1,4 @@
-"""Whole brokers whose metadata store was rolled back, and what they have after that was accepted (RULES M7)."""
+"""Whole brokers after a rollback of the metadata store, and their records after it was accepted (RULES M7)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from kafkawire.tests.test_replication import (
 from kafkawire.tests.test_repudiation import led
 
 PATIENCE_S = 20.0
-RETENTION_MS = 300_000  # of strays: those of an accepted rollback stay
+RETENTION_MS = 300_000  # of strays; the strays of an accepted rollback stay beyond it
 
 
 async def accepted(cluster: MemoryCluster) -> History:
-    """With what the brokers' log dirs remember; the sessions of the snapshot have ended."""
+    """Accept the rollback with the followed changes in the brokers' log dirs. The sessions of the snapshot have
+    ended."""
     store = cluster.ensemble.connect()
     found = await look(store)
     known = [last_followed(cluster.world(one).filesystem, ["/data"]) for one in BROKERS]
@@ -50,7 +51,7 @@ async def accepted(cluster: MemoryCluster) -> History:
 
 async def stop_all(cluster: MemoryCluster, how: str) -> None:
     if how == "kill":
-        await trio.sleep(INTERVAL_S)  # what they have followed last is remembered
+        await trio.sleep(INTERVAL_S)  # until the log dirs have the newest followed change
         await kill(cluster, *cluster.brokers)
     else:
         for one in [*cluster.brokers]:
@@ -60,7 +61,7 @@ async def stop_all(cluster: MemoryCluster, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
 async def test_acknowledged_records_are_there_though_the_snapshot_names_others_in_sync(how: str) -> None:
-    """Broker 1 was in sync at the snapshot, and has not what was acknowledged since."""
+    """Broker 1 was in sync at the snapshot, and lacks the records acknowledged since."""
     keys = {"log_dir_stray_retention_ms": str(RETENTION_MS)}
     async with open_cluster(**keys) as (cluster, nursery):
         await create(cluster, [1, 2, 3], min_insync_replicas="2")
@@ -97,7 +98,7 @@ async def test_acknowledged_records_are_there_though_the_snapshot_names_others_i
 
 
 async def reads(cluster: MemoryCluster, *wanted: bytes) -> None:
-    """Once the high watermark of the leader is there; a response may end before the log does."""
+    """Wait for the high watermark of the leader, and read. A response may end before the log does."""
 
     async def is_so() -> bool:
         found: list[bytes | None] = []

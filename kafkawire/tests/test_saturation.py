@@ -1,4 +1,4 @@
-"""More requests than a broker may hold: replication goes on, each request is answered, and no memory stays behind."""
+"""More requests than a broker can hold: replication goes on, each request is answered, and the memory is freed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PRODUCER_ID = 77
 
 
 async def receive_row(client: Client) -> Any:
-    """The only row of the next reply."""
+    """Receive the next reply, and return its only row."""
     reply: Any = await client.receive()
     return reply.responses[0].partition_responses[0]
 
 
 async def error_codes(client: Client, acks: int) -> list[int]:
-    """Of the replies to as many requests as a connection may have in flight."""
+    """The error codes of as many requests as a connection may have in flight."""
     await client.send(*[request_of(b"x" * SIZE_BYTES, acks=acks) for _ in range(REQUESTS)], version=9)
     return [(await receive_row(client)).error_code for _ in range(REQUESTS)]
 
@@ -54,7 +54,8 @@ async def test_produce_beyond_queued_max_request_bytes_is_acknowledged_at_once(a
 
 
 async def without_metadata_and_a_follower(cluster: MemoryCluster) -> int:
-    """The ISR cannot shrink, and one of its members is dead: the high watermark stands still. Returns the leader."""
+    """Take the metadata store away and kill a member of the ISR: the ISR cannot shrink, and the high watermark stands
+    still. Return the leader."""
     await create(cluster, min_insync_replicas="2")
     await in_sync(cluster, 1, 2, 3)
     leader = state(cluster).leader
@@ -69,7 +70,7 @@ async def without_metadata_and_a_follower(cluster: MemoryCluster) -> int:
 
 
 def held_bytes(cluster: MemoryCluster, leader: int) -> int:
-    """Of records whose appends wait for other replicas."""
+    """The bytes of records whose appends wait for other replicas."""
     pending = replica(cluster, leader)._pending
     return sum(len(one.append.records or b"") for one in (*pending._appends, *pending._duplicates))
 
@@ -137,7 +138,7 @@ async def test_a_connection_that_is_gone_takes_its_appends_out_of_the_wait() -> 
 
 
 async def test_appends_that_wait_are_told() -> None:
-    """What the alert KafkawireAppendsWait goes by."""
+    """The metrics behind the alert KafkawireAppendsWait."""
     async with open_cluster() as (cluster, _):
         leader = await without_metadata_and_a_follower(cluster)
         broker = cluster.brokers[leader].broker

@@ -35,7 +35,7 @@ FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 class NewProducer(Producer):
-    """It adds nothing by itself, and every end gives it another identity."""
+    """A producer that adds no partitions by itself, and gets another identity at each end of a transaction."""
 
     produce_version = 12
     commit_version = 5
@@ -48,7 +48,8 @@ class NewProducer(Producer):
         return code
 
     async def end_as(self, identity: Identity, *, is_commit: bool = True) -> tuple[int, Identity]:
-        """What a retry, or a late request, is told."""
+        """End the transaction with that identity, as a retry or a late request does. Return the error code and the
+        identity."""
         producer_id, epoch = identity
         request = EndTxnRequest(
             transactional_id=self.name, producer_id=producer_id, producer_epoch=epoch, committed=is_commit
@@ -57,7 +58,7 @@ class NewProducer(Producer):
         return int(reply.error_code), (reply.producer_id, reply.producer_epoch)
 
     async def produce_as(self, identity: Identity, sequence: int = 0) -> int:
-        """A request that is late."""
+        """Produce with that identity, as a late request does."""
         now, self.identity, self.sequence = (self.identity, self.sequence), identity, sequence
         try:
             return await self.produce(b"late")
@@ -88,7 +89,7 @@ async def test_a_transaction_has_the_partitions_that_are_written_to() -> None:
 
 
 async def test_what_is_next_waits_for_the_markers_of_what_was_before() -> None:
-    """Where Kafka says CONCURRENT_TRANSACTIONS a client would wait longer."""
+    """Kafka would answer CONCURRENT_TRANSACTIONS here, and a client would wait longer."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         for _ in range(3):
@@ -111,7 +112,8 @@ async def test_an_end_whose_reply_was_lost(*, is_commit: bool) -> None:
 
 
 async def test_a_late_end_does_not_end_the_next_transaction() -> None:
-    """It is of the epoch before. It may be taken for a second try while nothing is begun; then for what it is."""
+    """A late EndTxn has the previous epoch. Before the next transaction begins it may pass as a retry, from then on it
+    is fenced."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         before = producer.identity
@@ -125,7 +127,7 @@ async def test_a_late_end_does_not_end_the_next_transaction() -> None:
 
 
 async def test_late_produce_of_ended_transaction() -> None:
-    """Named case 6: held up past the commit, and past the next begin."""
+    """Named case 6: the request is held up past the commit, and past the next begin."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         before = producer.identity
@@ -141,7 +143,7 @@ async def test_late_produce_of_ended_transaction() -> None:
 
 
 async def test_a_late_produce_to_a_partition_that_the_transaction_never_had() -> None:
-    """The partition knows nothing of the producer: its coordinator does."""
+    """The partition knows nothing of the producer; the coordinator does."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         before = producer.identity
@@ -171,7 +173,7 @@ async def test_late_offsets_of_an_ended_transaction() -> None:
 
 
 async def test_a_late_marker_of_an_administrator_is_refused() -> None:
-    """WriteTxnMarkers 2: it has the epoch in which the next transaction has begun."""
+    """A marker of WriteTxnMarkers 2 has the epoch in which the next transaction has begun."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         await producer.produce()
@@ -205,7 +207,7 @@ async def test_a_plain_batch_in_a_transaction() -> None:
 
 
 async def test_what_waits_for_the_coordinator_does_not_keep_it_from_writing() -> None:
-    """More than half of what may be queued for the disk, in one request: the coordinator waits for room, too."""
+    """More than half of the queue for the disk in one request: the coordinator waits for room too."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         topic = CreatableTopic(name="wide", num_partitions=40, replication_factor=1)
@@ -257,7 +259,7 @@ async def test_a_client_that_is_older_goes_on_with_the_same_id() -> None:
 
 @pytest.mark.parametrize("is_power_cut", [True, False])
 async def test_what_was_decided_is_known_after_a_crash(*, is_power_cut: bool) -> None:
-    """The end was answered, and nothing more: markers are written in the next life, and the producer goes on."""
+    """Only EndTxn was answered before the crash: the next process writes the markers, and the producer goes on."""
     world = MemoryWorld()
     with power_cut(world) as cut:
         async with open_broker(world, **FEW) as opened:
@@ -278,14 +280,14 @@ async def test_what_was_decided_is_known_after_a_crash(*, is_power_cut: bool) ->
 
 
 async def use_up_epochs(producer: NewProducer) -> None:
-    """Up to the last one that a producer can have."""
+    """Initialise the producer until it has the last possible epoch."""
     while producer.identity[1] < LAST_EPOCH:
         assert await producer.initialise() == NONE
 
 
 @pytest.fixture
 def first_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Producers are given this one first."""
+    """Let producers begin with this epoch."""
     monkeypatch.setattr("coordinator.transactions.transitions.FIRST_EPOCH", LAST_EPOCH - 2)
 
 
@@ -324,7 +326,7 @@ async def test_epoch_32766_times_out() -> None:
 
 
 async def test_an_empty_abort_after_a_commit() -> None:
-    """Named case 9: it waits for the commit's markers, and is a real abort."""
+    """Named case 9: the abort waits for the commit's markers, and is a real abort."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         await producer.produce()

@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from engine.roles import Role
     from kafkawire.broker import Broker
 
-SMALL_S = 0.5  # beside what a log dir that is behind is waited for
+SMALL_S = 0.5  # beyond the wait for a log dir that is behind
 LAG_S = 30.0  # replica.lag.time.max.ms
 
 
 async def create(cluster: MemoryCluster, name: str, *replicas: Sequence[int], asked: int = 2) -> float:
-    """A partition for each; how many seconds that took."""
+    """Create a topic with a partition for each list of replicas, and return how many seconds that took."""
     begun_s = trio.current_time()
     assignments = [
         CreatableReplicaAssignment(partition_index=number, broker_ids=[*ids]) for number, ids in enumerate(replicas)
@@ -81,7 +81,7 @@ def broker(cluster: MemoryCluster, broker_id: int = 1) -> Broker:
 
 
 def partition(cluster: MemoryCluster, broker_id: int, name: str, number: int = 0) -> Partition | None:
-    """As the engine has it, suspended or not."""
+    """The partition in the engine, even if it is suspended, or None."""
     topic = broker(cluster, broker_id).coordinator.image.topics[name]
     return broker(cluster, broker_id).store._partitions.get(TopicPartition(topic.topic_id, name, number))
 
@@ -92,7 +92,7 @@ def lanes(cluster: MemoryCluster, path: str, broker_id: int = 1) -> DiskLanes:
 
 @contextmanager
 def hanging(cluster: MemoryCluster, path: str, broker_id: int = 1, *, only_scans: bool = False) -> Iterator[None]:
-    """Its disk answers nothing within the block."""
+    """Let the disk of that log dir answer nothing within the block."""
     world, found = cluster.world(broker_id), lanes(cluster, path, broker_id)
     there = [found.scans] if only_scans else found.all
     world.delays.hang(there)
@@ -117,7 +117,7 @@ async def until_served(cluster: MemoryCluster, name: str, *, number: int = 0, by
 
 
 def check_roles(cluster: MemoryCluster, broker_id: int, image: ClusterImage) -> None:
-    """The broker serves no role that is older than what its published image says."""
+    """Check that the broker serves no role that is older than its published image."""
     for topic in image.topics_by_id.values():
         for number, wanted in enumerate(topic.partitions):
             key = TopicPartition(topic.topic_id, topic.name, number)
@@ -129,7 +129,7 @@ def check_roles(cluster: MemoryCluster, broker_id: int, image: ClusterImage) -> 
 
 
 async def watch_roles(cluster: MemoryCluster, broker_id: int = 1) -> None:
-    """With each image that is published."""
+    """Check the roles with each published image."""
     coordinator = broker(cluster, broker_id).coordinator
     image = coordinator.image
     while True:
@@ -139,8 +139,8 @@ async def watch_roles(cluster: MemoryCluster, broker_id: int = 1) -> None:
 
 @asynccontextmanager
 async def prepared(leader: int = 1) -> AsyncIterator[tuple[MemoryCluster, trio.Nursery, str]]:
-    """A cluster with the topic of these tests, and a topic on the other log dir. The path: where the first lies on
-    broker 1."""
+    """A cluster with the topic of these tests, and a topic on the other log dir. The path is the log dir of the first
+    topic on broker 1."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery), trio.open_nursery() as watching:
         path = await topics_of(cluster, leader)
         watching.start_soon(watch_roles, cluster)
@@ -160,7 +160,7 @@ async def topics_of(cluster: MemoryCluster, leader: int) -> str:
 
 
 async def fall_behind(cluster: MemoryCluster) -> None:
-    """A topic of two partitions: one of them belongs on the log dir that hangs."""
+    """Create a topic of two partitions: one of them belongs on the log dir that hangs."""
     assert await create(cluster, "two", (1, 2, 3), (1, 2, 3)) < APPLY_MAX_S + SMALL_S
     await settled(cluster)
     assert broker(cluster).store.statistics()
@@ -183,7 +183,7 @@ async def test_one_disk_that_hangs_keeps_no_other_partition_from_being_made_led_
             assert await until_served(cluster, "two", number=healthy) < SMALL_S
             row = (await produce_to(cluster, 1, "two", 1 - healthy)).responses[0].partition_responses[0]
             assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            for number in range(3):  # nothing waits for a log dir that is behind, and nothing new goes there
+            for number in range(3):  # no request waits for a log dir that is behind, and no new partition goes there
                 assert await create(cluster, f"more{number}", (1, 2, 3)) < SMALL_S
                 await settled(cluster)
                 assert path_of(cluster, f"more{number}") != path
@@ -245,7 +245,7 @@ async def until_resumed(log: Partition) -> None:
 
 
 async def change_leader(cluster: MemoryCluster, nursery: trio.Nursery, broker_id: int) -> None:
-    """By the restart of that one, which leads."""
+    """Change the leader by a restart of that broker, which leads."""
     await kill(cluster, broker_id)
     assert await led_by_another(cluster, broker_id) != 1
     await nursery.start(cluster.serve, broker_id, TWO_DIRS)
@@ -257,7 +257,7 @@ async def change_leader(cluster: MemoryCluster, nursery: trio.Nursery, broker_id
 
 
 def taken_by(log: Partition, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The epochs of the roles that it takes from now on."""
+    """A list that collects the epochs of all roles that the partition takes from now on."""
     taken: list[int] = []
 
     def take_and_note(found: Partition, role: Role) -> None:
@@ -292,7 +292,7 @@ async def test_a_follower_on_a_disk_that_hangs_takes_the_newest_of_its_roles_alo
 
 
 async def test_a_leader_that_was_succeeded_while_its_disk_hangs_answers_nothing() -> None:
-    """Its session ends, it joins again, and another leads by then."""
+    """The broker's session ends, it registers again, and another broker leads by then."""
     async with prepared() as (cluster, _, path):
         found = partition(cluster, 1, TOPIC)
         assert found is not None
@@ -312,7 +312,7 @@ async def test_a_leader_that_was_succeeded_while_its_disk_hangs_answers_nothing(
 
 @pytest.mark.parametrize("is_made_again", [False, True])
 async def test_a_topic_that_is_deleted_while_its_disk_hangs_is_deleted_once_it_is_back(*, is_made_again: bool) -> None:
-    """And the next of that name begins with nothing."""
+    """The next topic of that name begins with an empty log."""
     async with prepared() as (cluster, _, path):
         old = partition(cluster, 1, TOPIC)
         assert old is not None
@@ -338,7 +338,7 @@ async def test_a_topic_that_is_deleted_while_its_disk_hangs_is_deleted_once_it_i
 
 
 async def test_a_replica_that_replaced_one_is_not_deleted_by_its_next_change() -> None:
-    """It was reassigned away and back while its disk hung, and what waited was its deletion and its role."""
+    """The partition was reassigned away and back while the disk hung: its deletion and its new role waited together."""
     async with prepared(2) as (cluster, _, path):
         with hanging(cluster, path):
             await fall_behind(cluster)
@@ -360,7 +360,7 @@ async def test_a_replica_that_replaced_one_is_not_deleted_by_its_next_change() -
 
 
 async def test_a_topic_that_is_deleted_while_its_log_is_opened_again_is_gone() -> None:
-    """Its log is in no list of open ones then, and its opening fails."""
+    """The log is not in the list of open logs then, and its opening fails."""
     async with prepared(2) as (cluster, _, path):
         closed = replica(cluster, 1)
         closed.put_offline(partial(StorageError, "closed by a test"))
@@ -425,7 +425,7 @@ async def test_a_follower_made_late_is_followed_without_another_image() -> None:
 
 
 async def test_a_topic_with_one_replica_is_led_again_once_its_disk_answers() -> None:
-    """The broker was told of no other leader: it is the last of the ISR."""
+    """The metadata name no other leader: the broker is the last member of the ISR."""
     async with open_cluster(**TWO_DIRS) as (cluster, _):
         await settled(cluster)
         await create(cluster, TOPIC, (1,))
@@ -462,7 +462,7 @@ def replica_named(cluster: MemoryCluster, name: str) -> Partition:
 
 
 async def test_a_leader_whose_write_hangs_when_it_is_succeeded_acknowledges_nothing_once_its_disk_is_back() -> None:
-    """Its log dir is not behind before that: the very change of its role waits for the write."""
+    """The log dir is not behind before that: the change of the role itself waits for the write."""
     async with prepared() as (cluster, nursery, path):
         found = replica(cluster, 1)
         rows = []
@@ -483,7 +483,7 @@ async def test_a_leader_whose_write_hangs_when_it_is_succeeded_acknowledges_noth
         assert found.leader_epoch == 1
         await equal(cluster)
         assert {row.error_code for row in rows} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-        kept = [one for one in await values(cluster) if one != b"hangs"]  # which the others may have had
+        kept = [one for one in await values(cluster) if one != b"hangs"]  # the others may have got that record
         assert kept == [b"before", b"by another"]
 
 
@@ -539,7 +539,7 @@ async def test_a_log_that_waits_for_its_disk_is_not_lost_with_a_log_dir_that_fai
 
 @pytest.mark.parametrize("in_new_epoch", [False, True])
 async def test_a_log_may_take_minutes_to_be_opened_again(*, in_new_epoch: bool) -> None:
-    """Its scan keeps no other partition of the log dir from its role, and is not waited for."""
+    """The scan delays no role of other partitions in the log dir, and images do not wait for it."""
     async with prepared(2) as (cluster, _, path):
         closed = replica(cluster, 1)
         closed.put_offline(partial(StorageError, "closed by a test"))

@@ -23,7 +23,7 @@ STEP_MAX_S = 20.0
 
 
 class Disturbed:
-    """A cluster with one topic that stays, and what is done to it. At most one broker has a disk that hangs."""
+    """A cluster with a topic that stays, under random faults. At most one broker has a disk that hangs."""
 
     def __init__(self, cluster: MemoryCluster, rng: Random) -> None:
         self.cluster = cluster
@@ -34,7 +34,7 @@ class Disturbed:
         self.acknowledged: list[bytes] = []
 
     async def step(self) -> None:
-        """Something happens, and some time passes."""
+        """Inject a random fault, and let some time pass."""
         await self._rng.choice(
             (self._hang, self._hang, self.mend, self._change_topics, self._change_topics, self._expire)
         )()
@@ -53,7 +53,7 @@ class Disturbed:
             self._hanging = None
 
     async def _change_topics(self) -> None:
-        """Names are used again."""
+        """Create or delete topics; their names are used again."""
         if len(self._topics) == TOPICS_MAX or (self._topics and self._rng.random() < 0.5):
             await delete(self.cluster, self._topics.pop(self._rng.randrange(len(self._topics))))
         else:
@@ -63,7 +63,7 @@ class Disturbed:
             self._topics.append(name)
 
     async def _expire(self) -> None:
-        """The leader is taken for dead, and joins again."""
+        """Expire the leader's session; the broker registers again."""
         leader = state(self.cluster).leader
         if leader in BROKERS:
             self.cluster.ensemble.expire(self.cluster.world(leader).sessions[-1])
@@ -71,7 +71,7 @@ class Disturbed:
                 await led_by_another(self.cluster, leader)
 
     async def write(self) -> None:
-        """Until cancelled."""
+        """Produce until cancelled."""
         while True:
             value = b"%d" % self._count
             self._count += 1
@@ -89,7 +89,7 @@ async def watch(cluster: MemoryCluster, broker_id: int) -> None:
 
 
 def served(cluster: MemoryCluster, broker_id: int) -> bool:
-    """Whether the broker has all its partitions in their roles, and nothing is left to do."""
+    """Whether the broker has all its partitions in their roles, and no changes wait."""
     image, host = broker(cluster, broker_id).coordinator.image, broker(cluster, broker_id)._host
     assert host is not None
     logs = [

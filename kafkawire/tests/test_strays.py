@@ -1,4 +1,4 @@
-"""Brokers whose metadata does not name a log that they have: it is kept, and comes back with all records (RULES D3)."""
+"""Logs that the metadata do not name: a broker keeps them, and they come back with all records (RULES D3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEPT_S = 14_400
 
 
 def restored(ensemble: FakeEnsemble, length: int) -> FakeEnsemble:
-    """The servers with the data that they had after so many writes."""
+    """The metadata servers with the data that they had after that many writes."""
     found = FakeEnsemble()
     found._sessions_given = ensemble._sessions_given
     for effects in ensemble.history[:length]:
@@ -46,8 +46,8 @@ def restored(ensemble: FakeEnsemble, length: int) -> FakeEnsemble:
 
 
 def use(cluster: MemoryCluster, ensemble: FakeEnsemble) -> None:
-    """All brokers find it at their next start, and do not remember that they have followed another one: as those of an
-    earlier version, or with a log dir that is new."""
+    """Let all brokers use that metadata store from their next start on. They do not remember a followed change, like
+    brokers of an earlier version or with a new log dir."""
     cluster.ensemble = ensemble
     for world in cluster.worlds.values():
         world.ensemble = ensemble
@@ -121,7 +121,7 @@ async def test_d3_a_topic_that_is_deleted_while_a_broker_is_down_leaves_no_stray
 async def test_d3_what_a_deletion_left_on_the_disk_is_deleted_at_the_next_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a broker alone, too: no stray."""
+    """A single broker deletes the log too, instead of making it a stray."""
     world = MemoryWorld()
 
     async def fails(_store: SegmentStore, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
@@ -140,7 +140,7 @@ async def test_d3_what_a_deletion_left_on_the_disk_is_deleted_at_the_next_start(
 
 
 async def test_d3_a_deletion_that_is_no_longer_kept_leaves_strays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a start, and while a broker runs that reads everything again."""
+    """Both at a start, and on a running broker that reads all metadata again."""
     monkeypatch.setattr(coordinator.cluster.kept_changes, "KEPT_MAX", 3)
     async with open_cluster() as (cluster, nursery):
         await create(cluster, (1, 2, 3))
@@ -204,7 +204,7 @@ async def test_d3_a_log_that_is_named_again_while_the_broker_runs_is_offline_unt
 
 
 async def with_stray(world_of: MemoryCluster) -> None:
-    """Of the topic, on its only broker."""
+    """Leave a stray log of the topic on its only broker."""
     async with open_cluster(1, world_of):
         length = len(world_of.ensemble.history)
         assert await create_topic(world_of, 1, TOPIC, 1) == 0

@@ -1,4 +1,4 @@
-"""What replicas copy that are not in sync is limited where topics and brokers say so, and nothing else is (KIP-73)."""
+"""Throttled replication (KIP-73): limits apply to replicas that are not in sync, where topics and brokers say so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RATE_BYTES_PER_S = 20_000
 RECORD = os.urandom(10_000)
-COUNT = 30  # of records that a broker lacks
+COUNT = 30  # the records that a broker lacks
 SMALL = {"replica_fetch_max_bytes": "10000", "replica_fetch_wait_max_ms": "100"}  # a record at a time
 WINDOW_S = 11  # unless configured
 IS_TOPIC, IS_BROKER = 2, 4
@@ -40,7 +40,7 @@ async def tell(cluster: MemoryCluster, kind: int, name: str, key: str, value: st
 async def seconds_to_return(
     cluster: MemoryCluster, nursery: trio.Nursery, gone: int, given: Mapping[str, str] = SMALL, count: int = COUNT
 ) -> float:
-    """How long a broker takes that has been away for some records."""
+    """The seconds until a broker that lacks some records is in sync again."""
     await kill(cluster, gone)
     for _ in range(count):
         await acknowledged(cluster, RECORD)
@@ -105,7 +105,8 @@ async def test_who_is_in_sync_is_not_held_up() -> None:
 @enforces("replication.quota.window.size.seconds")
 @pytest.mark.parametrize(("samples", "sample_s", "least_s"), [("2", "1", 8), ("1", "30", 40)])
 async def test_a_limit_holds_over_the_samples_that_are_configured(samples: str, sample_s: str, least_s: int) -> None:
-    """A record is ten seconds' worth: it is forgotten after two, or three of them go in thirty."""
+    """A record is as large as the limit of ten seconds: a window of two seconds forgets it soon, a window of thirty
+    allows three records."""
     window = {"replication_quota_window_num": samples, "replication_quota_window_size_seconds": sample_s}
     async with open_cluster(**SMALL, **window) as (cluster, nursery):
         gone = await a_follower(cluster)

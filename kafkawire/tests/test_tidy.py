@@ -1,4 +1,4 @@
-"""House rules that a reader relies on and no linter knows (after TigerBeetle's tidy test)."""
+"""House rules that readers rely on and no linter checks (after TigerBeetle's tidy test)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MACHINE_PATHS = re.compile("/" + "work/|/" + "root/|/" + "home/[a-z]")
 
 @cache
 def tracked(suffix: str = "") -> list[Path]:
-    """Files of the working tree that git knows or would add."""
+    """Files of the working tree that git tracks or would add."""
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -51,7 +51,7 @@ def is_generated(path: Path) -> bool:
 
 
 def test_the_engine_has_no_circle_of_imports() -> None:
-    """Not for type checkers either: two modules that know each other are one."""
+    """Imports for type checkers count too: two modules that know each other are one."""
     graph = grimp.build_graph("engine", cache_dir=None)
     left = {one: graph.find_modules_directly_imported_by(one) for one in graph.modules}
     while ready := [one for one, imported in left.items() if not imported & left.keys()]:
@@ -82,7 +82,7 @@ def test_every_module_says_why_it_exists(path: Path) -> None:
 
 
 def test_no_orphan_module() -> None:
-    """Every module is imported by another one that is shipped, or is an entry point."""
+    """Each module is imported by another shipped one, or is an entry point."""
     imported: set[str] = set()
     for path in modules():
         imported |= imports_of(path)
@@ -105,7 +105,7 @@ def dotted(path: Path) -> str:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Dotted names a module imports, with their parents; a subcommand named in a table counts."""
+    """Dotted names that a module imports, with their parents; a subcommand named in a table counts."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -121,7 +121,7 @@ OPEN_TO_ANYBODY = {"allow_all", "ANONYMOUS"}
 
 
 def defaults_of(node: ast.AST) -> list[ast.expr]:
-    """What holds where somebody says nothing: of arguments, and of fields."""
+    """The default values of arguments and of fields."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
     if isinstance(node, ast.ClassDef):
@@ -147,7 +147,7 @@ class Values:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_is_open_by_default(path: Path) -> None:
-    """Whoever may do what was said by the composition root: leaving an argument out allows nothing."""
+    """Permissions come from the composition root: an omitted argument allows nothing."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert [ast.unparse(one) for one in defaults_of(node) if opens(one)] == []
 
@@ -173,5 +173,5 @@ def test_every_rule_that_is_named_is_written_down() -> None:
 
 
 def test_configuration_document_is_current() -> None:
-    """And every accepted key has a test that shows its effect: the generator refuses otherwise."""
+    """Each accepted key also has a test that shows its effect: the generator refuses otherwise."""
     assert (ROOT / "docs/configs.md").read_text(encoding="utf-8") == generate_config_doc.render()

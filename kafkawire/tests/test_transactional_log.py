@@ -31,7 +31,7 @@ NOBODY = -1, -1, -1
 
 
 async def fill(log: PartitionLog) -> None:
-    """0 plain, 1 aborted by the marker 3, 2 committed by the marker 4, 5 open, 6 plain."""
+    """Fill the log: 0 plain, 1 aborted by the marker 3, 2 committed by the marker 4, 5 open, 6 plain."""
     await append(log, 0)
     await append(log, 1, (ABORTING, 0, 0))
     await append(log, 2, (COMMITTING, 0, 0))
@@ -105,7 +105,7 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_a_transaction(
     ],
 )
 async def test_list_offsets(timestamp_ms: int, committed: int, uncommitted: int) -> None:
-    """As in Kafka, a look-up by time tells records that were aborted, too."""
+    """A lookup by time finds aborted records too, as in Kafka."""
     async with open_handlers() as broker:
         await filled(broker)
         for isolation, offset in ((1, committed), (0, uncommitted)):

@@ -1,5 +1,5 @@
-"""Transactions in the whole broker: begun, ended, fenced and timed out by requests; they outlive it and obey its
-configuration."""
+"""Transactions in the whole broker: begun, ended, fenced and timed out by requests; they survive restarts, and obey the
+broker's configuration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Crash(Exception):
 
 @contextmanager
 def power_cut(world: MemoryWorld) -> Iterator[Callable[[], None]]:
-    """Calling what it gives ends the broker; whatever is on its way to the disk then finds it gone."""
+    """A function that ends the broker when it is called; later disk operations of that broker fail."""
     is_cut = False
 
     def cut() -> None:
@@ -64,7 +64,7 @@ def power_cut(world: MemoryWorld) -> Iterator[Callable[[], None]]:
 
 
 class Producer:
-    """One transactional id, request by request; every method tells the error code."""
+    """A transactional producer, request by request; each method returns the error code."""
 
     produce_version = 11
     commit_version = 3
@@ -115,7 +115,7 @@ class Producer:
         return int(reply.responses[0].partition_responses[0].error_code)
 
     async def commit_offset(self, offset: int, group: str = "g", **fields: Any) -> list[int]:
-        """Of AddOffsetsToTxn, if it asks that, and TxnOffsetCommit."""
+        """The error codes of AddOffsetsToTxn, if the producer sends it, and of TxnOffsetCommit."""
         producer_id, epoch = self.identity
         named: dict[str, Any] = {
             "transactional_id": self.name,
@@ -161,7 +161,7 @@ async def connected(opened: OpenBroker) -> Client:
 
 
 async def fetched(client: Client, isolation: int = 1) -> tuple[int, list[tuple[int, int]]]:
-    """How many bytes of partition 0 a reader is given, and which transactions it must leave out."""
+    """The bytes of partition 0 that a reader gets, and the transactions that it must leave out."""
     asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
         isolation_level=isolation, max_bytes=1 << 20, topics=[FetchTopic(topic="t", partitions=[asked])]
@@ -179,7 +179,7 @@ async def stable_end(client: Client) -> int:
 
 
 async def committed(client: Client, *, require_stable: bool = True) -> tuple[int, int]:
-    """(Error code, offset) of partition 0."""
+    """The error code and the committed offset of partition 0."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     request = OffsetFetchRequest(group_id="g", topics=topics, require_stable=require_stable)
     reply: Any = await client.call(request, 7)
@@ -276,7 +276,7 @@ async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
 
 
 async def test_an_open_transaction_outlives_a_power_cut() -> None:
-    """Named case 2: what it had pending is unstable, and its producer goes on."""
+    """Named case 2: the pending offset is unstable, and the producer goes on."""
     world = MemoryWorld()
     producer = Producer(None)  # type: ignore[arg-type]
     with power_cut(world) as cut:
@@ -287,7 +287,7 @@ async def test_an_open_transaction_outlives_a_power_cut() -> None:
             await producer.commit_offset(5)
             await producer.add(0)
             await producer.produce()
-            await trio.sleep(1)  # the view is written
+            await trio.sleep(1)  # until the cache of coordinator state is written
             cut()
     async with open_broker(world, **FEW) as opened:
         client = producer.client = await connected(opened)
@@ -386,7 +386,7 @@ async def test_a_topic_that_is_deleted_holds_no_transaction_up() -> None:
 
 
 async def test_an_administrator_ends_a_transaction_that_nobody_knows_of() -> None:
-    """As `kafka-transactions abort` does."""
+    """The administrator writes a marker, as `kafka-transactions abort` does."""
     async with open_broker(transaction_partition_verification_enable="false", **FEW) as opened:
         client = await connected(opened)
         hanging = Producer(client)

@@ -1,4 +1,4 @@
-"""Transactions whose coordinator and partitions are on several brokers, in both protocols, and whoever of them dies."""
+"""Transactions whose coordinator and partitions are on several brokers, in both protocols, while any of these dies."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ RETRIABLE = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-FIRST_THAT_ADDS = 12  # of Produce: the second protocol
+FIRST_THAT_ADDS = 12  # the first Produce version of the second protocol
 
 
 @dataclass
 class Producer:
-    """As stock producers do it: what may be tried again is."""
+    """A producer like stock ones: it retries retriable errors."""
 
     cluster: MemoryCluster
     coordinator: int
@@ -69,7 +69,7 @@ class Producer:
         self.identity = reply.producer_id, reply.producer_epoch
 
     async def transact(self, *, is_commit: bool) -> None:
-        """A record into each partition."""
+        """Run a transaction with a record in each partition."""
         if self.version < FIRST_THAT_ADDS:
             await self._add_partitions()
         for partition, leader in enumerate(self.leaders):
@@ -79,7 +79,7 @@ class Producer:
         version = 5 if self.version >= FIRST_THAT_ADDS else 3
         reply = await self.ask(self.coordinator, request, version, lambda reply: reply.error_code)
         self.sequence += 1
-        if version == 5:  # each transaction has an epoch of its own, in which sequences begin anew
+        if version == 5:  # each transaction has an epoch of its own, in which sequences begin at 0
             self.identity, self.sequence = (reply.producer_id, reply.producer_epoch), 0
 
     async def _add_partitions(self) -> None:
@@ -120,7 +120,7 @@ async def producer_on(cluster: MemoryCluster, version: int) -> Producer:
 
 
 def ends(producer: Producer) -> list[tuple[int, int]]:
-    """The log end, and the last stable offset, of each partition."""
+    """The log end and the last stable offset of each partition."""
     found = []
     for partition, leader in enumerate(producer.leaders):
         broker = producer.cluster.brokers[leader].broker
@@ -160,7 +160,7 @@ async def test_whoever_dies_when_it_was_decided_the_transaction_ends_everywhere(
 
 
 def coordinator_of(producer: Producer) -> int:
-    """As the newest image says; -1: nobody."""
+    """The coordinator of the producer in the newest image; -1 if there is none."""
     brokers = [one.broker for one in producer.cluster.brokers.values()]
     newest = max(brokers, key=lambda broker: broker.coordinator.image.version)
     topic = newest.coordinator.image.topics["__transaction_state"]
@@ -212,7 +212,7 @@ async def test_with_too_few_replicas_in_sync_no_transaction_begins_and_all_go_on
 
 
 async def test_a_transaction_is_ended_by_a_successor_at_once() -> None:
-    """The leader before may answer still, but refuses nothing by its log (RULES K24)."""
+    """The earlier leader may still answer, but refuses nothing because of its log (RULES K24)."""
     async with open_cluster() as (cluster, _):
         await create_replicated(cluster, BROKERS)
         await in_sync(cluster, *BROKERS)

@@ -1,4 +1,4 @@
-"""Whether others have their turn while something long is done."""
+"""A task that counts its turns, to show that others run during long work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import trio
 
 
 class OtherTask:
-    """Counts the turns it gets."""
+    """A task that counts its turns."""
 
     turns = 0
 

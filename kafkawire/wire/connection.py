@@ -1,21 +1,21 @@
-"""What one connection may do next: which request may start, whether more bytes may be read, when it must be closed.
+"""State machine of one connection: may a request start, may bytes be read, must it be closed.
 
 Why it exists: order, in-flight limits and deadlines are decided here, without a socket or a clock, so that every rule
-is testable by calling it. The shell (`kafkawire.server.session`) hands in bytes, the fate of requests and the time; it
-asks for the next request and for a reason to close.
+is testable by calls. The shell (`kafkawire.server.session`) passes bytes, results of requests and the time; it asks for
+the next request and for a reason to close.
 
 The life of a connection:
 
-    open ── refuse(reason) ──> refused: nothing more is read or started; what was started is still answered,
+    open ── refuse(reason) ──> refused: nothing more is read or started; started requests are still answered,
      │                         then the shell closes
-     └───── peer_left() ─────> left: nothing more is read; what was received is still started and answered, as by
+     └───── peer_left() ─────> left: nothing more is read; received requests are still started and answered, as in
                                Kafka, then the shell closes
 
 Requests are started and answered in order. A single-stage request keeps the next one from starting until its reply has
-left (Kafka mutes the channel for every request, SocketServer.Processor); a two-stage request (Produce) lets the next
-one start at once, because otherwise batches of one connection could never share a round of the engine.
+left (Kafka mutes the channel for every request, SocketServer.Processor). A two-stage request (Produce) lets the next
+one start at once: otherwise batches of one connection could never share a commit batch of the engine.
 
-It refuses to decode requests, and to know what a request does.
+The machine does not decode requests, and does not know their effects.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from kafkawire.wire.framing import Framer
 
 
 class ProtocolViolation(Exception):
-    """The peer sent what no client may send: the connection is closed without an answer. The text is for the log."""
+    """The peer sent invalid input: the connection is closed without a reply. The text is for the log."""
 
 
 class CloseReason(Enum):
-    """Why a connection ended; the value is the sentence for the log and the label for metrics."""
+    """Reason of the end of a connection. The value is the text in the log and the label in the metrics."""
 
     CLOSED_BY_PEER = "closed by peer"
     BROKEN = "broken by peer or network"
@@ -50,11 +50,11 @@ class CloseReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of one connection. The last three are ours; Kafka bounds them by connections.max.idle.ms only.
+    """Bounds of one connection. The last three are kafkawire's; Kafka has only connections.max.idle.ms.
 
-    A transfer (a request coming in, a reply going out) ends within its timeout, or has moved on by then at
-    `min_transfer_rate_bytes_per_s` and gets as much time again: a slow link is not a dead peer, one byte now and then
-    is, and so is much at first and nothing afterwards.
+    A transfer (an incoming request, an outgoing reply) must end within its timeout. If it has moved at
+    `min_transfer_rate_bytes_per_s` until then, it gets as much time again. So a slow connection stays open, and a peer
+    that sends a byte now and then, or stops, is disconnected.
     """
 
     max_frame_size_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
@@ -67,7 +67,7 @@ class ConnectionLimits:
 
 
 class _Transfer:
-    """Bytes that have to move on."""
+    """A transfer that has to make progress."""
 
     __slots__ = ("_moved_size_bytes", "_since_s")
 
@@ -76,7 +76,7 @@ class _Transfer:
         self._moved_size_bytes = moved_size_bytes
 
     def is_stalled(self, now_s: float, moved_size_bytes: int, timeout_s: float, min_rate_bytes_per_s: int) -> bool:
-        """Given how many have moved by now. While they do, time is counted anew from one asking to a later one."""
+        """Whether the transfer is stalled, given the moved bytes. If it has moved enough, a new period begins."""
         if now_s <= self._since_s + timeout_s:
             return False
         if moved_size_bytes - self._moved_size_bytes < min_rate_bytes_per_s * timeout_s:
@@ -86,7 +86,7 @@ class _Transfer:
 
 
 class HeldFrame:
-    """Of a request in flight: the bytes that it holds, until it is answered or lets go of them before."""
+    """Bytes held by a request in flight, until it is answered or releases them earlier."""
 
     __slots__ = ("is_released", "size_bytes")
 
@@ -96,7 +96,7 @@ class HeldFrame:
 
 
 class ConnectionMachine:
-    """One connection's order of requests, limits and deadlines. Every `now_s` comes from one monotonic clock."""
+    """Order of requests, limits and deadlines of one connection. Every `now_s` comes from one monotonic clock."""
 
     __slots__ = (
         "_framer",
@@ -119,13 +119,13 @@ class ConnectionMachine:
     def __init__(self, limits: ConnectionLimits, now_s: float) -> None:
         self._limits = limits
         self._framer = Framer(limits.max_frame_size_bytes)
-        self._in_flight: deque[HeldFrame] = deque()  # of the requests whose reply has not left
-        self._in_flight_size = 0  # of their frames, released or not: the limits of the connection go by it
+        self._in_flight: deque[HeldFrame] = deque()  # requests whose reply has not left
+        self._in_flight_size = 0  # of their frames, released or not: counts for the limits of the connection
         self._released_size = 0
-        self._has_room = True  # for one more in flight
+        self._has_room = True  # for one more request in flight
         self._last_is_two_stage = True
         self._last_activity_s = now_s
-        self._incoming: _Transfer | None = None  # of a frame that has begun and is not complete
+        self._incoming: _Transfer | None = None  # of an incomplete frame
         self._outgoing: _Transfer | None = None  # of replies
         self._paused_since_s: float | None = None
         self._left_since_s: float | None = None
@@ -141,52 +141,51 @@ class ConnectionMachine:
 
     @property
     def wants_large_buffer(self) -> bool:
-        """The next bytes go into a buffer of their frame's own; it is part of `held_size_bytes`."""
+        """Whether the next bytes go into the own buffer of a large frame; it is part of `held_size_bytes`."""
         return self._framer.wants_large_buffer
 
     @property
     def large_size_bytes(self) -> int:
-        """Memory of the large frame that is coming in."""
+        """Memory of the incoming large frame."""
         return self._framer.large_size_bytes
 
     @property
     def held_size_bytes(self) -> int:
-        """Memory to count against the bound over all connections: requests in flight, as far as they have not let go
-        of it, and the large one coming in."""
+        """Memory that counts for the bound over all connections: unreleased requests, and the incoming large frame."""
         return self._in_flight_size - self._released_size + self._framer.large_size_bytes
 
     @property
     def unanswered_size_bytes(self) -> int:
-        """Frames of requests whose reply has not left, released or not."""
+        """Size of the frames of requests whose reply has not left, released or not."""
         return self._in_flight_size
 
     @property
     def awaits_acks(self) -> bool:
-        """A Produce is in flight, and more requests could start behind it."""
+        """Whether a Produce is in flight, behind which more requests could start."""
         return bool(self._in_flight) and self._last_is_two_stage
 
     def buffer(self) -> memoryview:
-        """Where to receive into; needs `may_read`. Release the view before asking again. Errors: FramingError."""
+        """The buffer to receive into; needs `may_read`. Release the view before the next call. Errors: FramingError."""
         return self._framer.buffer()
 
     def received(self, size_bytes: int, now_s: float) -> None:
-        """That many bytes of the view were filled."""
+        """Note that so many bytes of the view were filled."""
         self._framer.received(size_bytes)
         self._last_activity_s = now_s
 
     def reading_paused(self, now_s: float) -> None:
-        """Bytes are left unread for reasons of our own: a small half frame is not the peer's fault now."""
+        """Note that the broker pauses reading. An incomplete small frame is not the peer's fault meanwhile."""
         if self._paused_since_s is None:
             self._paused_since_s = now_s
 
     def reading_resumed(self, now_s: float) -> None:
-        """The peer's time for the rest of a frame starts anew."""
+        """Note that reading goes on. The deadline for the rest of a frame begins again."""
         self._paused_since_s = None
         if self._incoming is not None:
             self._incoming = _Transfer(now_s, self._framer.partial_size_bytes)
 
     def peer_left(self, now_s: float) -> None:
-        """Nothing more will come; what has come may still start."""
+        """Note that the peer has ended its stream. Received requests may still start."""
         if self._left_since_s is None:
             self._left_since_s = now_s
             self.is_ending = True
@@ -200,7 +199,7 @@ class ConnectionMachine:
 
     @property
     def holds_bytes(self) -> bool:
-        """Something was received that no request has begun with."""
+        """Whether received bytes are left that no request has taken."""
         return self._framer.partial_size_bytes > 0
 
     @property
@@ -210,7 +209,7 @@ class ConnectionMachine:
         return not self._in_flight or (self._last_is_two_stage and self._has_room)
 
     def next_request(self, now_s: float) -> bytearray | None:
-        """The frame of the request that starts now; None if there is none or it has to wait. Errors: FramingError."""
+        """Frame of the request that starts now; None if there is none or it has to wait. Errors: FramingError."""
         if self.refusal is not None or (self._in_flight and not (self._last_is_two_stage and self._has_room)):
             return None
         framer = self._framer
@@ -224,8 +223,10 @@ class ConnectionMachine:
         return frame
 
     def started(self, held_size_bytes: int, *, two_stage: bool) -> HeldFrame:
-        """The request from `next_request()` is in flight, until `finished()`, and keeps so much of its frame, until it
-        is `released()`."""
+        """Note that the request from `next_request()` is in flight, until `finished()`.
+
+        It holds that many bytes of its frame until `released()`.
+        """
         held = HeldFrame(held_size_bytes)
         self._in_flight.append(held)
         self._in_flight_size += held_size_bytes
@@ -234,17 +235,20 @@ class ConnectionMachine:
         return held
 
     def released(self, held: HeldFrame) -> None:
-        """Its memory is free; the limits of the connection count it until its reply has left. No effect afterwards."""
+        """Free the memory of a frame; the limits of the connection still count it until the reply has left.
+
+        A second call has no effect.
+        """
         if not held.is_released:
             held.is_released = True
             self._released_size += held.size_bytes
 
     def sending(self, now_s: float, sent_size_bytes: int) -> None:
-        """Replies wait for their peer to read; so many bytes have left in all."""
+        """Note that replies wait for the peer to read; `sent_size_bytes` have left since the start."""
         self._outgoing = _Transfer(now_s, sent_size_bytes)
 
     def finished(self, now_s: float, requests: int = 1) -> None:
-        """So many of the oldest are done with: their replies have left, or they have none (acks=0)."""
+        """Note that the oldest requests are done: their replies have left, or they have none (acks=0)."""
         for _ in range(requests):
             held = self._in_flight.popleft()
             self._in_flight_size -= held.size_bytes
@@ -258,19 +262,19 @@ class ConnectionMachine:
     # The end
 
     def refuse(self, reason: CloseReason, now_s: float) -> None:
-        """Start nothing more; what is in flight may finish. The first reason stays."""
+        """Start nothing more; requests in flight may finish. The first reason stays."""
         if self.refusal is None:
             self.refusal = reason
             self.is_ending = True
             self._refused_since_s = now_s
 
     def overdue(self, now_s: float, sent_size_bytes: int) -> CloseReason | None:
-        """The deadline that has passed, if any. `sent_size_bytes` is how much has left in all."""
+        """The deadline that has passed, if any. `sent_size_bytes` have left since the start."""
         limits = self._limits
         if self._outgoing is not None:
             return CloseReason.SLOW_READER if self._is_stalled(self._outgoing, now_s, sent_size_bytes) else None
         if self.refusal is CloseReason.SHUTDOWN:
-            return None  # the server's own grace period bounds it
+            return None  # bounded by the server's own grace period
         if self.refusal is not None:
             is_over = now_s > self._refused_since_s + limits.reply_timeout_ms / 1000
             return CloseReason.SLOW_DRAIN if is_over else None
@@ -302,7 +306,7 @@ class ConnectionMachine:
 
     @property
     def idle_until_s(self) -> float:
-        """Without anything under way it is not overdue before."""
+        """Earliest deadline while nothing is under way."""
         return self._last_activity_s + self._limits.idle_timeout_ms / 1000
 
     def _is_below_limits(self) -> bool:

@@ -1,15 +1,14 @@
-"""Cuts a byte stream into Kafka's frames: a four-byte size, then that many bytes.
+"""Divides a byte stream into Kafka's frames: a four-byte size, then that many bytes.
 
-Why it exists: a frame becomes the buffer the engine writes to disk from, so each frame leaves here as one bytearray
-that nobody else touches again, and a peer must pay in bytes sent for every byte of memory it costs us (an announced
-size alone costs nothing).
+Why it exists: a frame becomes the buffer from which the engine writes to disk. So each frame is returned as a bytearray
+that nothing else changes. And a peer must send bytes for memory: an announced size alone costs nothing.
 
-Small frames are received into one chunk per connection and cut out of it with one copy. A frame that does not fit the
-chunk moves to a buffer of its own, into which the rest is received directly. That buffer grows by a fixed factor over
-what has arrived, so it never holds more than `GROWTH` times the bytes received; only a peer that has already delivered
-such a frame gets up to `TRUSTED_SIZE_BYTES` at once.
+Small frames are received into one chunk per connection and cut out of it with one copy. A frame that does not fit into
+the chunk moves to a buffer of its own, into which the rest is received directly. That buffer grows by a fixed factor
+over the received bytes, so it never holds more than `GROWTH` times of them. Only a peer that has already delivered such
+a frame gets up to `TRUSTED_SIZE_BYTES` at once.
 
-It refuses to decode: what is inside a frame is none of its business.
+The framer does not decode frames.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 from struct import Struct
 
 CHUNK_SIZE_BYTES = 64 * 1024
-IDLE_CHUNK_SIZE_BYTES = 4 * 1024  # what a connection costs that never sent more
+IDLE_CHUNK_SIZE_BYTES = 4 * 1024  # the memory of a connection that never sent more
 GROWTH = 4
 TRUSTED_SIZE_BYTES = 1024 * 1024  # spares the usual large frame the steps of growth
 HEADER_SIZE_BYTES = 8  # api key, version, correlation id: no request is shorter
@@ -27,14 +26,14 @@ _SIZE_SIZE_BYTES = 4
 
 
 class FramingError(Exception):
-    """The announced size is one no request can have; the stream cannot be read any further."""
+    """The announced size is impossible; the stream cannot be read any further."""
 
 
 class Framer:
-    """One connection's receive buffer.
+    """Receive buffer of one connection.
 
-    `buffer()` lends the place to receive into and `received(n)` says how much of it was filled; between the two,
-    `next_frame()` may be called freely but `buffer()` may not. Release the view before the next call of `buffer()`.
+    `buffer()` lends a view to receive into, and `received(n)` tells how much of it was filled. Between the two,
+    `next_frame()` may be called, but `buffer()` may not. Release the view before the next call of `buffer()`.
     """
 
     __slots__ = (
@@ -55,18 +54,18 @@ class Framer:
         self.max_frame_size_bytes = max_frame_size_bytes
         self._chunk = bytearray(IDLE_CHUNK_SIZE_BYTES)
         self._start = 0  # first byte not yet handed out
-        self._end = 0  # behind the last byte received
+        self._end = 0  # end of the received bytes
         self._large: bytearray | None = None
         self._large_size = 0
         self._large_filled = 0
         self._trusted_size = 0
-        self._is_filled = False  # the chunk was, by what was received last
+        self._is_filled = False  # whether the last receive has filled the chunk
         self.large_size_bytes = 0  # memory of the frame that has a buffer of its own
         self.partial_size_bytes = 0  # held and not handed out by `next_frame()`
 
     @property
     def has_room(self) -> bool:
-        """False while complete frames fill the buffer: nothing can be received until one is taken."""
+        """Whether bytes can be received. False while complete frames fill the buffer, until one is taken."""
         if self._large is not None:
             return self._large_filled < self._large_size
         if self._start > 0 or self._end < len(self._chunk):
@@ -76,11 +75,11 @@ class Framer:
 
     @property
     def wants_large_buffer(self) -> bool:
-        """The next bytes belong to a frame that has a buffer of its own, or would get one."""
+        """Whether the next bytes belong to a frame that has a buffer of its own, or would get one."""
         return self._large is not None or (self._start == 0 and self._end == CHUNK_SIZE_BYTES)
 
     def buffer(self) -> memoryview:
-        """Where to receive the next bytes; needs `has_room`.
+        """View for the next bytes; needs `has_room`.
 
         Errors: FramingError when the frame that would need a larger buffer has an impossible size.
         """
@@ -94,7 +93,7 @@ class Framer:
         return memoryview(self._large)[self._large_filled :]
 
     def received(self, size_bytes: int) -> None:
-        """That many bytes of the view lent by `buffer()` were filled."""
+        """Note that so many bytes of the view lent by `buffer()` were filled."""
         self.partial_size_bytes += size_bytes
         if self._large is None:
             self._end += size_bytes
@@ -105,11 +104,11 @@ class Framer:
             assert self._large_filled <= len(self._large)
 
     def next_frame(self) -> bytearray | None:
-        """The next complete frame without its size, or None when more bytes are needed.
+        """The next complete frame without its size; None if more bytes are needed.
 
-        Never moves bytes that lie in the chunk, because a receive into its tail may be under way.
+        Bytes in the chunk never move, because a receive into its tail may be under way.
 
-        Errors: FramingError for a size no request can have.
+        Errors: FramingError for an impossible size.
         """
         if self._large is not None:
             if self._large_filled < self._large_size:
@@ -141,7 +140,7 @@ class Framer:
         return min(self._large_size, max(GROWTH * self._large_filled, self._trusted_size))
 
     def _make_room(self) -> None:
-        """Leaves free space behind `_end`, or moves the frame at the front into a buffer of its own."""
+        """Make free space behind `_end`, or move the frame at the front into a buffer of its own."""
         chunk = self._chunk
         if self._start == self._end:
             self._start = self._end = 0
@@ -150,7 +149,7 @@ class Framer:
             chunk[:held] = chunk[self._start : self._end]
             self._start, self._end = 0, held
         if self._is_filled and len(chunk) < CHUNK_SIZE_BYTES:
-            chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))  # more may have come than there was room for
+            chunk.extend(bytes(CHUNK_SIZE_BYTES - len(chunk)))  # more bytes may be in the chunk than its usual size
         if self._end < len(chunk):
             return
         self._large_size = self._announced_size()

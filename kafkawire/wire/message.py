@@ -9,7 +9,7 @@ from kafkawire.wire.schema import Field
 
 # Array elements and tagged fields of one request together: 3 MB of tiny elements would otherwise become 1 M objects.
 ELEMENT_CAP: Final = 100_000
-RESPONSE_ELEMENT_CAP: Final = 1_000_000  # of a response: whoever asked has chosen whom to trust, and lists are long
+RESPONSE_ELEMENT_CAP: Final = 1_000_000  # of a response: the client trusts its server, and lists are long
 
 
 class MessageStruct:
@@ -43,9 +43,9 @@ class Message(MessageStruct):
     def decode(
         cls, buffer: bytes | bytearray, version: int, start: int = 0, end: int | None = None, cap: int = ELEMENT_CAP
     ) -> Self:
-        """Reads the body in buffer[start:end]; records fields are views of `buffer` and keep it alive.
+        """Decode the body in buffer[start:end]; records fields are views of `buffer` and keep it alive.
 
-        Raises DecodeError and nothing else, whatever the bytes are.
+        Raises DecodeError and nothing else, for any bytes.
         """
         stop = len(buffer) if end is None else end
         message: Self = decoder(cls, version)(buffer, memoryview(buffer), start, stop, cap)

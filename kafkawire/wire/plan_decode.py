@@ -1,9 +1,9 @@
 """Compiles, for one message class and version, the function that decodes it.
 
-One flat function: nested structs and loops are inlined, runs of fixed fields and the length that follows them are one
-`unpack_from`. Every count is held against the bytes that remain and against the request's element cap before anything
-is allocated for it (RULES W1). Over-reads of fixed fields inside a longer buffer do no harm: the last check, that no
-more bytes were used than there are, catches them.
+It is one flat function: nested structs and loops are inlined, runs of fixed fields and the length that follows them are
+one `unpack_from`. Every count is checked against the remaining bytes and against the request's element cap before
+memory is allocated for it (RULES W1). Over-reads of fixed fields inside a longer buffer do no harm: the last check is
+that no more bytes were used than there are.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _DecoderPlan:
         return decoder
 
     def struct(self, struct: type[Any], target: str) -> None:
-        """Reads a struct, its tagged fields too, into a new variable `target`."""
+        """Read a struct, its tagged fields too, into a new variable `target`."""
         plain, tagged, absent = fields_of(struct, self.version)
         self.out.line(f"{target} = new({self.out.constant('C', struct)})")
         for field in [*absent, *tagged]:
@@ -87,7 +87,7 @@ class _DecoderPlan:
             self.sized(field, target)
 
     def flush(self) -> None:
-        """Reads the run of fixed fields in one go."""
+        """Read the run of fixed fields at once."""
         if not self.run:
             return
         layout = Struct(">" + "".join(form for form, _ in self.run))
@@ -97,7 +97,7 @@ class _DecoderPlan:
         self.run.clear()
 
     def length(self, legacy: str) -> str:
-        """Reads a length or count, fused with the run before it; null is -1 in either encoding."""
+        """Read a length or count, fused with the run before it; null is -1 in either encoding."""
         n = self.out.name("n")
         self.run.append(("B" if self.flexible else legacy, n))
         self.flush()
@@ -108,7 +108,7 @@ class _DecoderPlan:
         return n
 
     def null_check(self, field: Field, n: str, target: str) -> str:
-        """What remains to be tested before a value that is not null may be read."""
+        """Generate the checks of a length. Return the header of the block for a value that is not null."""
         if not field.nullable:
             with self.out.block(f"if {n} < 0:"):
                 self.out.line(f"refuse('null or negative length of {field.name}')")
@@ -121,7 +121,7 @@ class _DecoderPlan:
         return "else:"
 
     def sized(self, field: Field, target: str) -> None:
-        """A string, bytes or records."""
+        """Read a string, bytes or records."""
         n = self.length("h" if field.kind == "string" else "i")
         with self.out.block(self.null_check(field, n, target)):
             if field.kind == "string" and self.flexible:
@@ -142,7 +142,7 @@ class _DecoderPlan:
             self.elements(field, target, n)
 
     def count(self, n: str, size: int, what: str) -> None:
-        """Holds a count of elements of at least `size` bytes against what remains, and against the cap."""
+        """Check a count of elements of at least `size` bytes against the remaining bytes, and against the cap."""
         with self.out.block(f"if {n} * {size} > end - o:"):
             self.out.line(f"refuse('too many {what} for the bytes that remain')")
         self.out.line(f"cap -= {n}")
@@ -164,7 +164,7 @@ class _DecoderPlan:
         self.one_by_one(field, items, n)
 
     def fixed_values(self, field: Field, target: str, n: str) -> None:
-        """An array of numbers or uuids, in one go."""
+        """Read an array of numbers or uuids at once."""
         form, size = FIXED[field.kind]
         if field.kind == "uuid":
             self.out.line(f"{target} = [bytes(view[at : at + {size}]) for at in range(o, o + {n} * {size}, {size})]")
@@ -174,7 +174,7 @@ class _DecoderPlan:
         self.out.line(f"o += {n} * {size}")
 
     def one_by_one(self, field: Field, items: str, n: str) -> None:
-        """An array whose elements differ in size."""
+        """Read an array whose elements differ in size."""
         item = self.out.name("x")
         with self.out.block(f"for _ in range({n}):"):
             if field.kind == "struct":
@@ -185,10 +185,10 @@ class _DecoderPlan:
             self.out.line(f"{items}.append({item})")
 
     def fixed_structs(self, field: Field, plain: list[Field], others: list[Field], items: str, n: str) -> None:
-        """Structs of fixed fields only: one iterator over all of them, the count of tagged fields as its last column.
+        """Read structs of fixed fields only, by one iterator; the number of tagged fields is its last column.
 
-        `array` has checked that they end before the message does, for their size is the least size. The first element
-        with tagged fields ends the shortcut: all are then read one by one, from the first on.
+        `array` has checked that they end before the message does, because their size is the least size. If an element
+        has tagged fields, all are read again one by one, from the first on.
         """
         layout = Struct(">" + "".join(FIXED[row.kind][0] for row in plain) + "B" * self.flexible)
         assert layout.size == min_size(field, self.version, self.flexible)
@@ -212,7 +212,7 @@ class _DecoderPlan:
             self.out.line(f"o += {n} * {layout.size}")
 
     def nested(self, field: Field, target: str) -> None:
-        """A struct field; a nullable one has a marker byte before it, negative for null."""
+        """Read a struct field; a nullable one has a marker byte before it, negative for null."""
         assert field.struct is not None
         item = self.out.name("s")
         if not field.nullable:
@@ -229,7 +229,7 @@ class _DecoderPlan:
             self.out.line(f"{target} = {item}")
 
     def tags(self, tagged: list[Field], target: str) -> None:
-        """The tagged fields; those we do not know are skipped (KIP-482)."""
+        """Read the tagged fields; unknown ones are skipped (KIP-482)."""
         count, tag, stop = self.out.name("n"), self.out.name("tag"), self.out.name("stop")
         self.run.append(("B", count))
         self.flush()

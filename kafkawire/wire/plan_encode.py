@@ -1,9 +1,9 @@
 """Compiles, for one message class and version, the function that encodes it.
 
-The result is a list of segments. Records are never copied: whatever the records field holds (a memoryview, a file
-range, `Pieces`) becomes segments of its own and only its length is asked for. Runs of fixed fields are one `pack`. A
-field that the version does not have is left out, as Kafka does for fields marked ignorable. An array of structs may
-also be given as `EncodedElements`: what many responses have in common is encoded once.
+The result is a list of segments. Records are never copied: the value of a records field (a memoryview, a file range,
+`Pieces`) becomes segments of its own, and only its length is read. Runs of fixed fields are one `pack`. A field that
+the version lacks is left out, as Kafka does for fields marked ignorable. An array of structs may also be given as
+`EncodedElements`, so that parts of many responses are encoded once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Encoder = Callable[[Any], list[Any]]
 
 
 class EncodedElements(list[Any]):
-    """An array of structs, each as its bytes in the version of the message it is put into."""
+    """An array of structs, each already encoded in the version of the message."""
 
 
 class Pieces:
-    """Records that lie in several places, in their order."""
+    """Records in several places, in order."""
 
     __slots__ = ("pieces",)
 
@@ -87,7 +87,7 @@ class _EncoderPlan:
             self.sized(field, source)
 
     def flush(self) -> None:
-        """Writes the run of fixed fields in one go; an `x` in it is a zero byte and takes no value."""
+        """Write the run of fixed fields at once; an `x` in it is a zero byte and takes no value."""
         if not self.run:
             return
         layout = Struct(">" + "".join(form for form, _ in self.run))
@@ -96,7 +96,7 @@ class _EncoderPlan:
         self.run.clear()
 
     def length(self, n: str, legacy: str) -> None:
-        """Writes a length or count; -1 is null in either encoding."""
+        """Write a length or count; -1 is null in either encoding."""
         if not self.flexible:
             self.run.append((legacy, n))
             self.flush()
@@ -105,12 +105,12 @@ class _EncoderPlan:
         self.out.line(f"{self.buffer} += ONE_BYTE[{n} + 1] if {n} < 127 else uvarint({n} + 1)")
 
     def null(self, legacy: str) -> None:
-        """Writes null."""
+        """Write null."""
         encoded = b"\0" if self.flexible else Struct(">" + legacy).pack(-1)
         self.out.line(f"{self.buffer} += {encoded!r}")
 
     def unless_null(self, field: Field, value: str, legacy: str) -> str:
-        """Writes null where the value is, and returns the header of the block for the other case."""
+        """Write null if the value is null; return the header of the block for the other case."""
         self.flush()
         if not field.nullable:
             return "if True:"
@@ -159,7 +159,7 @@ class _EncoderPlan:
                     self.flush()
 
     def nested(self, field: Field, source: str) -> None:
-        """A struct field; a nullable one has a marker byte before it, negative for null."""
+        """Write a struct field; a nullable one has a marker byte before it, negative for null."""
         assert field.struct is not None
         value = self.out.name("s")
         self.out.line(f"{value} = {source}")
@@ -174,7 +174,7 @@ class _EncoderPlan:
             self.struct(field.struct, value)
 
     def tags(self, tagged: list[Field], source: str) -> None:
-        """The tagged fields that differ from their default, in the order of their tags (KIP-482)."""
+        """Write the tagged fields that differ from their default, in the order of their tags (KIP-482)."""
         if not tagged:
             self.run.append(("x", ""))
             return

@@ -1,6 +1,6 @@
-"""The plans of all messages: for each class and version one compiled decoder and encoder, made when first used.
+"""The plans of all messages: a compiled decoder and encoder for each class and version, made at first use.
 
-Compiling takes a millisecond or so; `warm` does it ahead for what is hot, so that the first request does not wait.
+A compilation takes about a millisecond; `warm` does it ahead for hot APIs, so that the first request does not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _encoders: dict[tuple[type[Any], int], Encoder] = {}
 
 
 def decoder(message: type[Any], version: int) -> Decoder:
-    """The decoder of a message class in one version. Raises ValueError for a version it does not have."""
+    """The decoder of a message class in one version. Raises ValueError for a version that does not exist."""
     plan = _decoders.get((message, version))
     if plan is None:
         plan = _decoders[message, version] = compile_decoder(message, version, _is_flexible(message, version))
@@ -24,7 +24,7 @@ def decoder(message: type[Any], version: int) -> Decoder:
 
 
 def encoder(message: type[Any], version: int) -> Encoder:
-    """The encoder of a message class in one version. Raises ValueError for a version it does not have."""
+    """The encoder of a message class in one version. Raises ValueError for a version that does not exist."""
     plan = _encoders.get((message, version))
     if plan is None:
         plan = _encoders[message, version] = compile_encoder(message, version, _is_flexible(message, version))
@@ -32,7 +32,7 @@ def encoder(message: type[Any], version: int) -> Encoder:
 
 
 def element_encoder(message: type[Any], struct: type[Any], version: int) -> Encoder:
-    """The encoder of one struct of a message, for `EncodedElements`. Raises ValueError as `encoder` does."""
+    """The encoder of one struct of a message, for `EncodedElements`. Raises ValueError like `encoder`."""
     plan = _encoders.get((struct, version))
     if plan is None:
         plan = _encoders[struct, version] = compile_encoder(struct, version, _is_flexible(message, version))
@@ -40,7 +40,7 @@ def element_encoder(message: type[Any], struct: type[Any], version: int) -> Enco
 
 
 def warm(pairs: Iterable[tuple[type[Any], type[Any], int]]) -> None:
-    """Compiles the request decoder and the response encoder of each (request, response, version)."""
+    """Compile the request decoder and the response encoder of each (request, response, version)."""
     for request, response, version in pairs:
         decoder(request, version)
         encoder(response, version)

@@ -1,7 +1,7 @@
-"""The smallest parts of Kafka's encoding, and the two errors a codec may raise.
+"""The smallest parts of Kafka's encoding, and the two errors of a codec.
 
-Varints are unsigned LEB128 (KIP-482). Java accepts varints that are longer than they need to be, so do we; what does
-not fit in 32 bits is refused.
+Varints are unsigned LEB128 (KIP-482). Varints that are longer than necessary are accepted, as in Java; values beyond 32
+bits are refused.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ STRING_SIZE_MAX: Final = 2**15 - 1  # in either encoding, as in Kafka; names are
 
 
 class DecodeError(Exception):
-    """The bytes are no message of the version that was said. The connection they came from cannot go on."""
+    """The bytes are no message of the given version. The connection cannot go on."""
 
 
 class TooManyElements(DecodeError):
-    """It has more elements than may be decoded now. Whether it is a message otherwise is not known."""
+    """More elements than may be decoded now. The message may be valid otherwise."""
 
 
 class EncodeError(Exception):
@@ -29,7 +29,7 @@ class EncodeError(Exception):
 
 
 def read_uvarint(buffer: bytes | bytearray, offset: int) -> tuple[int, int]:
-    """The unsigned varint at `offset` and the offset behind it. Raises DecodeError, IndexError at the buffer's end."""
+    """The unsigned varint at `offset`, and the offset behind it. Raises DecodeError, IndexError at the buffer's end."""
     value = 0
     for shift in range(0, 7 * UVARINT_BYTES_MAX, 7):
         byte = buffer[offset]

@@ -1,4 +1,4 @@
-"""How a generated message class describes its fields; `plan_decode` and `plan_encode` read it."""
+"""Description of the fields of a generated message class; `plan_decode` and `plan_encode` read it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FIXED: Final[dict[str, tuple[str, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field in the versions [first, last] of its message.
+    """A field in the versions [first, last] of its message.
 
     `kind` is a key of FIXED, "string", "bytes", "records", or "struct" with the class in `struct`. A field whose
-    encoding changed (became nullable, became tagged) has one row for each form; rows stand in wire order.
+    encoding changed (became nullable, became tagged) has one row for each form; rows are in wire order.
     """
 
     name: str
@@ -47,7 +47,10 @@ class Field:
 
 @lru_cache(maxsize=256)
 def array_layout(form: str, count: int) -> Struct:
-    """The layout of so many values of one format. Replica lists have few lengths, and making a Struct costs 0.5 us."""
+    """The layout of `count` values of one format.
+
+    It is cached: replica lists have few lengths, and a Struct costs 0.5 us.
+    """
     return Struct(f">{count}{form}")
 
 

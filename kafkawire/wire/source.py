@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Source:
-    """Source text in the making, with the namespace its names come from."""
+    """Source text in the making, with the namespace of its names."""
 
     def __init__(self, **namespace: Any) -> None:
         self.namespace: dict[str, Any] = namespace
@@ -17,12 +17,12 @@ class Source:
         self._count = 0
 
     def line(self, text: str) -> None:
-        """One line at the present depth."""
+        """Add a line at the present depth."""
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """A header line and, indented below it, what is written inside the `with`."""
+        """Add a header line; lines added inside the `with` are indented below it."""
         self.line(header)
         self._depth += 1
         yield

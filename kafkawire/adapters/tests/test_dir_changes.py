@@ -110,7 +110,7 @@ def test_what_is_held_waits_by_the_name_of_its_directory() -> None:
 
 @dataclass
 class Disk:
-    """A log dir whose jobs end when they are told to."""
+    """A log dir whose jobs end when the test lets them."""
 
     nursery: trio.Nursery
     begun: list[Mapping[TopicPartition, Change]] = field(default_factory=list)
@@ -145,7 +145,7 @@ async def test_one_batch_is_applied_after_the_other_until_there_is_none() -> Non
 
 
 async def test_a_log_dir_is_late_when_it_has_finished_nothing_for_the_lag_time() -> None:
-    """And not because it is behind for long: what finishes something now and then goes on."""
+    """A log dir that is behind for long, and still finishes changes now and then, is not late."""
     async with trio.open_nursery() as nursery:
         disk = Disk(nursery)
         worker = disk.worker()

@@ -1,4 +1,4 @@
-"""Which cluster the log dirs of a broker are of."""
+"""The id of the cluster that a broker's log dirs belong to."""
 
 import pytest
 

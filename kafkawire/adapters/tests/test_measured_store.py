@@ -1,4 +1,4 @@
-"""How long the metadata store takes, and when it last answered."""
+"""The latency of the metadata store, and the time since it last answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration says about ZooKeeper; that servers are spoken to so compat_tests/zookeeper shows."""
+"""ZooKeeper settings from the configuration; compat_tests/zookeeper tests them with real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration says to the parts that do not know it."""
+"""Options that the broker's parts get from its configuration."""
 
 from __future__ import annotations
 

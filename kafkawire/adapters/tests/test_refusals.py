@@ -1,4 +1,4 @@
-"""A process is gone when its system says so, and for no other reason."""
+"""The process of a broker is gone if its system refuses connections, and for no other reason."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_silence_and_other_errors_say_nothing() -> None:
 
 
 def test_the_systems_own_words_are_understood() -> None:
-    """By the real clock: the system answers in its own time."""
+    """Uses the real clock, because the operating system answers."""
     ask = refusals(trio.open_tcp_stream, "INSIDE")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""State logs on the engine: what is appended is durable and comes back, whatever cannot be is StateLogFailed."""
+"""State logs on the engine: appended records are durable and are read again; each failure is StateLogFailed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def state_log(store: SegmentStore, config: LogConfig | None = None, leader
 
 
 async def settled(write: PendingWrite) -> int:
-    """What comes of it."""
+    """Wait for the result of a write."""
     if not write.is_settled:
         event = trio.Event()
         write.call_when_settled(event.set)
@@ -51,7 +51,8 @@ async def settled(write: PendingWrite) -> int:
 
 
 async def taken_over(store: SegmentStore, *, few: bool) -> Partition:
-    """With A and B of epoch 0 above the high watermark, two replicas in sync or one; two have to be."""
+    """A new leader in epoch 1 with A and B of epoch 0 above the high watermark. One replica is in sync if `few`, else
+    two; min.insync.replicas is 2."""
     following = await open_orders(store)
     assert isinstance(following, Partition)
     following.follow(LogConfig(), 0)
@@ -301,7 +302,7 @@ async def test_c1_a_log_that_is_given_anew_has_what_was_on_its_way_and_the_old_o
 
 
 async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition() -> None:
-    """Its disk may hang, or its followers be away."""
+    """The disk of the other partition may hang, or its followers be away."""
     pool, other = TwinPool(), ORDERS._replace(partition=1)
     async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
         on_a, logs = await open_orders(store), EngineStateLogs(store)
@@ -323,7 +324,7 @@ async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition
 
 
 async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync() -> None:
-    """The high watermark stands below the start of the epoch: the records there came from the leader before."""
+    """The high watermark is below the start of the epoch: the records there came from the leader before."""
     async with running(MemoryFileSystem()) as store:
         log = await taken_over(store, few=True)
         with trio.fail_after(1):
@@ -388,7 +389,7 @@ async def test_c1_a_log_ends_with_its_epoch() -> None:
 
 
 async def test_only_what_nobody_wanted_is_a_warning() -> None:
-    """That a log is led elsewhere is as it should be whenever a broker stops."""
+    """A log that another broker leads now is normal whenever a broker stops."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         await open_orders(store, leader_epoch=0)
@@ -402,7 +403,7 @@ async def test_only_what_nobody_wanted_is_a_warning() -> None:
         assert (moved.value.level, failed.value.level) == (logging.INFO, logging.WARNING)
 
 
-# What a view may build on
+# Positions that a cache of coordinator state may go on from
 
 
 async def test_c2_a_log_holds_what_was_read_from_it_also_in_later_epochs() -> None:
@@ -476,7 +477,7 @@ async def test_a_batch_is_as_large_as_the_topic_allows_and_a_record_as_its_segme
         assert log.batch_size_max_bytes == 2000
         room = log.batch_size_max_bytes - log.batch_overhead_bytes - log.size_of(StateRecord(b"", b""))
         await settled(log.append([StateRecord(b"k", bytes(room - 1))], NOW_MS))
-        await settled(log.append([StateRecord(b"k", bytes(2000))], NOW_MS))  # what is decided has to be written
+        await settled(log.append([StateRecord(b"k", bytes(2000))], NOW_MS))  # a decided record has to be written
         with pytest.raises(StateLogFailed):
             log.append([StateRecord(b"k", bytes(3000))], NOW_MS)
         assert await settled(log.append([A], NOW_MS)) == 3

@@ -1,4 +1,4 @@
-"""The store that the configuration names, and what stops a start."""
+"""The object store that the configuration names, and the reasons that stop a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tier has of a cluster besides segments follows what is done to it."""
+"""The tier's copies of topics and committed offsets follow the cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
 
 
 async def test_topics_that_cannot_be_copied_are_told_once() -> None:
-    """Whatever becomes of committed offsets meanwhile."""
+    """Copies of committed offsets that succeed or fail meanwhile do not matter."""
     world, problems = MemoryWorld(), list[str]()
     async with tiered(world) as (opened, client):
         damaged = f"lake/{opened.broker.coordinator.image.cluster_id}/topics/t/of-somebody-else"

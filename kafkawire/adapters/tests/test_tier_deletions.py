@@ -1,4 +1,4 @@
-"""Deleted topics go from the tier, whatever happens in between."""
+"""The objects of deleted topics go from the tier, also after failures and restarts in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DELETION = TierDeletion(b"topic id of 16 b", "orders", 3)
 
 
 class Register:
-    """What a metadata store remembers."""
+    """A fake of the metadata store's list of pending deletions."""
 
     def __init__(self) -> None:
         self.left = [DELETION]
@@ -42,7 +42,7 @@ class Register:
 
 
 class Deleting:
-    """A store with something of each partition."""
+    """An object store with objects of each partition, and the deletions under test."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(lambda: int(trio.current_time() * 1000))
@@ -111,7 +111,7 @@ async def test_a_store_that_is_away_is_told_once() -> None:
 
 
 def refusing(deleting: Deleting, reason: str) -> None:
-    """Let the store refuse all that concerns the first topic."""
+    """Let the store refuse all requests for the first topic."""
 
     def fault(_operation: Operation, key: str) -> Fault:
         if DELETION.topic_id.hex() in key:

@@ -1,4 +1,4 @@
-"""When a log that is not open is opened again."""
+"""The time at which a log that is not open is opened again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Clock:
 
 
 def pause_s(unserved: Unserved[str], clock: Clock) -> float:
-    """Until it is opened again."""
+    """The seconds until the log is opened again."""
     begun_s = clock.now_s
     while not unserved.due():
         clock.now_s += 0.5

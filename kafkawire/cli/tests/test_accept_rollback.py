@@ -1,4 +1,4 @@
-"""`kafkawire metadata accept-rollback`: what it prints, what it refuses, and what it does only when it is meant."""
+"""`kafkawire metadata accept-rollback`: output, refusals, and effects of `--yes`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world() -> MemoryWorld:
 
 @pytest.fixture
 def image(world: MemoryWorld) -> ClusterImage:
-    """Of a broker that has run on the ensemble and was stopped."""
+    """Image of a broker that has run on the ensemble and was stopped."""
     found: list[ClusterImage] = []
 
     async def fill() -> None:
@@ -47,7 +47,7 @@ def image(world: MemoryWorld) -> ClusterImage:
 
 @pytest.fixture
 def log_dir(image: ClusterImage, tmp_path: Path) -> Path:
-    """Of the broker, which has followed 40 changes more, and has partitions of another topic."""
+    """Log dir of the broker. It has followed 40 more changes, and has partitions of another topic."""
     path, filesystem = tmp_path / "data", PosixFileSystem()
     path.mkdir()
     write_identity(filesystem, str(path), Identity(image.cluster_id, 1))
@@ -133,7 +133,7 @@ def test_a_running_broker_is_named_and_refuses_it(world: MemoryWorld, log_dir: P
 
 
 def accept_in_thread(world: MemoryWorld, log_dir: Path, *options: str) -> Result:
-    """A trio run of its own, while another one stands still."""
+    """Run the command in a thread, with a trio run of its own, while the present run stands still."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:

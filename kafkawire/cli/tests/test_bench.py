@@ -1,4 +1,4 @@
-"""`kafkawire bench` against a cluster in memory: what is planned, read and told. Loads need a network: compat_tests."""
+"""`kafkawire bench` against a cluster in memory: plans, reads and reports. Loads need a network: compat_tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkawire brokers`: what is printed, and the exit code."""
+"""`kafkawire brokers`: output and exit code."""
 
 from __future__ import annotations
 

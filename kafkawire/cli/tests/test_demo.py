@@ -1,4 +1,4 @@
-"""`kafkawire demo` against a cluster in memory: with a broker, without one, and with one that does not come."""
+"""`kafkawire demo` against a cluster in memory: with a broker, without one, and with one that does not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kafkawire find` makes of answers; it is asked a real broker in compat_tests/cli."""
+"""Output of `kafkawire find` for given HTTP replies. compat_tests/cli asks a real broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkawire groups` against a cluster in memory: what is printed, what is changed, and the exit code."""
+"""`kafkawire groups` against a cluster in memory: output, changes and exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake() -> FakeCluster:
-    """`billing` is read by two members and lags by 5 + 0, and 7 in a partition nobody reads; `old` has no members."""
+    """`billing` has two readers, and lags by 5 + 0, and by 7 in a partition without reader; `old` has no members."""
     cluster = FakeCluster()
     cluster.topics["orders"] = [FakeLog(0, 15), FakeLog(2, 20), FakeLog(0, 1)]
     cluster.topics["events"] = [FakeLog(3, 10, times={3: 1000, 5: 2000})]
@@ -52,7 +52,7 @@ def run(fake: FakeCluster, *arguments: str, server: str = "kafka-1:9092") -> Res
 
 
 def printed(result: Result) -> list[list[str]]:
-    """The table's cells, in a run that went well."""
+    """The cells of the printed table; the run must succeed."""
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines()]
 
@@ -64,7 +64,7 @@ def document(fake: FakeCluster, *arguments: str) -> Any:
 
 
 def refused(result: Result, code: int = 1) -> str:
-    """The one line that says why; a traceback is none."""
+    """The only line of standard error, which is no traceback."""
     assert result.exit_code == code
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert line == result.stderr.splitlines()[-1]

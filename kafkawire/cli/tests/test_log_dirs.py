@@ -24,7 +24,7 @@ NAMED = fates(lambda *_: True)
 
 
 def do(data: Path, fate_of: object = None) -> dict[int, bytes | None]:
-    """A life of a broker, with a record on its first."""
+    """Run a broker once; its first run produces a record."""
     found: dict[int, bytes | None] = {}
 
     async def live() -> None:

@@ -1,4 +1,4 @@
-"""`kafkawire metadata`: what is written, what is printed, and the exit code."""
+"""`kafkawire metadata`: written files, output and exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_mock_clock(work: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def world() -> MemoryWorld:
-    """Of a broker that was alone, and has a record in each of two partitions."""
+    """Dependencies of a single broker that has a record in each of two partitions."""
     made = MemoryWorld()
 
     async def fill() -> None:

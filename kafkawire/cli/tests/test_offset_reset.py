@@ -1,4 +1,4 @@
-"""Where offsets go when they are reset, and how a user says so."""
+"""New offsets of a reset, and the options that name them."""
 
 from __future__ import annotations
 

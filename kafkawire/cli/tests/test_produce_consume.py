@@ -1,4 +1,4 @@
-"""`kafkawire produce` and `kafkawire consume` against a cluster in memory: what is stored, printed and told."""
+"""`kafkawire produce` and `kafkawire consume` against a cluster in memory: stored records and output."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_key_has_its_partition(fake: FakeRecords) -> None:
 
 
 def test_keys_and_separators_are_the_bytes_that_were_typed(fake: FakeRecords) -> None:
-    """Also where they are no UTF-8, which Python shows as halves of surrogate pairs."""
+    """The bytes need not be UTF-8: Python shows others as lone surrogates."""
     separator, key = os.fsdecode(b"\xff"), os.fsdecode(b"k\xfe")
     produced(fake, b"k\xff1\n", "-K", separator, "-p", "0")
     produced(fake, "2\n", "-k", key, "-p", "0")
@@ -121,7 +121,7 @@ def test_formats(fake: FakeRecords) -> None:
 
 
 def test_json_that_is_no_text(fake: FakeRecords) -> None:
-    """Half of a surrogate pair, which JSON can name and UTF-8 cannot."""
+    """A lone surrogate, which JSON can name and UTF-8 cannot."""
     produced(fake, '{"a": "\\ud800"}\n', "-p", "0", "--value-format", "json")
     assert consumed(fake, "--from-beginning", "--value-format", "json") == ['{"a":"\\ud800"}']
     (line,) = consumed(fake, "--from-beginning", "--value-format", "json", "-o", "json")
@@ -152,7 +152,7 @@ def test_where_to_begin(fake: FakeRecords) -> None:
 
 
 def test_the_end_is_where_it_was(fake: FakeRecords) -> None:
-    """A batch that goes beyond is written up to there."""
+    """A batch that goes beyond the end offset is written up to that offset."""
     fake.store("orders", 0, build_batch([Record(value=b"%d" % number) for number in range(4)]))
     fake.topics["orders"][0].end = 2
     assert consumed(fake, "--from-beginning") == ["0", "1"]
@@ -197,7 +197,7 @@ def test_the_first_refusal_ends_it_and_what_was_stored_is_told(fake: FakeRecords
 
 
 class Typed(Input):
-    """A piece, and its end."""
+    """Standard input of one piece."""
 
     def __init__(self, text: bytes) -> None:
         self._pieces = [text, b""]

@@ -119,7 +119,7 @@ def test_json_lines() -> None:
 
 @pytest.mark.parametrize("data", [b'"\\ud800"', b'{"\\udfff":["\\u00fc"]}'])
 def test_half_of_a_surrogate_pair_is_escaped(data: bytes) -> None:
-    """JSON can name it, UTF-8 cannot."""
+    """JSON can name a lone surrogate, UTF-8 cannot."""
     assert encode_text(data, "json") == data
     assert dump_json(encode_document(data, "json"), separators=(",", ":")) == data
     assert dump_json("ü") == '"ü"'.encode()

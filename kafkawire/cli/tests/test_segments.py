@@ -1,4 +1,4 @@
-"""`kafkawire segments` on a directory that a broker left: what is printed, what is changed, and the exit code."""
+"""`kafkawire segments` on the log dir of a stopped broker: output, changes and exit code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
             log = await open_orders(store, LogConfig(segment_size_bytes=200))
             for _ in range(3):
                 await append(log, b"x" * 60, b"y" * 30)
-            await trio.sleep(1)  # of the mock clock: all is done when it jumps
+            await trio.sleep(1)  # of the mock clock: it jumps when all work is done
             await store.close()
 
     trio.run(fill, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -92,7 +92,7 @@ def test_dump_shows_batches(data: Path) -> None:
 
 
 def lay_transaction(data: Path, name: str = "orders-0") -> Path:
-    """Behind what is there, as Apache Kafka leaves it: a producer's batch, the marker that aborts it, and one more."""
+    """Append transactions as Apache Kafka writes them: two transactional batches, each followed by its marker."""
     directory = data / name
     aborted = build_batch([Record(None, b"a", NOW_MS)], attributes=TRANSACTIONAL_BIT, producer=(4711, 0, 0))
     markers = [build_marker(Marker(4711, 0, 3, outcome), NOW_MS) for outcome in (Outcome.ABORT, Outcome.COMMIT)]

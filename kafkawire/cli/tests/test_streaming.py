@@ -1,4 +1,4 @@
-"""What is shown of long work, and how it is ended."""
+"""Progress of long work, and the ways to end it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_end_and_failures_of_the_work() -> None:
 
 
 def test_the_end_of_who_reads_the_output() -> None:
-    """As of `consume | head`, on a topic where nothing comes any more."""
+    """A pipe whose reader is gone ends the run without a write, like `consume | head` on an idle topic."""
     reader, writer = os.pipe()
     with os.fdopen(writer, "wb", buffering=0) as pipe:
         output = output_to(pipe)
@@ -95,7 +95,7 @@ def test_output_that_has_no_room_is_told() -> None:
 
 
 def test_a_pipe_that_does_not_block_is_waited_for() -> None:
-    """Nothing there yet is not the end; nor is a pipe that is full for the moment."""
+    """A non-blocking pipe that is empty or full for the moment does not end the run."""
     data = bytes(1 << 20)
     received = bytearray()
 

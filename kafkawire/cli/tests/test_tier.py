@@ -1,4 +1,4 @@
-"""`kafkawire tier` on what a broker has in its tier: what is printed, what is changed, and the exit code."""
+"""`kafkawire tier` on the tier of a broker: output, changes and exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {**TIER, "log_dirs": "/data", "listeners": "PLAINTEXT://memory:9092",
 
 @pytest.fixture
 def world() -> MemoryWorld:
-    """A bucket that has six segments of a topic, and nothing else."""
+    """A store that has six segments of a topic, and nothing else."""
     made, _ = trio.run(lost, clock=trio.testing.MockClock(autojump_threshold=0))
     return made
 

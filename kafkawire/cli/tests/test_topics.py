@@ -1,4 +1,4 @@
-"""`kafkawire topics` against a cluster in memory: what is printed, what is changed, and the exit code."""
+"""`kafkawire topics` against a cluster in memory: output, changes and exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafkawire.requests.errors import ErrorCode
 
 @pytest.fixture
 def fake() -> FakeAdmin:
-    """`orders` has two partitions, the second of them no leader."""
+    """`orders` has two partitions; the second one has no leader."""
     cluster = FakeAdmin(2)
     cluster.topics["orders"] = [FakeLog(leader=2), FakeLog(leader=-1)]
     return cluster

@@ -1,4 +1,4 @@
-"""`kafkawire transactions` against a cluster in memory: what is printed, what is changed, and the exit code."""
+"""`kafkawire transactions` against a cluster in memory: output, changes and exit code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(fake: FakeTransactions, *arguments: str) -> Result:
 
 
 def printed(result: Result) -> list[list[str]]:
-    """The table's cells, in a run that went well."""
+    """The cells of the printed table; the run must succeed."""
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines()]
 
@@ -60,7 +60,7 @@ def document(fake: FakeTransactions, *arguments: str) -> Any:
 
 
 def refused(result: Result, code: int = 1) -> str:
-    """The one line that says why; a traceback is none."""
+    """The only line of standard error, which is no traceback."""
     assert result.exit_code == code
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert line == result.stderr.splitlines()[-1]

@@ -26,7 +26,10 @@ SOURCES = {TOPIC: 1, BROKER: 2}
 
 
 class FakeAdmin(FakeCluster):
-    """`configs` has what is set, by resource type and name. Only the controller, broker 1, takes changes."""
+    """`configs` has the configs that are set, by resource type and name.
+
+    Only the controller, broker 1, takes changes.
+    """
 
     def __init__(self, broker_count: int = 1) -> None:
         super().__init__(broker_count)
@@ -61,7 +64,7 @@ class FakeAdmin(FakeCluster):
         )
 
     def _describe_topic_partitions(self, address: Address, request: Any, version: int) -> Message:
-        """A partition a page, in the order of the names."""
+        """Answer one partition a page, in the order of names."""
         rows = [(one.name, number) for one in request.topics for number, _ in enumerate(self.topics[one.name])]
         cursor = request.cursor
         first = 0 if cursor is None else rows.index((cursor.topic_name, cursor.partition_index))

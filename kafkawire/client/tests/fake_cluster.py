@@ -1,6 +1,6 @@
-"""A Kafka cluster that a client reaches without a network: frames in, frames out, a few topics and groups behind them.
+"""A Kafka cluster without a network: frames in, frames out, a few topics and groups behind them.
 
-It answers as Apache Kafka does for what it holds; `refuse` lets the next requests of an API be refused.
+It answers like Apache Kafka for its content; `refuse` makes the next requests of an API fail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PORT = 9092
 
 
 def encode_assignment(assigned: dict[str, Sequence[int]], version: int = 0) -> bytes:
-    """What a consumer that leads its group sends."""
+    """Assignment in the form of a consumer that leads its group."""
     parts = [struct.pack(">hi", version, len(assigned))]
     for topic, partitions in assigned.items():
         parts.append(struct.pack(">h", len(topic)) + topic.encode())
@@ -43,7 +43,7 @@ def encode_assignment(assigned: dict[str, Sequence[int]], version: int = 0) -> b
 
 @dataclass
 class FakeLog:
-    """`times` are timestamps of records, by offset."""
+    """Log of a partition. `times` are timestamps of records, by offset."""
 
     start: int = 0
     end: int = 0
@@ -73,13 +73,13 @@ class FakeGroup:
 
 
 class FakeCluster:
-    """Pass `connect` to a Cluster; `requests` has what came, and where."""
+    """Pass `connect` to a Cluster; `requests` has the received requests with their addresses."""
 
     def __init__(self, broker_count: int = 1) -> None:
         self.addresses = {node: Address(f"kafka-{node}", PORT) for node in range(1, broker_count + 1)}
         self.topics: dict[str, list[FakeLog]] = {}
         self.groups: dict[str, FakeGroup] = {}
-        self.versions: dict[int, tuple[int, int] | None] = {}  # other than ours, or not at all
+        self.versions: dict[int, tuple[int, int] | None] = {}  # overrides by API key; None: not served
         self.requests: list[tuple[Address, Any, int]] = []
         self.unreachable: set[Address] = set()
         self.silent: set[Address] = set()
@@ -103,11 +103,11 @@ class FakeCluster:
         return list(self.addresses.values())
 
     def refuse(self, request: type[Message], *codes: int) -> None:
-        """The next requests of that kind, with these codes."""
+        """Refuse the next requests of that kind, with these codes."""
         self._refusals[request.API_KEY] += codes
 
     def asked(self, request: type[Message]) -> list[Any]:
-        """The requests of that kind that came."""
+        """The received requests of that kind."""
         return [one for _, one, _ in self.requests if isinstance(one, request)]
 
     async def connect(self, address: Address) -> trio.abc.Stream:
@@ -117,7 +117,7 @@ class FakeCluster:
         return FakeStream(self, address)
 
     def answer(self, address: Address, frame: bytes) -> bytes:
-        """The reply's frame, with its size."""
+        """The frame of the reply, with its size."""
         header, start = decode_request_header(frame)
         request = request_class(header.api_key).decode(frame, header.api_version, start)
         self.requests.append((address, request, header.api_version))
@@ -378,7 +378,7 @@ class FakeCluster:
 
 
 class FakeStream(trio.abc.Stream):
-    """One connection; replies come in small pieces."""
+    """A connection whose replies come in small pieces."""
 
     def __init__(self, cluster: FakeCluster, address: Address) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""A FakeAdmin whose topics have records: it stores batches as they come, once each, and gives them out again."""
+"""A FakeAdmin whose topics have records: it stores each batch once, and returns it to consumers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkawire.wire.message import Message
 
 
 class FakeRecords(FakeAdmin):
-    """`batches` has what is stored, by topic and partition; the next answers of the APIs in `lose` get lost.
+    """`batches` has the stored batches, by topic and partition. The next replies of the APIs in `lose` get lost.
 
     Partitions in `short_of_replicas` store nothing; none stores a batch of more than `batch_max_bytes`.
     """
@@ -43,7 +43,7 @@ class FakeRecords(FakeAdmin):
         return reply
 
     def store(self, topic: str, partition: int, batch: bytes | bytearray | memoryview) -> int:
-        """The offset of its first record, as its header says how many there are."""
+        """Store a batch. Return the offset of its first record."""
         log = self.topics[topic][partition]
         base_offset = log.end
         header = parse_header(batch)
@@ -85,7 +85,7 @@ class FakeRecords(FakeAdmin):
         if header.base_sequence == expected:
             self._sequences[sender] = expected + header.record_count
             row.base_offset = self.store(topic, sent.index, sent.records)
-        elif header.base_sequence + header.record_count == expected:  # it was sent before
+        elif header.base_sequence + header.record_count == expected:  # a duplicate
             row.base_offset = log.end - header.record_count
         else:
             row.error_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

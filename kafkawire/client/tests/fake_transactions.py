@@ -20,7 +20,7 @@ STATES = {"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 @dataclass
 class FakeTransaction:
-    """`started_ms` is -1 before the first of a transactional id."""
+    """A transactional id. `started_ms` is -1 before its first transaction."""
 
     state: str = "Ongoing"
     producer_id: int = 1000
@@ -32,7 +32,7 @@ class FakeTransaction:
 
 @dataclass
 class FakeProducer:
-    """In a partition. Its transaction is open there while `start_offset` is not -1."""
+    """Producer in a partition. Its transaction is open there unless `start_offset` is -1."""
 
     producer_id: int = 1000
     start_offset: int = -1
@@ -42,7 +42,7 @@ class FakeProducer:
 
 
 class FakeTransactions(FakeCluster):
-    """`producers` are by topic and partition; `markers` are those that were written."""
+    """`producers` are by topic and partition; `markers` are the written markers."""
 
     def __init__(self, broker_count: int = 1) -> None:
         super().__init__(broker_count)

@@ -40,7 +40,7 @@ def cluster_of(real: OpenBroker) -> Cluster:
 
 
 async def create(cluster: Cluster) -> Connection:
-    """The topic, and a connection to the broker."""
+    """Create the topic. Return a connection to the broker."""
     broker = await cluster.any_broker()
     topic = CreatableTopic(name="orders", num_partitions=2, replication_factor=1)
     created = await broker.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), CreateTopicsResponse)
@@ -49,7 +49,7 @@ async def create(cluster: Cluster) -> Connection:
 
 
 async def join(broker: Connection, group_id: str) -> None:
-    """Its first member, which assigns itself one partition."""
+    """Join a group as its first member, and assign it one partition."""
     request = JoinGroupRequest(
         group_id=group_id,
         session_timeout_ms=600_000,

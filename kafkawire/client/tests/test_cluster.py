@@ -1,4 +1,4 @@
-"""Whom to ask, and asking again."""
+"""Choice of the broker for a request, and retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection: versions, and every way it can go wrong as one line."""
+"""Connection to a broker: versions, and each failure as a line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failing(error: BaseException) -> Connect:
 
 
 async def answered(reply: bytes) -> str:
-    """What a user is told when a broker sends this to the first request."""
+    """Text for the user when a broker answers the first request with these bytes."""
 
     async def connect(address: Address) -> trio.abc.Stream:
         ours, theirs = memory_stream_pair()
@@ -99,7 +99,7 @@ async def test_nobody_is_there(error: OSError, reason: str) -> None:
 
 
 async def test_the_reason_is_that_of_an_address_of_the_host() -> None:
-    """As trio tells that none of them could be reached."""
+    """The error as trio reports it if no address can be reached."""
     error = OSError("all attempts to connect to kafka-1 failed")
     error.__cause__ = BaseExceptionGroup("several", [ConnectionRefusedError(111, "Connection refused"), OSError("x")])
     with pytest.raises(CannotConnect, match=r": Connection refused$"):
@@ -124,7 +124,7 @@ async def test_a_connection_that_is_given_up_is_closed() -> None:
     with pytest.raises(CannotConnect):
         await Connection.open(BROKER, connect)
     while await theirs.receive_some():
-        pass  # its question, and then the end
+        pass  # the request, and then the end of the stream
 
 
 @pytest.mark.parametrize(

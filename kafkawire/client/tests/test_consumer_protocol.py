@@ -1,4 +1,4 @@
-"""Assignments, whole, cut and strange."""
+"""Assignments: complete, truncated and malformed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_is_cut_is_no_assignment() -> None:
         b"\0\0\0\0\0\1\xff\xff\0\0\0\0",  # a name of -1 bytes
         b"\0\0\0\0\0\1\0\1a\xff\xff\xff\xff",  # -1 partitions
         b"\0\0\0\0\0\1\0\1a\x7f\xff\xff\xff",
-        b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",  # a name that is no text
+        b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",  # a name that is not UTF-8
     ],
 )
 def test_what_is_wrong_is_no_assignment(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Groups as an administrator asks for them."""
+"""Requests of administrators about groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load against who answers frame by frame on the other end of a socket pair."""
+"""The load against a fake broker on the other end of a socket pair, which answers frame by frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys go where Java's producers send them; the hashes are those of Kafka's UtilsTest."""
+"""Partitions of keys are those of Java's producers; the hashes are those of Kafka's UtilsTest."""
 
 from __future__ import annotations
 

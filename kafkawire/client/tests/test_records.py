@@ -1,4 +1,4 @@
-"""Producer and Consumer: what they send again, what they find, and what they refuse."""
+"""Producer and Consumer: retries, results and refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTROL_ATTRIBUTE = 1 << 5
 
 
 def fake_cluster() -> FakeRecords:
-    """`orders` has two partitions, each on a broker of its own."""
+    """`orders` has two partitions, each led by another broker."""
     fake = FakeRecords(2)
     fake.topics["orders"] = [FakeLog(leader=1), FakeLog(leader=2)]
     return fake
@@ -77,7 +77,7 @@ async def test_an_answer_that_got_lost_stores_nothing_twice() -> None:
 
 
 async def test_what_is_stored_is_told_at_once_and_once() -> None:
-    """Though another partition is waited for, and a connection lost."""
+    """The callback comes before another partition is done, and once in spite of a lost connection."""
     fake = fake_cluster()
     fake.short_of_replicas.add(FIRST)
     told: list[tuple[TopicPartition, int, int]] = []
@@ -126,7 +126,7 @@ async def test_what_does_not_pass_is_told_and_the_next_batch_is_in_order() -> No
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 async def test_what_is_too_large_is_halved_and_stays_in_order(codec: Codec) -> None:
-    """Also where the answer to each second part gets lost."""
+    """The same if the replies to the second parts get lost."""
     fake = fake_cluster()
     fake.batch_max_bytes = 200
     records = [Record(value=b"%d" % number) for number in range(100)]
@@ -277,7 +277,7 @@ async def test_a_refusal_to_read() -> None:
 
 
 def bomb() -> bytearray:
-    """A small batch of one record that says it is large."""
+    """A small batch of one record whose declared size is large."""
     plain = parse_header(build_batch([Record(value=b"v")]))
     return seal_batch(
         compress(Codec.ZSTD, bytes(DECOMPRESSED_MAX_BYTES + 1)),

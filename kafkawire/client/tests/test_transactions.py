@@ -1,4 +1,4 @@
-"""Transactions as an administrator asks for them."""
+"""Requests of administrators about transactions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDERS, EVENTS = TopicPartition("orders", 0), TopicPartition("events", 1)
 
 
 def cluster_with(**transactions: FakeTransaction) -> FakeTransactions:
-    """Of two brokers; the second leads partition 1 of `events`."""
+    """A cluster of two brokers; the second one leads partition 1 of `events`."""
     fake = FakeTransactions(broker_count=2)
     fake.transactions.update(transactions)
     fake.topics = {"orders": [FakeLog()], "events": [FakeLog(), FakeLog(leader=2)]}

@@ -1,4 +1,4 @@
-"""Configuration: what is accepted, what is refused and with which line."""
+"""Configuration: accepted values, refused values, and their error lines."""
 
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from kafkawire.config.effective import COMPACTION, EffectiveConfigs
 from kafkawire.config.properties import parse
 from kafkawire.config.unbuilt import HARMLESS_KEYS, UNBUILT_KEYS, UNLISTED_KEYS
 
-# What Apache Kafka 4.3.1 comes with, without its comments: config/server.properties ...
+# Files of Apache Kafka 4.3.1, without comments: config/server.properties ...
 COMBINED_FILE = """
 process.roles=broker,controller
 node.id=1

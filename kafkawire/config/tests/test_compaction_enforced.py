@@ -1,4 +1,4 @@
-"""Each key about compaction, set to another value than its default, changes what becomes of records."""
+"""Each key about compaction, set to another value than its default, changes the stored records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def put(opened: OpenBroker, key: bytes, value: bytes | None) -> None:
 
 
 def records(opened: OpenBroker) -> int:
-    """How many segments but the active one have any: a batch without records has 61 bytes."""
+    """The number of inactive segments with records: a batch without records has 61 bytes."""
     return sum(one.size_bytes > 61 for one in log_of(opened).log.segments[:-1])
 
 
@@ -85,7 +85,7 @@ async def test_tombstones_go_after_a_while(broker: dict[str, str], topic: dict[s
     async with open_broker(**QUICK, **ROLLING, **broker) as opened:
         await fill(opened, topic, count=1)
         await put(opened, b"0", None)
-        for wait_s, left in ((50, 1 + 1), (20, 1)):  # with the newest of the other key
+        for wait_s, left in ((50, 1 + 1), (20, 1)):  # with the newest record of the other key
             for _ in range(2):
                 await put(opened, b"other", b"value")
             await trio.sleep(wait_s)
@@ -220,7 +220,7 @@ async def test_a_buffer_full_at_a_time(size: str, slices: int, monkeypatch: pyte
 
 
 def count(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
-    """The calls of a method of the cleaner."""
+    """Record the calls of a method of the cleaner."""
     calls: list[tuple[Any, ...]] = []
     method: Callable[..., Any] = getattr(Cleaner, name)
 

@@ -1,4 +1,4 @@
-"""The keys about compression, on brokers and topics: what is stored and served, at once and while the broker runs."""
+"""Keys about compression, of brokers and topics: stored and served batches, at once and after run-time changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = b" ".join(b"%d" % (number * number) for number in range(3000))
 
 
 async def fetched(client: Client) -> list[Any]:
-    """Headers and records of all that is in the topic."""
+    """Headers and records of the whole topic."""
     reply = await ask(client, fetch_request(), 4)
     return batches_in(bytes(reply.responses[0].partitions[0].records))
 
@@ -104,7 +104,7 @@ async def test_how_hard_a_codec_tries(codec: str, low: str, high: str) -> None:
 
 
 async def produce_all(client: Client, *batches: bytearray) -> list[int]:
-    """In one go over one connection; the offset or, below zero, the error of each, in the order of the replies."""
+    """Produce the batches at once over one connection. Return the offset, or the negative error code, of each reply."""
     for batch in batches:
         topics = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=memoryview(batch))])]
         await client.send(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), version=9)

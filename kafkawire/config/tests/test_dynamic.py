@@ -1,4 +1,4 @@
-"""Keys that are changed while the broker runs: what is done differently at once, and after a restart."""
+"""Changes of keys at run time: effects at once, and after a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 
 async def configure(opened: OpenBroker, own: Mapping[str, str], of_all: Mapping[str, str] | None = None) -> None:
-    """What is set at run time from now on, for broker 1 and for all."""
+    """Set the run-time configs, of broker 1 and of all brokers."""
     for broker, configs in (("1", own), (CLUSTER_DEFAULT, of_all or {})):
         changes = [ConfigChange(ConfigOperation.SET, key, value) for key, value in configs.items()]
         await opened.broker.coordinator.alter_broker_configs(broker, changes, replace=True)

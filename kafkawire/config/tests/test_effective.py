@@ -1,4 +1,4 @@
-"""Configs in effect: which value counts, where it comes from, how it is shown, and what may be set."""
+"""Configs in effect: values, sources, descriptions, and checks of changes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ TOPIC, BROKER, ALL, STATIC, DEFAULT = list(ConfigSource)[:5]
 def configs(
     static: Mapping[str, str] | None = None, dynamic: Mapping[str, Mapping[str, str]] | None = None
 ) -> EffectiveConfigs:
-    """Of broker 1."""
+    """Effective configs of broker 1."""
     found = EffectiveConfigs(load(static or {})[0])
     found.change(dynamic or {})
     return found
@@ -136,7 +136,7 @@ def test_of_two_units_the_finer_goes_before(static: dict[str, str], dynamic: dic
 
 
 def test_synonyms_are_told_as_kafka_tells_them() -> None:
-    """Of a key that is not set itself nothing is told, although another unit of it is."""
+    """A key that is not set itself has no synonyms, even if the same setting in another unit is set."""
     unset = of_topic(configs({"log.roll.hours": "2"}), "segment.ms")
     assert (unset.source, unset.synonyms) == (DEFAULT, ())
     assert of_broker(configs(), "log.roll.ms").value is None
@@ -260,7 +260,7 @@ def test_what_an_older_version_let_through_is_neither_obeyed_nor_shown() -> None
 
 
 def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
-    """Of several units only the first (DynamicLogConfig); of ours those that are defaults of topics."""
+    """Kafka's set of such keys: the first of several units (DynamicLogConfig). Of kafkawire's: defaults of topics."""
     changeable = {name for name, key in BROKER_KEYS.items() if key.update is Update.CLUSTER_WIDE}
     assert changeable - LOG_KEYS.keys() == {
         "config.providers",

@@ -1,7 +1,7 @@
-"""Each key of the configuration, set to another value than its default, changes what the running broker does.
+"""Each key of the configuration, set to another value than its default, changes the behaviour of a running broker.
 
-`enforces` names the key a test shows; `test_tidy` sees that no accepted key is without one, and the table in
-docs/configs.md is made of them.
+`enforces` names the key that a test shows. `test_tidy` demands a test for each accepted key, and the table in
+docs/configs.md is made from them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ async def test_partitions_spread_over_log_dirs() -> None:
 
 
 class Witness(MemoryWorld):
-    """Remembers what the broker asked its surroundings for."""
+    """Dependencies that record the broker's requests to them."""
 
     metadata_directory: Path | None = None
     lanes: set[int]
@@ -149,7 +149,7 @@ async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
         await create(client, 12)
         for partition in range(12):
             assert (await produce(client, partition=partition)).error_code == 0
-    assert len(world.lanes) == workers + 3  # and the lanes of commit batches, of flushes and of the index
+    assert len(world.lanes) == workers + 3  # and the threads for commit batches, for flushes and for the index
 
 
 @enforces("disk.reject.ratio")
@@ -171,7 +171,7 @@ def clock_ms() -> int:
 async def removed(
     world: MemoryWorld, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
 ) -> list[int]:
-    """Which of the segments of a topic, of 1 MiB with records of 3, 2, 1 and 0 hours ago, are gone after that time."""
+    """Removed segments of a topic after that time. It has segments of 1 MiB with records of 3, 2, 1 and 0 hours ago."""
     now_ms = clock_ms()
     async with open_broker(world, log_segment_bytes=str(1 << 20), **configs) as opened:
         client = opened.connect()
@@ -467,7 +467,7 @@ async def test_files_of_deleted_records_stay_a_while(broker: dict[str, str], top
 @enforces("min.insync.replicas")
 @pytest.mark.parametrize(("broker", "topic"), [({"min_insync_replicas": "2"}, {}), ({}, {"min_insync_replicas": "2"})])
 async def test_more_replicas_in_sync_than_there_are_replicas(broker: dict[str, str], topic: dict[str, str]) -> None:
-    """As in Kafka (Partition.effectiveMinIsr) the number of replicas caps it."""
+    """The number of replicas is the upper bound, as in Kafka (Partition.effectiveMinIsr)."""
     async with open_broker(**broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -544,7 +544,7 @@ async def test_largest_request() -> None:
 
 @enforces("queued.max.request.bytes")
 async def test_requests_held_by_all_connections() -> None:
-    """When the large request of another has reached its share of that, one is received only when the other is over."""
+    """When large requests have reached their share of the bound, a second one is received only after the first."""
     async with open_broker(queued_max_request_bytes=str(1024 * 1024)) as opened:
         await create(opened.connect())
         await opened.connect().stream.send_all(struct.pack(">i", 2 << 20) + bytes(1 << 20))
@@ -587,7 +587,7 @@ async def test_idle_connections_are_closed() -> None:
 
 
 async def scrubbed_bytes(world: MemoryWorld, after_s: float, **configs: str) -> int:
-    """Of a topic with two sealed segments of 700,000 bytes."""
+    """Scrubbed bytes of a topic with two sealed segments of 700,000 bytes."""
     async with open_broker(world, log_segment_bytes=str(1 << 20), log_retention_hours="-1", **configs) as opened:
         client = opened.connect()
         await create(client)

@@ -1,4 +1,4 @@
-"""Which lines are seen, by the levels of their loggers."""
+"""Visible log lines, by the levels of their loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the configuration comes from: files, the environment, the command line, and which of them counts."""
+"""Sources of the configuration: files, the environment, the command line, and their precedence."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ def read(content: str) -> dict[str, str]:
     return {key: value for key, value, _ in parse(content, "file")}
 
 
-# As java.util.Properties.load of Java 17 has read each of these.
+# Results of java.util.Properties.load of Java 17.
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -41,7 +41,7 @@ def read(content: str) -> dict[str, str]:
         ("\\\n#a=1\nb=2", {"b": "2"}),
         ("log.dirs=/d\\\\\nnum.partitions=3", {"log.dirs": "/d\\", "num.partitions": "3"}),
         ("log.dirs=/d\\\\\\\n/e", {"log.dirs": "/d\\/e"}),
-        # What follows any other backslash stands for itself, but for a few.
+        # The character behind any other backslash stands for itself, with a few exceptions.
         ("log.dirs=/data/my\\ dir", {"log.dirs": "/data/my dir"}),
         ("a\\ b\\=c\\:d=e", {"a b=c:d": "e"}),
         ("log.dirs=C\\:\\\\kafka\\logs", {"log.dirs": "C:\\kafkalogs"}),
@@ -59,7 +59,7 @@ def test_properties(content: str, expected: dict[str, str]) -> None:
 
 
 def stored(text: str, *, is_key: bool) -> str:
-    """As java.util.Properties.store writes a key or a value."""
+    """A key or a value in the form of java.util.Properties.store."""
     text = text.replace("\\", "\\\\")
     for char, letter in {"\t": "t", "\n": "n", "\r": "r", "\f": "f"}.items():
         text = text.replace(char, "\\" + letter)

@@ -1,4 +1,4 @@
-"""The value of a password is in no message, wherever it was set and whatever is wrong with it."""
+"""No message has the value of a password, wherever it is set and whatever is wrong with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafkawire.testing import open_broker
 
 SECRET = "hunter2"
 BROKER = 4
-# All of Kafka's keys of type PASSWORD, one of them as it was called before, one below a listener and a stranger's.
+# All of Kafka's keys of type PASSWORD; one with an older name, one with a listener's prefix, and a foreign one.
 PASSWORDS = [
     "delegation.token.secret.key",
     "delegation.token.master.key",
@@ -99,7 +99,7 @@ def refuse(value: str) -> str:
 
 
 def test_a_password_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none yet that is built: this is what the first will find."""
+    """No key of this type is built yet. The test is for the first one."""
     key = Key("a.password", Reader(ConfigType.PASSWORD, refuse), None, "A test's.")
     monkeypatch.setitem(BROKER_KEYS, key.name, key)
     monkeypatch.setattr("kafkawire.config.broker_config.KNOWN_KEYS", BROKER_KEYS)
@@ -133,7 +133,7 @@ async def test_a_password_that_is_set_at_run_time() -> None:
 
 
 def test_a_password_in_the_metadata_of_the_cluster() -> None:
-    """As another version of this broker may have left it there."""
+    """Another version of this broker may have left passwords there."""
     configs = EffectiveConfigs(Config())
     with capture_logs() as logged:
         configs.change({"1": dict.fromkeys(PASSWORDS, SECRET)})

@@ -1,4 +1,4 @@
-"""Each key of the remote tier, set to another value than its default, changes what the running broker does."""
+"""Each key of the remote tier, set to another value than its default, changes the behaviour of a running broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 
 @asynccontextmanager
 async def tiered(world: MemoryWorld, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
-    """A topic in the tier with so many segments of a record, the active one not counted."""
+    """A topic in the tier with `count` segments of one record, besides the active one."""
     properties = {**TIER, **SOON, "log_initial_task_delay_ms": "1000", **properties}
     async with open_broker(world, **properties) as opened:
         client = opened.connect()
@@ -132,7 +132,7 @@ async def test_a_topic_leaves_the_tier_with_what_it_has_there() -> None:
 
 LOCAL = [
     ("local.retention.bytes", "1500000", 4),  # of seven records of 700,000
-    ("local.retention.ms", "25000", 3),  # 50 s behind the first of records 10 s apart
+    ("local.retention.ms", "25000", 3),  # 50 s after the first record; records are 10 s apart
 ]
 
 
@@ -213,7 +213,7 @@ async def test_how_much_is_copied_in_a_second() -> None:
     world = MemoryWorld()
     async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000") as (_, client):
         await trio.sleep(25)
-        assert len(segments(world)) == 3  # the first at once
+        assert len(segments(world)) == 3  # the first one at once
         assert await alter(client, BROKER, remote_log_manager_copy_max_bytes_per_second="700000") == 0
         await trio.sleep(40)
         assert len(segments(world)) == 6

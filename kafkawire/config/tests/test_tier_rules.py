@@ -1,4 +1,4 @@
-"""Which configs of a topic the remote tier allows: Kafka's answers."""
+"""Configs of a topic that the remote tier allows: Kafka's answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def effective(**more: str) -> EffectiveConfigs:
         {**TIERED, "remote.log.copy.disable": "true"},
         {**TIERED, "remote.log.copy.disable": "true", "retention.ms": "9", "local.retention.ms": "9"},
         {**TIERED, "cleanup.policy": ""},
-        {"local.retention.ms": "-1", "retention.ms": "9"},  # it is not tiered
+        {"local.retention.ms": "-1", "retention.ms": "9"},  # the topic is not in the tier
     ],
 )
 def test_what_is_allowed(configs: dict[str, str]) -> None:

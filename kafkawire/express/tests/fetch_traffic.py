@@ -1,4 +1,4 @@
-"""Fetch requests of a seed: clients with sessions and without, and some that no client would send."""
+"""Generated Fetch requests: clients with sessions and without, and some that no client would send."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CLIENTS: Final = 4
 
 
 class FetchClient:
-    """Speaks one version, in one session after the other."""
+    """Client that uses one version, and one session after the other."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.session_id = 0
         self.epoch = 0
-        self.answered_by = -1  # the correlation id that the state above waits for
+        self.answered_by = -1  # correlation id of the reply that updates the state above
 
 
 class FetchTraffic:
-    """Learns the ids of sessions from the replies to what it made."""
+    """Generator of Fetch requests. It takes the ids of sessions from the replies."""
 
     def __init__(self, draw: Random, ids: Mapping[str, bytes]) -> None:
         self.ids = ids
@@ -39,7 +39,7 @@ class FetchTraffic:
         self._waiting: dict[int, FetchClient] = {}
 
     def learn(self, outcome: object) -> None:
-        """What one of the requests came to; replies to others are nothing to it."""
+        """Take the session from the reply to one of the requests; ignore other outcomes."""
         if not isinstance(outcome, bytes):
             return
         client = self._waiting.pop(int.from_bytes(outcome[:4], "big"), None)
@@ -49,7 +49,7 @@ class FetchTraffic:
             client.epoch = client.epoch + 1 if response.session_id else 0
 
     def frame(self) -> bytes:
-        """Half of them by clients with sessions."""
+        """A frame, half of them from clients with sessions."""
         draw = self._draw
         self._correlation_id += 1
         if draw.random() < 0.5:

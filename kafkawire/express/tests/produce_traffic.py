@@ -1,4 +1,4 @@
-"""Produce requests of a seed."""
+"""Generated Produce requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProduceTraffic:
-    """Frames of a seed, such as clients send, and some that they would not."""
+    """Generator of frames, such as clients send, and some that they would not send."""
 
     def __init__(self, draw: Random, ids: dict[str, bytes]) -> None:
         self._draw = draw
@@ -75,8 +75,10 @@ class ProduceTraffic:
 
 
 def mixed_frames(draw: Random, frame: Callable[[], bytes], produces: ProduceTraffic) -> tuple[list[bytes], int]:
-    """Some of one kind, of which perhaps one comes a second time, wounded, among some that append; and how many of that
-    kind are as they were made."""
+    """Frames of one kind among Produce frames; perhaps one is repeated in a corrupt form.
+
+    And the number of intact ones.
+    """
     frames = [frame() for _ in range(draw.choice((1, 1, 4)))]
     count = len(frames)
     if draw.random() < 0.3:

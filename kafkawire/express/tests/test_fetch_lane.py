@@ -1,4 +1,4 @@
-"""Whatever is fetched, a broker with lanes does as one without."""
+"""A broker with fast paths answers any Fetch like one without."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids_of(side: Side) -> dict[str, bytes]:
 
 
 def request(topic_id: bytes, *offsets: int, **fields: Any) -> FetchRequest:
-    """Of the topic "plain", an offset for each of its first partitions."""
+    """A request for topic "plain", with an offset for each of its first partitions."""
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
         for index, offset in enumerate(offsets)

@@ -1,4 +1,4 @@
-"""Commits and heartbeats to a broker with lanes and to one without: nothing may tell them apart but what they cost."""
+"""Commits and heartbeats to a broker with fast paths and to one without: only the costs may differ."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ STATIC = "instance-1"
 
 @dataclass
 class Side:
-    """One of the two brokers, and all that it was asked and did."""
+    """A broker of the two, with its requests and outcomes."""
 
     broker: Broker
     groups: GroupCoordinators
@@ -61,7 +61,7 @@ class Side:
     outcomes: list[object] = field(default_factory=list)
 
     def start(self, frame: bytes) -> Any:
-        """The started request, or why the connection is closed."""
+        """The started request, or the reason why the connection is closed."""
         try:
             return self.dispatcher.dispatch(bytearray(frame), self.broker.connection, trio.current_time())
         except ProtocolViolation as error:
@@ -85,7 +85,7 @@ class Side:
         return sum(self.lanes[key].taken for key in (OFFSET_COMMIT, HEARTBEAT))
 
     def state(self) -> dict[str, object]:
-        """What is left of it all."""
+        """The resulting state, to compare both brokers."""
         metrics = self.broker.interfaces.metrics
         found: dict[str, object] = {
             "asked": self.asked,
@@ -110,7 +110,7 @@ class Side:
                 yield group_id, (group.state, group.generation_id, members, list(entry.offsets.items()))
 
     def _records(self, name: str, partition: int) -> list[tuple[bytes | None, bytes | None, int]]:
-        """However they came to share batches."""
+        """Records of a partition, without the bounds of batches."""
         log = self.broker.log(name, partition)
         read = log.read(log.log_start_offset, 1 << 30, Isolation.READ_UNCOMMITTED, at_least_one=True)
         data, position, records = join(read.records), 0, []
@@ -124,7 +124,7 @@ class Side:
 
 @asynccontextmanager
 async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
-    """Of one seed; the second has lanes."""
+    """Two brokers with the same seed; the second one has fast paths."""
     async with open_side(with_lanes=False) as plain, open_side(with_lanes=True) as express:
         yield plain, express
 
@@ -172,7 +172,7 @@ def joining(group: str, instance_id: str | None = None) -> JoinGroupRequest:
 
 
 async def settle(side: Side, group: str, instance_id: str | None = None, *, syncs: bool = True) -> dict[str, Any]:
-    """A member that has joined and, unless told otherwise, synced; as the fields by which it names itself."""
+    """Add a member that has joined and, by default, synced. Return the fields that identify it."""
     joined = await side.ask(joining(group, instance_id), 5 if instance_id else 3)
     named = {"group_id": group, "generation_id": joined.generation_id, "member_id": joined.member_id}
     if syncs:
@@ -182,7 +182,7 @@ async def settle(side: Side, group: str, instance_id: str | None = None, *, sync
 
 
 async def settle_groups(side: Side) -> list[dict[str, Any]]:
-    """A member in a group of each state. Where one is preparing, another member waits for the first."""
+    """Add a member in a group of each state. In a preparing group, another member waits for the first."""
     stable = [await settle(side, f"stable-{number}") for number in range(3)]
     members = [*stable, await settle(side, "static", STATIC), await settle(side, "completing", syncs=False)]
     preparing = await settle(side, "preparing")
@@ -198,7 +198,7 @@ async def leave_and_come_back(side: Side, member: dict[str, Any]) -> dict[str, A
 
 
 class GroupTraffic:
-    """Frames of a seed, such as members and others send, and some that they would not."""
+    """Generator of frames, such as members and other clients send, and some that they would not send."""
 
     def __init__(self, draw: Random, ids: dict[str, bytes], members: list[dict[str, Any]]) -> None:
         self._draw = draw
@@ -208,7 +208,7 @@ class GroupTraffic:
         self._correlation_id = 0
 
     def frames(self) -> list[bytes]:
-        """Of one connection, one behind the other; some are of other APIs."""
+        """Frames of one connection, in order; some are of other APIs."""
         draw = self._draw
         frames = [self.commit() if draw.random() < 0.7 else self.heartbeat() for _ in range(draw.choice((1, 1, 4)))]
         if draw.random() < 0.1:
@@ -337,7 +337,7 @@ def topics_of(one: Recorded) -> list[OffsetCommitRequestTopic]:
 def commit_frame(
     *, group: str = "g", client: str = "c", offset: int = 1, version: int = 9, topics: tuple[str, ...] = ("plain",)
 ) -> bytes:
-    """Of one offset each, of nobody."""
+    """A commit of one offset for each topic, outside any group."""
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     asked = [OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in topics]
     request = OffsetCommitRequest(
@@ -362,7 +362,7 @@ async def test_what_was_learned_goes_when_the_cluster_changes() -> None:
 
 
 async def test_what_is_behind_a_request_is_left_to_the_general_path() -> None:
-    """It may look like the end of one."""
+    """The bytes behind a request may look like the end of a request."""
     async with two_brokers() as (plain, express):
         for side in (plain, express):
             for version in (7, 9):

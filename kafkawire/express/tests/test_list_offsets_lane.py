@@ -1,4 +1,4 @@
-"""Whoever asks where partitions begin and end, is told by a broker with lanes what one without tells."""
+"""A broker with fast paths answers any request for start and end offsets like one without."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(timestamp: int, partition: int = 0, epoch: int = -1) -> ListOffsetsParti
 
 
 class OffsetsTraffic:
-    """Frames of a seed; more than half of them were sent before, with another correlation id."""
+    """Generator of frames. More than half of them are repetitions with another correlation id."""
 
     def __init__(self, draw: Random) -> None:
         self._draw = draw
@@ -81,7 +81,7 @@ class OffsetsTraffic:
 
 
 class Events:
-    """What happens to partitions meanwhile: transactions begin and end, records go, leaders come."""
+    """Events in partitions meanwhile: transactions begin and end, records are deleted, leaders change."""
 
     def __init__(self, draw: Random) -> None:
         self._draw = draw
@@ -89,7 +89,7 @@ class Events:
         self._number = 0
 
     def next(self) -> Callable[[Side], Awaitable[object]]:
-        """To happen at both brokers."""
+        """An event, to be applied to both brokers."""
         draw = self._draw
         self._number += 1
         number, topic, partition = self._number, draw.choice(("plain", "stamped")), draw.randrange(PARTITIONS)

@@ -1,4 +1,4 @@
-"""What is read of a request without the decoder, and the reply made without the encoder, are as these have them."""
+"""Requests decoded, and replies encoded, by hand equal those of the decoder and the encoder."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def asked_for(request: ListOffsetsRequest) -> list[tuple[str, int]]:
 def is_of_this_shape(request: ListOffsetsRequest, frame: bytearray) -> bool:
     asked = asked_for(request)
     ends = all(one.timestamp in (-1, -2) for topic in request.topics for one in topic.partitions)
-    behind_it = not request.topics or not request.topics[-1].partitions  # what is last is no partition
+    behind_it = not request.topics or not request.topics[-1].partitions  # the last field is no partition
     is_small = len(frame) <= CLIENT_ID_AT + SIZE_MAX_BYTES
     return ends and bool(asked) and len(set(asked)) == len(asked) and not behind_it and is_small
 
 
 def known(request: ListOffsetsRequest, version: int) -> ListOffsetsRequest:
-    """Without what the version cannot carry."""
+    """The request without fields that the version lacks."""
     for topic in request.topics:
         for one in topic.partitions:
             one.current_leader_epoch = one.current_leader_epoch if version >= 4 else -1

@@ -1,4 +1,4 @@
-"""Whatever is produced, a broker with lanes does as one without."""
+"""A broker with fast paths handles any Produce like one without."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
                 await side.finish(side.start(encode_request(request, 9, 7, "c")))
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
-        assert sides[1].lanes[PRODUCE].taken == 1  # without a reply to tell it the connection is closed
+        assert sides[1].lanes[PRODUCE].taken == 1  # without a reply, the connection is closed
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -170,7 +170,7 @@ async def test_requests_as_clients_send_them_take_the_lane() -> None:
 
 
 def produce_frames() -> Iterator[tuple[bytearray, int, int]]:
-    """With their versions, and where their bodies start."""
+    """Recorded Produce frames with their versions and the positions of their bodies."""
     for one in recorded(PRODUCE):
         frame = bytearray(one.frame)
         header, body_start = decode_request_header(frame)

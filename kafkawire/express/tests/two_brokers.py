@@ -1,4 +1,4 @@
-"""A broker with lanes and one without, given the same frames: nothing may tell them apart but what they cost."""
+"""A broker with fast paths and one without, given the same frames: only the costs may differ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTITIONS: Final = 3
 
 @dataclass
 class CountingLane:
-    """Counts what it takes."""
+    """Fast path that counts the taken frames."""
 
     lane: Lane
     taken: int = 0
@@ -47,7 +47,7 @@ class CountingLane:
 
 @dataclass
 class RecordingAuthorizer:
-    """Lets everybody do anything but with what is secret."""
+    """Authorizer that allows everything except resources with "secret" in the name, and records its questions."""
 
     asked: list[tuple[object, ...]] = field(default_factory=list)
     is_broken: bool = False
@@ -61,12 +61,12 @@ class RecordingAuthorizer:
 
 @dataclass
 class Side:
-    """One of the two brokers, and all that it was asked and did."""
+    """A broker of the two, with its questions and outcomes."""
 
     broker: Broker
     dispatcher: Dispatcher
     authorizer: RecordingAuthorizer
-    lanes: dict[int, CountingLane]  # by API key; none in the one
+    lanes: dict[int, CountingLane]  # by API key; the first broker has none
     outcomes: list[object] = field(default_factory=list)
 
     def start(self, frame: bytes) -> Any:
@@ -77,7 +77,7 @@ class Side:
         return started
 
     async def serve(self, frames: Sequence[bytes]) -> None:
-        """As those of one connection: only behind a request of two stages may another one start."""
+        """Send the frames as one connection does: only behind a two-stage request may another one start."""
         started: list[Any] = []
         for frame in frames:
             started.append(self.start(frame))
@@ -99,7 +99,7 @@ class Side:
             self.outcomes.append(None if reply is None else join(reply))
 
     def state(self) -> dict[str, object]:
-        """What is left of it all."""
+        """The resulting state, to compare both brokers."""
         metrics = self.broker.interfaces.metrics
         found: dict[str, object] = {
             "asked": self.authorizer.asked,
@@ -137,7 +137,7 @@ async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
 
 
 async def serve_both(sides: tuple[Side, Side], frames: Sequence[bytes]) -> None:
-    """The same to both at the same time, and the same from both."""
+    """Send the same frames to both at the same time, and compare the outcomes."""
     async with trio.open_nursery() as nursery:
         for side in sides:
             nursery.start_soon(side.serve, frames)
@@ -146,7 +146,7 @@ async def serve_both(sides: tuple[Side, Side], frames: Sequence[bytes]) -> None:
 
 
 def describe(session: FetchSession) -> object:
-    """All that counts of a session."""
+    """The relevant state of a session."""
     names = [name for name in attributes(FetchSession) if name not in ("targets", "pending", "watch")]
     targets = [describe_target(one) for one in session.targets.values()]
     watched = sorted(map(str, session.watch._logs))
@@ -159,6 +159,6 @@ def describe_target(target: FetchTarget) -> object:
 
 
 def attributes(kind: type) -> Sequence[str]:
-    """Those of a class with slots, or of a compiled one."""
+    """Attributes of a class with slots, or of a compiled one."""
     found: Sequence[str] = getattr(kind, "__mypyc_attrs__", None) or kind.__slots__  # type: ignore[attr-defined]
     return [name for name in found if not name.startswith("__")]

@@ -1,4 +1,5 @@
-"""Fetches of what only a remote tier has: who waits for it, how long, and what becomes of what nobody waits for."""
+"""Fetches of records that only the remote tier has: which requests wait, for how long, and loads without a waiting
+fetch."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ async def test_cold_partitions_come_together() -> None:
         found = await cold.fetch(*wanted, max_wait_ms=30_000, min_bytes=count * VALUE_BYTES)
         assert trio.current_time() - began_s < 1.5
         assert all(has_records(row) for row in found.values())
-        assert cold.gets - gets <= 3 * count  # of each a manifest, what follows it, and one GET of the segment
+        assert cold.gets - gets <= 3 * count  # for each the manifest, a look for a newer one, and the segment
 
 
 async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
@@ -75,7 +76,7 @@ async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
 
 @pytest.mark.parametrize("max_wait_ms", [0, 900])
 async def test_who_wants_to_wait_for_no_bytes_waits_for_the_tier_nevertheless(max_wait_ms: int) -> None:
-    """As in Kafka: a client that is answered at once would ask again and again until a GET is over."""
+    """A client that is answered at once would ask again and again until a GET is over. Kafka waits too."""
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=0.3))
         began_s = trio.current_time()
@@ -92,7 +93,7 @@ async def test_a_long_poll_is_woken_when_its_records_have_come() -> None:
 
 
 async def test_what_comes_late_is_not_waited_with() -> None:
-    """Who wants more than there is, is given the first that comes when his time is over."""
+    """A request with a large min.bytes returns the first records that come after its time is over."""
     async with cold_broker(2) as cold:
         cold.read_with(Fault(wait_s=0.3), partition=0)
         began_s = trio.current_time()
@@ -132,20 +133,20 @@ async def test_a_store_that_is_away_is_no_error() -> None:
         cold.read_with(AWAY)
         began_s = trio.current_time()
         assert is_empty((await cold.fetch(FIRST, max_wait_ms=3000))[FIRST])
-        assert trio.current_time() - began_s == pytest.approx(3)  # so that nobody asks again at once
+        assert trio.current_time() - began_s == pytest.approx(3)  # so that the client does not ask again at once
         assert is_empty((await cold.fetch(FIRST, HOT))[FIRST])
         await cold.append(WARM, 0, b"still here")
         assert b"still here" in bytes((await cold.fetch(HOT, partition_max_bytes=10_000))[HOT].records)
         [log_dir] = await cold.opened.broker.store.describe_log_dirs()
         assert log_dir.is_online
-        await trio.sleep(0.1)  # what is on its way, fails
+        await trio.sleep(0.1)  # the load that is under way fails
         cold.read_with()
         assert has_records((await cold.fetch(FIRST))[FIRST])
 
 
 async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
     async with cold_broker() as cold:
-        await trio.sleep(0.3)  # it is looked up each second
+        await trio.sleep(0.3)  # the broker looks the manifest up each second
         log: Any = cold.log()
         log.log.cold.let_go()  # as after a start without an index
         row = (await cold.fetch(FIRST))[FIRST]
@@ -155,7 +156,7 @@ async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
 
 @pytest.mark.parametrize("fault", [None, Fault(is_flipped=True)])
 async def test_what_is_wrong_with_one_partition_is_told_of_that_one(fault: Fault | None) -> None:
-    """At once, and whoever waits for others hears of it."""
+    """The error is returned at once, also to a request that waits for other partitions."""
     async with cold_broker(2) as cold:
         if fault is None:
             found = [key for key in cold.world.objects.objects if "/0/0" in key]
@@ -185,7 +186,7 @@ async def test_what_is_wrong_is_told_to_who_is_always_answered_before() -> None:
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 async def test_records_that_lie_in_several_chunks_come_whole(version: int) -> None:
-    """As one message of the general path, and by the express lane."""
+    """Version 4 takes the general path, the others the fast path."""
     async with cold_broker(1, 9, segment_bytes="4000000") as cold:
         found = await cold.fetch(FIRST, version=version, partition_max_bytes=3_000_000)
         records = bytes(found[FIRST].records)
@@ -217,7 +218,7 @@ async def test_who_comes_when_too_much_is_on_its_way_asks_again(monkeypatch: pyt
 
 @pytest.mark.parametrize("is_patient", [True, False])
 async def test_many_readers_of_a_tiny_cache_make_progress(monkeypatch: pytest.MonkeyPatch, is_patient: bool) -> None:
-    """What the one has loaded is not dropped for the next before it is read, even by who has to come again."""
+    """Loaded records are not evicted for the next load before they are read, even if their client has to ask again."""
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
     count = 6
     async with cold_broker(count, cache="0") as cold:
@@ -245,7 +246,8 @@ async def test_many_readers_of_a_tiny_cache_make_progress(monkeypatch: pytest.Mo
 async def test_what_is_dropped_before_it_is_read_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch, lost: int, takes_s: float, is_there: bool
 ) -> None:
-    """By the kernel, say; whoever fetches does not wait for its time to be over, and no load goes on for ever."""
+    """Records may be evicted early, for example by the kernel. The fetch does not wait until its time is over, and no
+    load is repeated for ever."""
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=0.2))
         times = iter(range(10**9))
@@ -265,7 +267,7 @@ async def forget_chunks(broker: Any) -> None:
 
 
 class SlowLog:
-    """A log that takes a second to load, and may fail then; what it loads is to be held."""
+    """A fake log whose loads take a second, and may fail then; loaded records are to be held."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.loads: list[tuple[int, int]] = []  # offset, size
@@ -307,7 +309,7 @@ async def test_what_came_has_its_place_until_it_is_read_or_nobody_has_come_for_i
         await trio.sleep(HELD_S - 0.4)
         assert len(slow.loads) == 3
         await trio.sleep(0.3)
-        assert len(slow.loads) == 4  # nobody came for the second
+        assert len(slow.loads) == 4  # no fetch came for the second
 
 
 async def test_what_was_not_enough_is_loaded_anew() -> None:

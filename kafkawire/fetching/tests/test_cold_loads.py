@@ -1,4 +1,4 @@
-"""Loads from a tier that went wrong."""
+"""Failed loads from the tier."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kafkawire.fetching.cold_loads import LOAD_MAX_BYTES, ColdLoads
 
 
 class AwayLog:
-    """Its tier does not answer."""
+    """A fake log whose tier does not answer."""
 
     async def load(self, offset: int, size_bytes: int, isolation: Isolation) -> object:
         raise TierUnreachable(f"{size_bytes} bytes at {offset}, {isolation}")
 
 
 async def test_a_load_that_failed_leaves_nothing_to_the_collector() -> None:
-    """Which seldom runs in a broker."""
+    """The garbage collector seldom runs in a broker."""
 
     class Caller:
         def __call__(self) -> None:
-            """Called back when it is over."""
+            """The callback at the end of the load."""
 
     caller = Caller()
     kept = weakref.ref(caller)

@@ -1,4 +1,4 @@
-"""Fetch sessions: who is resumed, who is refused, who is evicted, and whose turn it is."""
+"""Fetch sessions: resumed, refused and evicted ones, and the turns of their partitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FakeLog:
 
 @dataclass
 class FakeWaiter:
-    """Remembers who is watched and reports whom the test names."""
+    """A fake waiter of the engine: the test names the logs that have changed."""
 
     watched: list[PartitionLog] = field(default_factory=list)
     changed: list[PartitionLog] = field(default_factory=list)
@@ -126,7 +126,7 @@ def test_a_session_takes_one_request_at_a_time() -> None:
 
 
 def test_who_says_what_it_knows_is_told_what_it_does_not() -> None:
-    """A replica may have dropped an answer, and says so by its next question; a client says nothing of this."""
+    """A replica may have dropped a reply, and its next request says so; a client sends nothing of this."""
     told, lossy = target(), target()
     assert told.tell(9, 3)
     assert not told.tell(9, 3)

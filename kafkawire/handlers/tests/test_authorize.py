@@ -1,4 +1,4 @@
-"""Every handler asks before it answers: with an authorizer that denies everything each API refuses as Kafka does."""
+"""Authorization in every handler: with an authorizer that denies everything each API refuses like Kafka."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ BROKER_LOGGERS = 8
 
 @dataclass
 class DenyAll:
-    """Remembers what it was asked."""
+    """An authorizer that denies everything and records its questions."""
 
     asked: set[Asked] = field(default_factory=set)
 
@@ -101,7 +101,7 @@ class DenyAll:
 
 @dataclass(frozen=True)
 class Case:
-    """A request about topic `t` (or a missing one), what must be asked, and the code in the reply."""
+    """A request about topic `t` (or a missing one), the expected questions, and the error code in the reply."""
 
     name: str
     request: Callable[[], Any]
@@ -123,7 +123,7 @@ def of_reply(response: Any) -> int:
 
 
 OFFSET = OffsetCommitRequestTopic(name="t", partitions=[OffsetCommitRequestPartition(partition_index=0)])
-# Of a resource: its type and name, the right it takes, and the code without it.
+# A resource: its type and name, the needed right, and the code without it.
 CONFIGS_OF: list[tuple[int, str, tuple[ResourceType, str], int]] = [
     (2, "t", (TOPIC, "t"), DENIED),
     (4, "1", CLUSTER, 31),
@@ -132,7 +132,7 @@ CONFIGS_OF: list[tuple[int, str, tuple[ResourceType, str], int]] = [
     (16, "m", CLUSTER, 31),
     (32, "g", (GROUP, "g"), 30),
 ]
-# API, request, version, the right it takes, and where the code is.
+# API, request, version, the needed right, and the place of the code.
 ABOUT_A_TRANSACTION: list[tuple[str, Callable[[], Any], int, Operation, Callable[[Any], int]]] = [
     (
         "add_partitions_to_txn",
@@ -257,7 +257,7 @@ CASES = [
         {(Operation.READ, TOPIC, "t")},
         lambda response: response.responses[0].partitions[0].error_code,
     ),
-    # Who claims to be a broker and has not proved it is refused whatever he may do.
+    # A client that names a broker id without authentication is refused, whatever its rights.
     *(
         Case(
             "fetch", partial(fetch, **claim), version, set(), lambda reply: reply.responses[0].partitions[0].error_code
@@ -513,10 +513,10 @@ CASES = [
         lambda response: len(response.topics),
         0,
     ),
-    # They ask nobody: by them one proves who he is.
+    # No authorization: they determine the principal.
     Case("sasl_handshake", lambda: SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1, set(), of_reply, 34),
     Case("sasl_authenticate", lambda: SaslAuthenticateRequest(auth_bytes=b"n,,n=x,r=y"), 2, set(), of_reply, 34),
-    # Asks nobody: a client learns from it how it can prove who it is.
+    # No authorization: a client learns from it how to authenticate.
     Case(
         "api_versions",
         lambda: ApiVersionsRequest(client_software_name="c", client_software_version="1"),

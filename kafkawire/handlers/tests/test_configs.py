@@ -105,7 +105,7 @@ async def test_what_cannot_be_described(asked: DescribeConfigsResource, code: in
         assert told.configs
 
 
-LONG = "\N{EURO SIGN}" * 10_922  # three bytes each: no string can hold a word more
+LONG = "\N{EURO SIGN}" * 10_922  # three bytes each: a protocol string cannot hold more text
 
 
 @pytest.mark.parametrize("kind", [TOPIC, BROKER, LOGGER, GROUP, METRICS])

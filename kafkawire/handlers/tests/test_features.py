@@ -1,4 +1,4 @@
-"""Features of the cluster on the wire: what ApiVersions reports of them, and how they are changed."""
+"""Features of the cluster on the wire: reports in ApiVersions, and changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def to(level: int, upgrade_type: int = UP, feature: str = TRANSACTION_VERSION, *
 
 
 async def update(broker: Broker, *updates: FeatureUpdateKey, version: int = 2, **fields: Any) -> tuple[int, str | None]:
-    """The error of the whole; there are no rows with one, nor in version 2."""
+    """The error code and text of the whole response; there are no rows with one, nor in version 2."""
     reply = await broker.ask(UpdateFeaturesRequest(feature_updates=list(updates), **fields), version)
     expected = [(one.feature, 0, "NONE") for one in updates] if version < 2 and not reply.error_code else []
     assert [(row.feature, row.error_code, row.error_message) for row in reply.results] == expected
@@ -31,7 +31,7 @@ async def update(broker: Broker, *updates: FeatureUpdateKey, version: int = 2, *
 
 
 async def reported(broker: Broker, version: int = 4) -> tuple[dict[str, tuple[int, int]], dict[str, int], int]:
-    """What is supported, what is set, and its epoch."""
+    """Supported levels, finalized levels, and the epoch of the latter."""
     request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
     reply = await broker.ask(request, version)
     assert all(row.min_version_level == row.max_version_level for row in reply.finalized_features)
@@ -91,7 +91,7 @@ async def test_levels_go_down_and_up(version: int) -> None:
 
 
 async def test_version_0_never_goes_down() -> None:
-    """Kafka does not look at what allowed it then."""
+    """Version 0 cannot downgrade: Kafka ignores its `allow_downgrade`."""
     async with open_handlers() as broker:
         text = (
             "Invalid update version 1 for feature transaction.version. Can't downgrade the version of this feature "

@@ -51,12 +51,12 @@ def request(
 
 
 def rows(response: Any) -> dict[int, Any]:
-    """Of a reply about one topic."""
+    """Partition rows of a reply about one topic, by index."""
     return {row.partition_index: row for topic in response.responses for row in topic.partitions}
 
 
 async def fetch(broker: Broker, asked: FetchRequest, version: int = BY_NAME) -> Any:
-    """The one row of a reply."""
+    """The only row of a reply."""
     [row] = rows(await broker.ask(asked, version)).values()
     return row
 
@@ -210,8 +210,10 @@ async def diverged_log(broker: Broker) -> None:
 async def test_kip_320_who_read_what_is_not_here_is_told_where_the_logs_part(
     last_epoch: int, offset: int, diverging: tuple[int, int]
 ) -> None:
-    """KIP-320: a consumer that has read 0 to 2 before an unclean election goes back to 2, where the epoch that it read
-    ends by now; a log that was cut and has grown again is not taken for the same."""
+    """A consumer that has read 0 to 2 before an unclean election goes back to 2, the end of its epoch (KIP-320).
+
+    A log that was truncated and has grown again is not taken for the same.
+    """
     async with open_handlers() as broker:
         await diverged_log(broker)
         asked = partition(0, offset)
@@ -254,7 +256,7 @@ async def test_unknown_topics() -> None:
 
 
 class StoreOf:
-    """Answers for every partition with one error."""
+    """A store that answers for every partition with one error."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -410,7 +412,7 @@ async def test_a_broker_that_shuts_down_answers_what_waits() -> None:
 
 
 class Client:
-    """One client's session: counts the epochs."""
+    """Fetch session of one client; counts the epochs."""
 
     def __init__(self, broker: Broker, topic_id: bytes, version: int) -> None:
         self.broker = broker

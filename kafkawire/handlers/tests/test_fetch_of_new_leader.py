@@ -1,4 +1,4 @@
-"""What a leader tells consumers that has just begun, and does not know yet what was acknowledged before (RULES K17)."""
+"""Replies of a new leader to consumers, while it does not know the acknowledged end yet (RULES K17)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from kafkawire.tests.harness import Broker, batch, open_handlers
 
 
 async def between_hw_and_end(broker: Broker) -> Partition:
-    """Of "t": all up to 15 was acknowledged by the leader of epoch 1, and who leads epoch 2 has it, but has been told
-    of 10; broker 2 is in sync as well."""
+    """Topic "t": the leader of epoch 1 has acknowledged all up to 15. The leader of epoch 2 knows only 10.
+
+    It has all records, and broker 2 is in sync as well.
+    """
     await broker.create("t", 1)
     identity = broker.log("t").partition
     [log] = await broker.store.open_partitions([Following(identity, LogConfig(), 1)])
@@ -34,8 +36,11 @@ async def between_hw_and_end(broker: Broker) -> Partition:
 
 @pytest.mark.parametrize("is_in_session", [False, True])
 async def test_between_hw_and_end(is_in_session: bool) -> None:
-    """A consumer at 12 comes to a leader whose high watermark is 10 and whose log ends at 15: it gets nothing, and no
-    error, upon which it would start anew elsewhere; and the end is not told before it is known (KIP-207)."""
+    """A consumer at offset 12 asks a leader with high watermark 10 and log end 15: it gets neither records nor an
+    error.
+
+    Upon an error it would reset its position. The end is not disclosed before it is known (KIP-207).
+    """
     async with open_handlers() as broker:
         log = await between_hw_and_end(broker)
         session = (0, 0) if is_in_session else (0, -1)

@@ -1,4 +1,4 @@
-"""FindCoordinator: groups and transactional ids have a coordinator, the rest is told why not."""
+"""FindCoordinator: groups and transactional ids have a coordinator; other keys get an error with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup on the wire, in front of a group service that says what it is told."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup on the wire, in front of a fake group service."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ async def test_a_connection_that_goes_while_its_join_is_parked() -> None:
 
 
 async def test_with_full_queues_a_member_is_heard_in_time_and_a_producer_waits() -> None:
-    """Sessions run out while a disk stands still; what a coordinator writes waits for room by itself."""
+    """Heartbeats are answered while the disk hangs. Appends of a coordinator wait for room by themselves."""
     async with open_handlers(queue_max_bytes=1) as broker:
         await broker.create("t")
         broker.log("t").append(memoryview(batch()), acks=-1)
@@ -366,4 +366,4 @@ async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
             broker.groups.asked.pop().settle(Joined(1, "consumer", "range", "m", "m"))
             assert await answer(dispatched)
             del dispatched
-        assert gc.collect() == 0  # or the collector would have to look for them all the time
+        assert gc.collect() == 0  # else the garbage collector would be busy with them

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups on the wire, in front of a group service that says what it is told."""
+"""DescribeGroups, ListGroups and DeleteGroups on the wire, in front of a fake group service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STABLE = GroupDescription("g", GroupState.STABLE, "consumer", "range", (MEMBER,)
 
 
 def may_all_but(refused: str) -> Authorizer:
-    """Nor anything with the cluster."""
+    """An authorizer that denies this group, and the cluster."""
 
     def authorize(principal: str, host: str, operation: Operation, resource: ResourceType, name: str) -> bool:
         return resource is not ResourceType.CLUSTER and name != refused

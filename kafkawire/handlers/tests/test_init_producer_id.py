@@ -1,4 +1,4 @@
-"""InitProducerId, and what Produce says about sequences."""
+"""InitProducerId, and Produce with its ids and sequences."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def ask(
 
 
 async def three_records(broker: Broker) -> None:
-    """At NOW, NOW + 10 and NOW + 20, one batch each."""
+    """Append three batches of one record, at NOW, NOW + 10 and NOW + 20."""
     await broker.create("t")
     for number in range(3):
         pending = broker.log("t").append(memoryview(batch(timestamp_ms=NOW_MS + 10 * number)), acks=-1)

@@ -1,4 +1,4 @@
-"""Metadata: which topics, by what name, created or not, and at which address."""
+"""Metadata: topics by name and id, creation, and addresses."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ async def test_a_large_answer_lets_others_run() -> None:
 async def test_large_answers_to_many_take_turns() -> None:
     async with open_handlers() as broker:
         await broker.create("t", PARTITIONS_PER_TURN + 1)
-        await broker.ask(request("t"), NEWEST)  # from now on the rows are there, and nobody waits for them
+        await broker.ask(request("t"), NEWEST)  # from now on the rows are kept, and no request waits for them
         clients = 20
         other = OtherTask()
         async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete on the wire, in front of a group service that says what it is told."""
+"""OffsetCommit, OffsetFetch and OffsetDelete on the wire, in front of a fake group service."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def id_of(broker: Broker, name: str) -> bytes:
 
 
 def commit_request(broker: Broker, *asked: tuple[str, Sequence[int]], **fields: Any) -> OffsetCommitRequest:
-    """Of each partition `index` the offset 10 + index."""
+    """A request that commits offset 10 + index for each partition `index`."""
     topics = [
         OffsetCommitRequestTopic(
             name=name,
@@ -146,7 +146,7 @@ async def test_a_refused_commit(version: int, error: GroupError, code: int) -> N
 def fetch_request(
     broker: Broker, version: int, *asked: tuple[str, Sequence[int]], everything: bool = False
 ) -> OffsetFetchRequest:
-    """Of group `g`."""
+    """A request for offsets of group `g`."""
     if version < 8:
         old = [OffsetFetchRequestTopic(name=name, partition_indexes=list(indexes)) for name, indexes in asked]
         return OffsetFetchRequest(group_id="g", topics=None if everything else old)
@@ -181,7 +181,7 @@ COMMITTED = CommittedOffset(7, 2, "x", NOW_MS)
 
 
 def stable(version: int) -> list[bool]:
-    """What `fetch_request` asks for besides."""
+    """The `require_stable` argument that `fetch_request` leads to, if any."""
     return [True] if version >= 8 else []
 
 

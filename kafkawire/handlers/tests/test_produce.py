@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused with which code, what waits for what."""
+"""Produce: accepted batches, error codes of refused ones, and the order of waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(
     partitions: tuple[int, ...] = (0, 1, 2),
     **fields: Any,
 ) -> ProduceRequest:
-    """One batch for each of the first partitions."""
+    """A request with one batch for each of the first partitions."""
     data = [
         PartitionProduceData(index=index, records=None if one is None else memoryview(one))
         for index, one in zip(partitions, batches, strict=False)
@@ -47,7 +47,7 @@ def request(
 
 
 async def produce(broker: Broker, asked: ProduceRequest, version: int = 9) -> Any:
-    """The one row of the reply."""
+    """The only row of the reply."""
     response = await broker.ask(asked, version)
     [topic] = response.responses
     [row] = topic.partition_responses
@@ -267,7 +267,7 @@ async def test_nobody_is_asked_about_a_transaction_that_is_open_there() -> None:
 
 
 async def test_pipelined_produce_behind_add() -> None:
-    """Named case 5: sequences 0 to 4 at once, and the coordinator takes its time."""
+    """Named case 5: sequences 0 to 4 at once, while the coordinator answers late."""
     async with open_handlers() as broker:
         await broker.create("t")
         started = [broker.dispatch(asked_for(transactional(sequence)), 12) for sequence in range(5)]
@@ -405,7 +405,7 @@ async def test_a_request_that_was_answered_leaves_no_cycle_behind() -> None:
             await ready.wait()
             assert await answer(dispatched)
             del dispatched
-        assert gc.collect() == 0  # or the collector would have to look for them all the time
+        assert gc.collect() == 0  # else the garbage collector would be busy with them
 
 
 class NeverDone:
@@ -422,7 +422,7 @@ class NeverDone:
         self.has_stopped_waiting = True
 
     def call_when_settled(self, callback: object) -> None:
-        """Never."""
+        """Never call it."""
 
     async def wait(self) -> None:
         await trio.sleep_forever()

@@ -1,4 +1,4 @@
-"""A request that fails as a whole: each API says so in every version, in the places where Kafka does."""
+"""Requests that fail as a whole: each API reports the error in every version, at the place where Kafka does."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ ID = bytes(range(16))
 PARTITIONS = (0, 7)
 RECORDS = memoryview(batch())
 
-# Each about two of what it can name.
+# Each request names two items, if it can.
 REQUESTS: dict[str, Any] = {
     "produce": ProduceRequest(
         acks=-1,
@@ -217,7 +217,7 @@ REQUESTS: dict[str, Any] = {
 }
 
 WHOLE = ["error_code"]
-# From a version on: where the code is, twice where two were named.
+# By first version: places of the code, two if two items are named.
 PLACES: dict[str, dict[int, list[str]]] = {
     "produce": {3: ["responses.partition_responses.error_code"] * 2},
     "fetch": {
@@ -285,7 +285,7 @@ def refused(api: Api, version: int) -> bytes:
 
 
 def errors(of: Any, path: str = "") -> Iterator[str]:
-    """Where there is an error code."""
+    """Places of error codes."""
     for name in of.__slots__:
         value = getattr(of, name)
         if name in ("error_code", "partition_error_code") and value:

@@ -1,4 +1,4 @@
-"""Brokers that prove who they are, over the wire, and what of theirs is executed."""
+"""Authentication of brokers over the wire, and the execution of their requests."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def authenticate(broker: Any, message: bytes, version: int = 2) -> Any:
 
 
 async def prove(broker: Any, counter: int = 1, secret: bytes = SECRET) -> Any:
-    """The last answer."""
+    """The last response of a handshake with this secret."""
     client = client_of(counter, secret)
     await handshake(broker)
     challenge = await authenticate(broker, client.first())
@@ -185,7 +185,7 @@ async def test_nor_is_what_was_being_decoded_when_the_newer_link_came() -> None:
 
 @dataclass
 class Asked:
-    """Remembers who asks."""
+    """An authorizer that records principals, and allows everything."""
 
     principals: list[str]
 

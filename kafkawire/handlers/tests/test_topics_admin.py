@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, DescribeCluster: what an administrator gets wrong, and what he gets."""
+"""CreateTopics, DeleteTopics, DescribeCluster: mistakes of an administrator, and the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What transactional producers ask, on the wire, in front of a service that says what it is told."""
+"""Requests of transactional producers on the wire, in front of a fake transaction service."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CODES: list[tuple[TransactionError, int]] = [
     (errors.ProducerFenced(), 90),
     (errors.UnknownTransactionalId(), 105),
 ]
-# What the coordinators of markers say to each other; no client is told of it.
+# Errors between the parts that write markers; no client sees them.
 OF_MARKERS = {errors.MarkerNotWritten, errors.StaleProducerEpoch, errors.TransactionCoordinatorFenced}
 Denied = set[tuple[Operation, ResourceType, str]]
 WRITE_ID = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
@@ -293,7 +293,7 @@ def first_code(reply: Any) -> int:
     return int(topics[0].results_by_partition[0].partition_error_code if topics else reply.error_code)
 
 
-# Call, request, version, and from which version on the client knows PRODUCER_FENCED (KIP-360, KIP-588).
+# Call, request, version, and the first version with PRODUCER_FENCED (KIP-360, KIP-588).
 ASKED: list[tuple[str, Callable[[], Any], int, int]] = [
     ("add_partitions", partial(add, ("t", [0])), 3, 2),
     ("add_partitions", add_offsets, 4, 2),
@@ -320,7 +320,7 @@ async def test_what_the_coordinator_refuses(
 
 
 def commit(*asked: tuple[str, list[int]], **fields: Any) -> TxnOffsetCommitRequest:
-    """Of each partition `index` the offset 10 + index."""
+    """A request that commits offset 10 + index for each partition `index`."""
     return TxnOffsetCommitRequest(
         transactional_id="x",
         group_id="g",

@@ -1,4 +1,4 @@
-"""What administrators ask about transactions, on the wire: markers, descriptions, lists."""
+"""Requests of administrators about transactions, on the wire: markers, descriptions, lists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written(reply: Any) -> dict[int, dict[tuple[str, int], int]]:
 
 
 def caused_by(cause: Exception) -> CoordinatorError:
-    """As a marker's writer says that the log did not take it."""
+    """The error of a marker's writer when the log refuses the marker."""
     error = MarkerNotWritten(str(cause))
     error.__cause__ = cause
     return error

@@ -1,4 +1,4 @@
-"""Asks an ASGI application without a socket."""
+"""Requests to an ASGI application without a socket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kafkawire.http.hosts import AllowedHosts
 async def asked(
     app: Starlette, path: str, host: str | None = None, peer: str = "127.0.0.1", /, **query: object
 ) -> tuple[int, str]:
-    """The status and the body of the answer to a GET of `peer`."""
+    """Status and body of the response to a GET of `peer`."""
     return await _asked(app, "GET", path, [] if host is None else [(b"host", host.encode())], b"", peer, query)
 
 
 async def posted(
     app: Starlette, path: str, content_type: str, body: bytes, peer: str = "127.0.0.1", /, **query: object
 ) -> tuple[int, str]:
-    """The same of a POST."""
+    """Status and body of the response to a POST of `peer`."""
     return await _asked(app, "POST", path, [(b"content-type", content_type.encode())], body, peer, query)
 
 
@@ -65,7 +65,7 @@ ANY_HOST = AllowedHosts("", ["*"])
 
 
 class NoMetrics(Collector):
-    """For applications that are asked for something else."""
+    """Collector without metrics, for applications that serve other routes."""
 
     def collect(self) -> Iterator[Metric]:
         return iter(())

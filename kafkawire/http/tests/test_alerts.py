@@ -1,4 +1,4 @@
-"""What the alerts on elections, fenced brokers and followers are for makes the metrics reach their conditions."""
+"""The metrics reach the conditions of the alerts when elections, fenced brokers or slow followers occur."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ ROUND_TRIPS = "kafkawire_follower_round_trip_seconds_bucket"
 
 
 def condition(alert: str) -> str:
-    """The rule, so that a test and what it is about stay together."""
+    """The expression of the alert, so that a test and its alert stay together."""
     [expression] = re.findall(rf"- alert: {alert}\n        expr: (.*)\n", ALERTS.read_text(encoding="utf-8"))
     return str(expression)
 
 
 async def total(cluster: MemoryCluster, name: str, brokers: Sequence[int] = ()) -> float:
-    """Over those that run, or these."""
+    """Sum over all running brokers, or over these."""
     return float(sum([(await told(cluster, one))[name] for one in brokers or [*cluster.brokers]]))
 
 
@@ -122,7 +122,7 @@ async def test_a_replica_that_is_copied_again() -> None:
 
 
 async def test_a_replica_that_is_closed() -> None:
-    """What closes it is in `kafkawire/replication/tests/test_replica_events.py`: brokers do not come to it."""
+    """`kafkawire/replication/tests/test_replica_events.py` has the causes: brokers do not come to it."""
     assert condition("KafkawireReplicaFailed") == f"increase({FAILURES}[10m]) > 0"
     async with open_cluster(1) as (cluster, _):
         events = ReplicaEvents(cluster.brokers[1].broker.metrics.replication)
@@ -168,7 +168,7 @@ async def test_a_follower_whose_disk_is_slow(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def round_trips(cluster: MemoryCluster, leader: int) -> dict[int, list[float]]:
-    """The buckets, cumulated, by follower."""
+    """Cumulated buckets by follower."""
     found: dict[int, list[float]] = {}
     for labels, value in (await scraped(cluster.brokers[leader].broker.http_app(LoopWatch())))[ROUND_TRIPS]:
         found.setdefault(int(labels["follower"]), []).append(value)
@@ -176,7 +176,7 @@ async def round_trips(cluster: MemoryCluster, leader: int) -> dict[int, list[flo
 
 
 def quantile(share: float, before: list[float], after: list[float]) -> float:
-    """The lower bound of the bucket that Prometheus looks in."""
+    """The lower bound of the bucket that Prometheus would choose."""
     counts = [late - early for early, late in zip(before, after, strict=True)]
     bucket = next(number for number, count in enumerate(counts) if count >= share * counts[-1])
     return 0.0 if bucket == 0 else BUCKETS_S[bucket - 1]

@@ -1,4 +1,4 @@
-"""What probes and operators are told, and why not."""
+"""Responses to probes and operators, and their reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def log_dir(path: str, offline_reason: str | None = None) -> LogDirStatistics:
 
 @dataclass
 class Store:
-    """As far as health asks it."""
+    """Fake store with the methods that health uses."""
 
     dirs: Sequence[LogDirStatistics] = (log_dir("/data"),)
     offline: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""By which names the HTTP listener answers: not by one that a stranger has pointed at it."""
+"""Host names of the HTTP listener: not a name that a stranger has pointed at it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ async def test_names_that_the_http_listener_is_asked_for_by() -> None:
 
 
 async def test_who_names_nobody_is_answered() -> None:
-    """Probes in HTTP/1.0; browsers always say whom they ask."""
+    """Probes in HTTP/1.0 send no Host header; browsers always do."""
     async with open_broker() as opened:
         assert (await asked(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200

@@ -14,7 +14,7 @@ from kafkawire.http.http1 import PORTION_BYTES, Gone, Http1, Refused
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nHost: x:1\r\nX-Twice: 1\r\nx-twice: 2\r\n\r\n"
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
 END = {"type": "http.response.body", "body": b"ok"}
-# What requests are made of, in any order.
+# Pieces of requests, combined in any order.
 PIECES = [
     b"GET", b"POST", b"HEAD", b"PRI", b" ", b"/", b"*", b"?", b"http://x", b" HTTP/1.1", b" HTTP/1.0", b" HTTP/2.0",
     b"\r\n", b"\r\n\r\n", b"\n", b"Host: x", b"Connection: close", b"Connection: Upgrade", b"Upgrade: h2c",

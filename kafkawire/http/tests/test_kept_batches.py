@@ -1,4 +1,4 @@
-"""Batches that keep their offsets, over HTTP: what is taken, from whom, and how it is refused."""
+"""Appends at offset over HTTP: accepted ones, allowed clients, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMES = (EPOCH_MS, EPOCH_MS)
 
 
 class Told:
-    """A keeper that refuses."""
+    """A keeper of batches that refuses."""
 
     def __init__(self, error: EngineError) -> None:
         self._error = error
@@ -48,7 +48,7 @@ async def sent(
     peer: str = "127.0.0.1",
     **query: object,
 ) -> tuple[int, Any]:
-    """What is left out of the query is as it should be."""
+    """Post a batch. Parameters that are not given have correct values."""
     right = {"partition": 0, "topic_id": cold.log(WARM).partition.topic_id.hex()}
     found = {name: value for name, value in {**right, **query}.items() if value is not None}
     status, text = await posted(app, f"/v1/topics/{topic}/batches", content_type, bytes(body), peer, **found)
@@ -144,7 +144,7 @@ async def test_it_takes_the_rights_to_write_and_to_alter_the_topic(missing: Oper
 
 async def test_internal_topics_are_written_by_the_broker_alone() -> None:
     async with cold_broker() as cold:
-        await cold.client.call(FindCoordinatorRequest(key="group"), version=2)  # creates it
+        await cold.client.call(FindCoordinatorRequest(key="group"), version=2)  # creates the internal topic
         answer = await sent(app_of(cold), cold, batch(0, b"a"), topic="__consumer_offsets")
         assert answer == (403, {"error": "__consumer_offsets is written by the broker alone"})
 

@@ -1,4 +1,4 @@
-"""What watches and probes are told of a metadata store that is silent, damaged, or slow to be applied."""
+"""Metrics and probes of a metadata store that is silent, damaged, or slow to be applied."""
 
 from __future__ import annotations
 

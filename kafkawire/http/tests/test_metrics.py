@@ -1,4 +1,4 @@
-"""Metrics, asked over ASGI without a socket."""
+"""Metrics, scraped over ASGI without a socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DOCKER = Path(__file__).parents[3] / "docker"
 
 
 class Groups:
-    """`GroupStatistics` with what a test says; a member per offset."""
+    """`GroupStatistics` with given offsets; a member for each offset."""
 
     def __init__(self, **offsets: Sequence[tuple[TopicPartition, int]]) -> None:
         self.offsets = offsets
@@ -76,7 +76,7 @@ async def test_metrics_show_requests_and_their_latency() -> None:
 
 
 async def scraped(app: Starlette) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Labels and values by name; a family that is not in one piece is met twice."""
+    """Labels and values by name. A family that is not in one piece fails."""
     status, text = await asked(app, "/metrics")
     assert status == 200
     families = list(text_string_to_metric_families(text))
@@ -223,7 +223,7 @@ async def test_others_have_their_turn_while_offsets_are_written_down() -> None:
         found = await samples_of(Groups(large=offsets))
         nursery.cancel_scope.cancel()
     assert len(found["kafka_consumergroup_lag"]) == len(offsets)
-    assert other.turns > 4 * 10  # looking, and three families of a sample for each
+    assert other.turns > 4 * 10  # for the counting, and for three families with a sample each
 
 
 async def test_no_other_route() -> None:

@@ -1,4 +1,4 @@
-"""Records over HTTP: by key, by time, by offset; page after page, and what is refused."""
+"""Records over HTTP: by key, by time, by offset; page after page, and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATH = "/v1/topics/orders/messages"
 
 
 async def fill(opened: OpenBroker, count: int = 6) -> None:
-    """Two partitions; record n of each is of second n and has the key n modulo 3."""
+    """Fill two partitions. Record n of each has the time of second n, and the key n modulo 3."""
     topic = await opened.broker.coordinator.create_topic(
         "orders", partition_count=2, configs={"index.keys": "true", "segment.bytes": str(1 << 20)}
     )
@@ -50,7 +50,7 @@ async def filled() -> AsyncIterator[Starlette]:
 
 
 async def places(app: Starlette, **query: object) -> list[tuple[int, int]]:
-    """Of all pages."""
+    """Partitions and offsets of the records on all pages."""
     found: list[tuple[int, int]] = []
     while True:
         status, body = await asked(app, PATH, **query)

@@ -1,4 +1,4 @@
-"""Replication as who watches sees it: who is in sync, and how far the others are behind."""
+"""Replication in the metrics: ISRs, and lags of followers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES_IN, BYTES_OUT = (f"kafka_server_brokertopicmetrics_replicationbytes{which}
 
 
 async def told(cluster: MemoryCluster, broker_id: int) -> Mapping[str, Any]:
-    """What has no labels, by its name, and by that of a lag the followers' lags."""
+    """Values without labels by name; lags of followers by the name of the lag."""
     found = await scraped(cluster.brokers[broker_id].broker.http_app(LoopWatch()))
     values: dict[str, Any] = {name: samples[0][1] for name, samples in found.items() if samples and not samples[0][0]}
     for name in ("kafkawire_replica_lag_records", "kafkawire_replica_lag_seconds"):
@@ -74,7 +74,7 @@ async def test_too_few_in_sync_are_counted_and_so_is_who_comes_back() -> None:
 
 
 async def test_leaders_without_a_session_and_followers_are_counted() -> None:
-    """Their coordinators answer nothing (RULES K24)."""
+    """Coordinators of such leaders answer nothing (RULES K24)."""
     async with open_cluster(replica_lag_time_max_ms="5000") as (cluster, _):
         await create(cluster)
         await acknowledged(cluster, b"before")

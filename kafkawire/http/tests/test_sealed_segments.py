@@ -1,4 +1,4 @@
-"""What is sealed of a partition, over HTTP: as it is, page after page, and what is refused."""
+"""Sealed segments of a partition over HTTP: content, page after page, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a peer sends over HTTP, it ends its own connection at most."""
+"""Input of a peer over HTTP ends at most its own connection."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def connected(connections: Connections, nursery: trio.Nursery) -> AsyncIte
 
 
 def stream_of(end: socket.socket) -> trio.SocketStream:
-    """trio's streams are of TCP; this one is of a pair."""
+    """A trio stream (which is for TCP) around one end of a socket pair."""
     return trio.SocketStream(trio.socket.from_stdlib_socket(end))
 
 
@@ -127,7 +127,7 @@ async def test_hostile_input_ends_its_own_connection(sent: bytes) -> None:
 
 
 async def test_an_offer_of_http_2_is_answered_in_http_1() -> None:
-    """As Java's client makes it with each first request; and the connection goes on."""
+    """Java's client makes this offer with each first request; the connection goes on."""
     received = await ask(application(), UPGRADE_H2C + WELL_MEANT)
     assert received.startswith(b"HTTP/1.1 200")
     assert (received.count(b"HTTP/1.1 200"), received.count(b"HTTP/1.1")) == (2, 2)
@@ -172,7 +172,7 @@ async def test_connections_are_bounded() -> None:
         await held[0].aclose()
         answered = b""
         with trio.fail_after(60):
-            while not answered:  # until it was seen that somebody left
+            while not answered:  # until the lost peer is noticed
                 await trio.sleep(1)
                 answered = await ask(connections, WELL_MEANT)
         assert b"200" in answered

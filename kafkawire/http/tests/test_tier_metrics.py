@@ -1,4 +1,4 @@
-"""The remote tier as who watches sees it: what is copied, what waits, and whether the store is there."""
+"""The remote tier in the metrics: copied and waiting segments, and the availability of the store."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_requests_of_the_store_are_counted() -> None:
     async with open_broker(world, **TIER) as opened:
         found = await found_in(opened)
         requests = {(one["operation"], one["outcome"]): value for one, value in found["kafkawire_tier_requests_total"]}
-        assert requests["put", "exists"] >= 1  # whether the store is one to live with was asked
+        assert requests["put", "exists"] >= 1  # the check of the store at the start
         assert requests["get", "unavailable"] == requests["get", "refused"] == 0
         took = {labels["operation"]: value for labels, value in found["kafkawire_tier_request_latency_seconds_count"]}
         assert took == {one.value: count for one, count in world.objects.requests.items()}
@@ -181,7 +181,7 @@ async def test_a_store_that_is_away_is_told_in_the_cluster_view_only() -> None:
 
 
 async def test_a_store_that_failed_once_is_not_away_for_good() -> None:
-    """Nobody wants anything of it afterwards; it is asked nevertheless."""
+    """The store is asked again by itself, though no request needs it."""
     world = MemoryWorld()
     world.objects.fault = lambda _operation, _key: LOST
     async with open_broker(world, **TIER) as opened:
@@ -209,7 +209,7 @@ async def test_a_partition_that_is_damaged_or_fenced_is_told() -> None:
 
 
 class Keeper:
-    """As far as it is watched."""
+    """Fake uploader with the watched attributes."""
 
     def __init__(self, partitions: Sequence[TieredPartition]) -> None:
         self.topics = TopicCounters()
@@ -223,7 +223,7 @@ class Keeper:
 
 
 class _Cache(NamedTuple):
-    """As far as it is watched."""
+    """Fake cache with the watched attributes."""
 
     size_bytes: int = 0
     file_count: int = 0
@@ -236,7 +236,7 @@ class _Deletions(NamedTuple):
 
 
 class Tier(NamedTuple):
-    """What a test says of a tier."""
+    """Fake tier."""
 
     keeper: Keeper
     store: CountedStore
@@ -266,7 +266,7 @@ async def test_partitions_that_wait_are_one_reason_and_those_in_trouble_one_each
 
 
 async def test_counters_that_have_no_total_at_redpandas_have_none_here() -> None:
-    """The parser of the other tests gives all of them one."""
+    """The parser of the other tests appends `_total` to all of them."""
     text = b"".join(many(1).portions()).decode()
     assert 'redpanda_cloud_storage_uploaded_bytes{redpanda_topic="t0"} 0' in text.splitlines()
     assert "redpanda_cloud_client_uploads{} 0" in text.splitlines()

@@ -1,4 +1,4 @@
-"""Transactions as who watches sees them: how many, how old, and those that hang."""
+"""Transactions in the metrics: numbers, ages, and hanging ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_transaction_that_takes_too_long_is_counted() -> None:
 
 
 async def test_a_transaction_that_hangs_is_told() -> None:
-    """One that no coordinator knows of: nobody will end it."""
+    """No coordinator knows the transaction, so it stays open."""
     async with open_broker(transaction_partition_verification_enable="false", **FEW) as opened:
         hanging = Producer(await connected(opened))
         hanging.identity = (4_711, 0)

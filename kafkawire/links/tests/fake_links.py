@@ -1,4 +1,4 @@
-"""Links as a test wants them: what is asked is noted, what is answered is the test's."""
+"""Fake peer connections: they note the requests, and the test answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.tests.fake_groups import Promise
 
 
 class Call(NamedTuple):
-    """One request to another broker."""
+    """A request to another broker."""
 
     broker_id: int
     request: Any
@@ -22,7 +22,8 @@ class Call(NamedTuple):
 
 @dataclass
 class FakeLinks:
-    """`over`: the links that nothing is executed of any more; `renewed`: those that were to be."""
+    """`over`: connections whose requests can no longer be executed; `renewed`: connections that `renew` was called
+    for."""
 
     calls: list[Call] = field(default_factory=list)
     over: set[SentBy] = field(default_factory=set)
@@ -45,5 +46,5 @@ def link(broker_id: int, counter: int = 1) -> SentBy:
 
 
 def cut(broker_id: int, counter: int = 1) -> LinkFailed:
-    """A link was lost by which the request had left."""
+    """The failure of a request whose connection was lost."""
     return LinkFailed("cut", link(broker_id, counter))

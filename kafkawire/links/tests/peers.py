@@ -1,4 +1,5 @@
-"""Brokers that have links to each other: real dispatchers behind real servers, on memory streams, under one image."""
+"""Brokers with peer connections to each other: real dispatchers behind real servers, on memory streams, under one
+image."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ LINKS = "BROKERS"
 
 
 def broker_info(broker_id: int, epoch: int = 1) -> BrokerInfo:
-    """As it is registered for that time; its port is its id."""
+    """The broker's registration with that epoch; its port is its id."""
     endpoints = BrokerEndpoint(LISTENER, "clients", broker_id), BrokerEndpoint(LINKS, "memory", broker_id)
     return BrokerInfo(broker_id, endpoints, incarnation=broker_id.to_bytes(8) + epoch.to_bytes(8), epoch=epoch)
 
 
 def image_of(brokers: Sequence[BrokerInfo], topics: Mapping[str, Sequence[int]]) -> ClusterImage:
-    """`topics`: the leader of each partition."""
+    """An image. `topics`: the leader of each partition."""
     infos = {
         name: TopicInfo(
             name, name.encode().ljust(16, b"\0"), tuple(PartitionState(one, 0, (one,), (one,)) for one in leaders)
@@ -45,7 +46,7 @@ def image_of(brokers: Sequence[BrokerInfo], topics: Mapping[str, Sequence[int]])
 
 
 class FakeCluster:
-    """The image is what a test says."""
+    """A cluster whose image the test sets."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
@@ -57,17 +58,17 @@ class FakeCluster:
         self._has_changed = trio.Event()
 
     def lead(self, topic: str, *leaders: int) -> None:
-        """From now on."""
+        """Set the leaders of a topic's partitions."""
         found = image_of((), {topic: leaders}).topics
         self.change(topics={**self.image.topics, **found})
 
     def register(self, *brokers: BrokerInfo) -> None:
-        """Anew, beside the others."""
+        """Register brokers, beside the others."""
         up = {**self.image.brokers, **{one.broker_id: one for one in brokers}}
         self.change(brokers=up, members=up)
 
     def lose(self, broker_id: int) -> None:
-        """It is up no more."""
+        """Remove a broker from the registered ones."""
         self.change(brokers={one: info for one, info in self.image.brokers.items() if one != broker_id})
 
     async def wait_for_image_after(self, version: int) -> ClusterImage:
@@ -77,7 +78,7 @@ class FakeCluster:
 
 
 class SlowStream(trio.abc.Stream):
-    """What is sent may be held back on the way, and come when the sender has long gone."""
+    """A stream that can hold back sent data, and deliver it long after the sender has gone."""
 
     def __init__(self, inner: MemoryStream) -> None:
         self.inner = inner
@@ -103,14 +104,14 @@ class SlowStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def arrive(self) -> None:
-        """What was held back comes now."""
+        """Deliver the held data."""
         self.is_held = False
         await self.inner.send_all(self.held)
 
 
 @dataclass
 class Network:
-    """Listeners by port. `opened` are all connections that came to be."""
+    """Listeners by port. `opened`: all connections that were opened."""
 
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     opened: list[SlowStream] = field(default_factory=list)
@@ -128,7 +129,7 @@ class Network:
 
 @dataclass
 class World:
-    """One broker's links, and the others."""
+    """The peer connections of one broker, and the other brokers."""
 
     cluster: FakeCluster
     network: Network
@@ -145,7 +146,7 @@ class World:
 async def open_world(
     *, secret: bytes = SECRET, limits: LineLimits | None = None, topics: Mapping[str, Sequence[int]] | None = None
 ) -> AsyncIterator[World]:
-    """Links of broker 1; others come with `open_peer`."""
+    """Peer connections of broker 1; others come with `open_peer`."""
     cluster, network = FakeCluster(image_of([broker_info(one) for one in (1, 2, 3)], topics or {})), Network()
     settings = LinkSettings(broker_id=ME, listener_name=LINKS, secret=secret, limits=limits or LineLimits())
     async with trio.open_nursery() as nursery:
@@ -159,7 +160,7 @@ async def open_world(
 
 @asynccontextmanager
 async def open_peer(world: World, broker_id: int, **changes: Any) -> AsyncIterator[Broker]:
-    """A broker that serves. It knows the cluster by the same image, but for topics it has made itself."""
+    """A broker that serves. It has the same image of the cluster, except for topics that it has created itself."""
     async with open_handlers(Settings(node_id=broker_id)) as real:
         receiver = Receiver(
             broker_id=broker_id,

@@ -1,6 +1,7 @@
-"""A transaction whose coordinator and partition are at two brokers: who writes asks one, who decides tells the other.
+"""A transaction whose coordinator and partition are on two brokers: the leader asks the coordinator, which sends
+markers.
 
-Both are real but for the coordinator's decisions, which are the test's; between them are real links.
+Both brokers are real, except that the test makes the coordinator's decisions; real peer connections are between them.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class Two:
     world: World
     leader: Broker
     markers: ClusterMarkers  # of the coordinator
-    transactions: FakeTransactions  # its decisions
+    transactions: FakeTransactions  # the coordinator's decisions
 
     def produce(self, sequence: int = 0, version: int = 12) -> Any:
-        """Sent to the leader, in the transaction; its answer is to be awaited."""
+        """Send a Produce of the transaction to the leader. Await the result for its error code."""
         records = batch(attributes=TRANSACTIONAL, producer=(*PRODUCER, sequence))
         data = [PartitionProduceData(index=0, records=memoryview(records))]
         topics = [TopicProduceData(name="t", partition_data=data)]
@@ -74,7 +75,7 @@ class Two:
         assert len(self.transactions.asked) >= count
 
     async def written(self, marker: StateMarker = COMMIT) -> None:
-        """Raises MarkerNotWritten."""
+        """Write a marker and wait for it. Raises MarkerNotWritten."""
         pending = self.markers.write(marker, WHERE)
         settled = trio.Event()
         pending.call_when_settled(settled.set)
@@ -158,7 +159,7 @@ async def test_without_the_coordinator_a_producer_tries_again() -> None:
 
 
 async def test_what_is_allowed_late_is_too_late_when_a_marker_has_come_meanwhile() -> None:
-    """In the first protocol, where the next transaction has the same epoch (RULES C6)."""
+    """The next transaction has the same epoch in the first protocol (RULES C6)."""
     async with open_two() as two:
         code = two.produce(version=11)
         await two.until_asked(1)
@@ -186,7 +187,7 @@ async def test_offsets_of_a_group_are_committed_when_the_coordinator_has_its_par
 
 
 async def test_a_marker_that_is_left_in_a_cut_connection_does_not_end_the_next_transaction() -> None:
-    """Both have the same epoch: that of the first protocol (RULES C5, K23)."""
+    """Both transactions have the same epoch in the first protocol (RULES C5, K23)."""
     async with open_two() as two:
         for answered in range(1, 3):
             code = two.produce(answered - 1, version=11)
@@ -194,12 +195,12 @@ async def test_a_marker_that_is_left_in_a_cut_connection_does_not_end_the_next_t
             two.transactions.asked[-1].settle([True])
             assert await code() == 0
             if answered == 1:
-                await two.written(ABORT_OF_FIRST._replace(producer_id=8))  # so that there is a link
+                await two.written(ABORT_OF_FIRST._replace(producer_id=8))  # so that there is a connection
                 (stream,) = [one for one in two.world.network.opened if not one.is_held][-1:]
                 stream.is_held = True
                 with pytest.raises(MarkerNotWritten):
                     await two.written(ABORT_OF_FIRST)
-                await two.written(ABORT_OF_FIRST)  # by the next link: the first transaction is over
+                await two.written(ABORT_OF_FIRST)  # over the next connection: the first transaction is over
         log = two.leader.log("t")
         open_from = log.last_stable_offset
         await stream.arrive()

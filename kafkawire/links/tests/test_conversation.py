@@ -1,4 +1,4 @@
-"""Requests leave, and replies come, in the order of asking."""
+"""Requests leave, and replies come, in the order of the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames come as they were sent, in whatever pieces, and nothing is taken for one that cannot be."""
+"""Frames are received as they were sent, in any pieces, and impossible frames are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 
 @pytest.fixture(params=["sockets", "memory"])
 async def pair(request: pytest.FixtureRequest, anyio_backend: object) -> AsyncIterator[Pair]:
-    """Over sockets what is large is received where it stays."""
+    """A connection. Over sockets large frames are received directly into their own memory."""
     ends = [*map(trio.SocketStream, trio.socket.socketpair())] if request.param == "sockets" else []
     found = Pair(*(ends or trio.testing.lockstep_stream_pair()))
     yield found

@@ -1,4 +1,5 @@
-"""Links to real brokers, and to those that are away, silent, restarted or no brokers at all (RULES K23)."""
+"""Peer connections to real brokers, and to brokers that are away, silent or restarted, or to other servers
+(RULES K23)."""
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ def ask(world: World, producer_id: int = 7, purpose: str = "control") -> Pending
 
 
 def ask_for_long(world: World) -> Pending[Message]:
-    """What is answered when the test says so."""
+    """A request that is answered when the test says so."""
     return world.links.call(PEER, EndTxnRequest(transactional_id="x"), 4, purpose="control")
 
 
 async def settled(one: Pending[Message]) -> Any:
-    """Raises LinkFailed."""
+    """The reply. Raises LinkFailed."""
     if not one.is_settled:
         event = trio.Event()
         one.call_when_settled(event.set)
@@ -233,7 +234,7 @@ async def test_what_is_left_of_a_cut_connection_is_not_executed_behind_a_newer_l
 
 
 async def test_without_a_newer_link_it_is() -> None:
-    """Which is why nobody else may be asked before there is one."""
+    """Therefore no other broker may be asked before there is a newer connection."""
     async with open_world() as world, open_peer(world, PEER):
         await settled(ask(world, 1))
         (stream,) = world.network.opened

@@ -1,4 +1,4 @@
-"""Markers into partitions that others lead, and which of them may be asked for where."""
+"""Markers for partitions that other brokers lead, and the conditions for sending them to another leader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class World:
     markers: ClusterMarkers
 
     async def write(self, *partitions: Partition, marker: StateMarker = MARKER) -> list[Pending[None]]:
-        """All at once; what has to leave has left."""
+        """Write all at once, and wait until the requests have left."""
         pending = [self.markers.write(marker, one) for one in partitions]
         await trio.testing.wait_all_tasks_blocked()
         return pending
@@ -86,7 +86,7 @@ def rows_of(call: Call) -> list[tuple[StateMarker, str, int]]:
 
 
 def told(call: Call, code: Callable[[int], int] | int = 0) -> WriteTxnMarkersResponse:
-    """The answer to it; a code may go by the partition."""
+    """The reply to a call. `code`: an error code, or a function of the partition."""
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -219,7 +219,7 @@ async def test_nobody_else_is_asked_while_the_one_before_may_write_it_still(lead
 
 
 async def test_a_topic_is_not_gone_while_one_of_its_leaders_may_write_the_marker_still() -> None:
-    """It may be made again with the same name."""
+    """A topic with the same name may be created."""
     async with open_world() as world:
         await world.write(SECONDS)
         world.links.calls[0].answer.settle(cut(2))
@@ -280,7 +280,7 @@ async def test_doubts_that_nobody_asks_about_are_forgotten_when_they_are_none() 
 
 
 async def test_two_markers_of_one_producer_for_one_partition_go_one_after_the_other() -> None:
-    """Answers are by producer and partition."""
+    """Replies name only producer and partition."""
     later = MARKER._replace(is_commit=False)
     async with open_world() as world:
         pending = [world.markers.write(MARKER, SECONDS), world.markers.write(later, SECONDS)]

@@ -1,4 +1,4 @@
-"""Partitions of transactions that others coordinate."""
+"""Partitions of transactions that other brokers coordinate."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class World:
 
 @asynccontextmanager
 async def open_world(*leaders: int) -> AsyncIterator[World]:
-    """`leaders` of the partitions of __transaction_state."""
+    """`leaders`: of the partitions of __transaction_state."""
     cluster = FakeCluster(image_of((), {TOPIC: leaders} if leaders else {}))
     links, local = FakeLinks(), FakeTransactions()
     transactions = ClusterTransactions(local, cast(Links, links), cast(Any, cluster), ME)
@@ -76,7 +76,7 @@ def asked_of(call: Call) -> list[tuple[str, ProducerIdentity, bool, list[Partiti
 
 
 def told(call: Call, *codes: int) -> AddPartitionsToTxnResponse:
-    """The same for each transaction, partition by partition."""
+    """A reply with the same error codes for each transaction, partition by partition."""
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
@@ -209,7 +209,7 @@ async def test_each_coordinator_is_asked_once_for_all_that_is_asked_at_a_moment(
 
 
 async def test_questions_about_one_transaction_go_one_after_the_other_each_with_an_answer_of_its_own() -> None:
-    """One that was put before a marker came would say what is not true any more (RULES C6)."""
+    """An answer to a question from before a marker would not be true any more (RULES C6)."""
     async with open_world(2) as world:
         first = world.transactions.verify_partitions("x", PRODUCER, [ONE])
         second = await world.verify(ONE)

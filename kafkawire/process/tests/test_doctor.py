@@ -1,4 +1,4 @@
-"""What the doctor finds, fact by fact."""
+"""Findings of the doctor for each fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker made anew from its remote tier, in memory."""
+"""Restore of a broker from its remote tier, in memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def records(client: Client, offset: int) -> bytes:
 
 
 async def lost() -> tuple[MemoryWorld, list[bytes]]:
-    """What a broker leaves in its tier when its machine is gone, and the records that were copied."""
+    """Dependencies with the tier of a broker whose machine is lost, and the copied records."""
     world = MemoryWorld()
     async with tiered(world) as (_, client):
         await commit(client, "behind", 2)
@@ -174,7 +174,7 @@ async def test_directories_that_are_used_are_left_alone() -> None:
 
 
 async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
-    """Only the metadata were lost: what was not copied is there, and topics that are in no tier."""
+    """Only the metadata were lost: log dirs have records that were not copied, and topics outside the tier."""
     before = MemoryWorld()
     async with tiered(before) as (opened_before, client):
         await commit(client, "group", 6)

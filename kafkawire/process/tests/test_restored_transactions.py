@@ -1,4 +1,4 @@
-"""Transactions that were open where the copied part of a log ends, after `kafkawire tier restore`."""
+"""Transactions that are open at the end of the copied part of a log, after `kafkawire tier restore`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkawire.testing import Client, OpenBroker
 
 PRODUCER, EPOCH = 7, 3
-COPIED = 3  # offsets 0 (plain), 1 and 2 (of the transaction); the marker is behind
+COPIED = 3  # offsets 0 (plain), 1 and 2 (transaction); the marker follows
 READ_COMMITTED = 1
 
 
@@ -35,7 +35,7 @@ async def append(log: PartitionLog, number: int) -> None:
 
 
 async def lost_with_its_marker(outcome: Outcome) -> MemoryWorld:
-    """The tail of the log, with the marker of the transaction, is not in the tier when the machine is gone."""
+    """The machine is lost with the tail of the log, which has the transaction's marker and is not in the tier."""
     world = MemoryWorld()
     async with open_broker(world, **TIER, **SOON) as broker:
         client = broker.connect()
@@ -52,7 +52,7 @@ async def lost_with_its_marker(outcome: Outcome) -> MemoryWorld:
 
 
 async def committed_records(client: Client, offset: int) -> tuple[list[int], int]:
-    """Offsets of the records that a read_committed consumer is shown from `offset` on, and the last stable offset."""
+    """Offsets of the records that a read_committed consumer gets from `offset` on, and the last stable offset."""
     request = fetch_request(max_wait_ms=5000)
     request.isolation_level = READ_COMMITTED
     request.topics[0].partitions[0].fetch_offset = offset
@@ -70,7 +70,7 @@ async def committed_records(client: Client, offset: int) -> tuple[list[int], int
 
 
 async def shown_of(client: Client) -> list[int]:
-    """Offsets of the copied records that a read_committed consumer is shown."""
+    """Offsets of the copied records that a read_committed consumer gets."""
     shown = []
     for offset in range(COPIED):
         shown += [one for one in (await committed_records(client, offset))[0] if one == offset]
@@ -97,7 +97,7 @@ async def test_a_transaction_whose_marker_is_lost_ends_as_it_had_ended(outcome: 
         for _ in range(3):
             await produce(client, bytes(700_000))
         await trio.sleep(70)
-        assert len(segments(world)) > COPIED  # and the markers with them
+        assert len(segments(world)) > COPIED  # including the markers
     again = MemoryWorld(seed=6, objects=world.objects)
     await restored(again)
     async with opened(again) as (broker, client):

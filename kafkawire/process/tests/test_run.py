@@ -1,4 +1,4 @@
-"""The process around a broker: what signals and a hanging stop do (RULES L7)."""
+"""The process around a broker: signals, and a stop that hangs (RULES L7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kafkawire doctor` says of ZooKeeper: one clear line for each thing that is wrong."""
+"""Findings of `kafkawire doctor` about ZooKeeper: one clear line for each problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader is told of what it is asked: what has changed, and so much that it always knows all that is asked."""
+"""The leader learns only the changes of a fetch session, and so always knows all fetch positions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def at(offset: int) -> Asked:
 
 
 def begun() -> Asking:
-    """Two are asked for, and the leader remembers it."""
+    """A session with two partitions that the leader keeps."""
     asking = Asking()
     asking.ask(ONE, at(1))
     asking.ask(OTHER, at(2))

@@ -1,4 +1,4 @@
-"""Reads that followers do not confirm: the metadata do, or they are given up."""
+"""Reads that followers do not confirm: the metadata confirm them, or they fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkawire.replication.confirming import FOLLOWERS_FIRST_S, TIMEOUT_MS, Conf
 
 
 class FakeLeadership:
-    """See `engine.waiting_reads.LeadershipReads`."""
+    """A fake of `engine.waiting_reads.LeadershipReads`."""
 
     def __init__(self, reads: WaitingReads, *, needs_metadata: bool = False) -> None:
         self._reads = reads

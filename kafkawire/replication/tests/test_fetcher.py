@@ -1,4 +1,4 @@
-"""What a fetcher asks its leader, and when, over links that are a test's own."""
+"""The requests of a fetcher to its leader, over fake peer connections."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEADER = 2
 
 
 class FakeLinks:
-    """Keeps what is asked; the test answers."""
+    """Keeps the requests, and lets the test answer them."""
 
     def __init__(self) -> None:
         self.asked: list[Message] = []
@@ -66,14 +66,14 @@ class FakeLinks:
         return self._answers[-1]
 
     async def answer(self, *rows: PartitionData) -> None:
-        """The last Fetch, with what is new of ORDERS."""
+        """Answer the last Fetch, with these rows of ORDERS."""
         last = max(at for at, request in enumerate(self.asked) if isinstance(request, FetchRequest))
         topics = [FetchableTopicResponse(topic_id=ORDERS.topic_id, partitions=list(rows))] if rows else []
         self._answers[last].settle(FetchResponse(session_id=LINK_SESSION_ID, responses=topics))
         await trio.testing.wait_all_tasks_blocked()
 
     async def tell_end(self, offset: int) -> None:
-        """The last ListOffsets."""
+        """Answer the last ListOffsets."""
         row = ListOffsetsPartitionResponse(offset=offset)
         topics = [ListOffsetsTopicResponse(name=ORDERS.topic, partitions=[row])]
         self._answers[-1].settle(ListOffsetsResponse(topics=topics))
@@ -81,14 +81,15 @@ class FakeLinks:
 
     @property
     def epochs(self) -> list[int]:
-        """In which Fetches ask for ORDERS."""
+        """The leader epochs of ORDERS in all Fetch requests."""
         fetches = [one for one in self.asked if isinstance(one, FetchRequest)]
         return [one.topics[0].partitions[0].current_leader_epoch for one in fetches]
 
 
 @dataclass
 class FakeMarks:
-    """What is to begin anew, until the test has written it."""
+    """The fake control plane keeps the replicas that are to discard their logs, and waits until the test lets it
+    answer."""
 
     asked: list[tuple[TopicPartition, int, int]] = field(default_factory=list)
     written: trio.Event = field(default_factory=trio.Event)
@@ -102,7 +103,7 @@ class FakeMarks:
 
 
 class Setting(NamedTuple):
-    """A fetcher from LEADER and what is around it."""
+    """A fetcher from LEADER and its dependencies."""
 
     fetcher: Fetcher
     links: FakeLinks
@@ -111,12 +112,12 @@ class Setting(NamedTuple):
     counters: ReplicationCounters
 
     async def follow(self, epoch: int) -> None:
-        """As the image says."""
+        """Let the fetcher follow ORDERS, as an image says."""
         self.fetcher.follow(ORDERS, epoch, is_in_sync=True)
         await trio.testing.wait_all_tasks_blocked()
 
     async def become(self, epoch: int) -> None:
-        """As the host does before there is that image."""
+        """Give the replica its role, as the partition host does before the image is published."""
         await self.store.open_partitions([Following(ORDERS, LogConfig(), epoch)])
 
 
@@ -175,7 +176,7 @@ async def test_whoever_has_nothing_to_ask_asks_as_soon_as_there_is_something() -
 
 
 async def test_where_there_is_no_room_the_log_begins_where_the_leaders_does() -> None:
-    """So that there is some again: records are not taken, and what the leader has deleted goes."""
+    """Records are not appended, and the follower deletes what the leader has deleted: then there is room again."""
 
     def row(number: int, log_start_offset: int) -> PartitionData:
         records = bytes(stamped(number, 1, b"v"))
@@ -200,7 +201,7 @@ async def test_where_there_is_no_room_the_log_begins_where_the_leaders_does() ->
 async def test_log_starts_that_the_leader_has_moved_together_are_taken_over_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As when its retention has deleted of all: not one announcement, and a wait, for each."""
+    """Retention on the leader moves many log starts at once. They need one announcement, not one for each."""
     announced: list[int] = []
     announce = CommitLog.announce
 
@@ -234,7 +235,7 @@ async def test_log_starts_that_the_leader_has_moved_together_are_taken_over_toge
 async def test_logs_that_part_from_their_leaders_together_are_cut_with_one_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As after a crash of all; those of another epoch with another one, and each on its own account."""
+    """Logs of another leader epoch need another checkpoint, and each log's outcome is its own."""
     checkpoints: list[int] = []
     checkpoint_alone = CommitLog.checkpoint_alone
 
@@ -267,7 +268,8 @@ async def test_logs_that_part_from_their_leaders_together_are_cut_with_one_check
 
 @pytest.mark.parametrize("is_refused", [False, True])
 async def test_a_log_begins_anew_once_the_others_know(*, is_refused: bool) -> None:
-    """Else it may lead cleanly with nothing (RULES K8); it stays as it is if it is followed in another way by then."""
+    """Else it may be elected cleanly with an empty log (RULES K8). If its role is another by then, the log stays as it
+    is."""
     dropped = WhatIsDropped(tombstones_to=20, swaps=6, gone_by=5)
     records = b"".join(stamped(offset, 1, b"v") for offset in range(10))
     async with following() as one:

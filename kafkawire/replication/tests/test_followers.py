@@ -1,4 +1,4 @@
-"""What a link shows: as of when the response before was made, and nothing of another link."""
+"""A Fetch shows its broker's state as of the previous response on the same connection."""
 
 from engine.api import PartitionLog
 from engine.waiting_reads import EventClock, WaitingReads

@@ -1,4 +1,4 @@
-"""What a follower asks, and what it makes of what it is told."""
+"""The requests of a follower, and the decoded replies of its leader."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a broker's log and counters tell of the logs that it follows: truncated, discarded, closed, waiting."""
+"""Log lines and counters of a broker's followed logs: truncated, discarded, closed, waiting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACE = {"topic": ORDERS.topic, "partition": ORDERS.partition}
 
 
 def told(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Without those of the engine."""
+    """The lines as dictionaries."""
     return [dict(line) for line in lines]
 
 
@@ -44,7 +44,7 @@ async def test_a_log_that_is_truncated_says_from_where_to_where() -> None:
 
 
 async def test_what_is_truncated_below_the_high_watermark_is_a_warning() -> None:
-    """An unclean election has given up what had been acknowledged."""
+    """An unclean election has given up acknowledged records."""
     counters = ReplicationCounters()
     with capture_logs() as lines:
         ReplicaEvents(counters).truncated([Truncated(Held(ORDERS, 0, 10, 5, is_sound=True), 3, 4)])
@@ -73,7 +73,7 @@ async def test_many_logs_that_are_truncated_together_write_few_lines() -> None:
 
 
 async def test_a_log_that_contradicts_its_leaders_is_closed_and_kept() -> None:
-    """Below the high watermark nothing is truncated: no unclean election has given it up (RULES K18)."""
+    """No log is truncated below the high watermark without an unclean election (RULES K18)."""
     async with following() as one:
         await one.follow(1)
         await one.links.answer(PartitionData(high_watermark=10, records=RECORDS))
@@ -123,7 +123,7 @@ async def test_why_a_log_is_discarded() -> None:
 
 
 async def test_a_follower_that_waits_says_why() -> None:
-    """The metadata does not take it yet that its log is to be discarded."""
+    """The metadata refuse the suspect replica, so its log is not discarded yet."""
     dropped = WhatIsDropped(tombstones_to=20, swaps=6, gone_by=5)
     async with following() as one:
         await one.follow(1)

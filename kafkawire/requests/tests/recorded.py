@@ -1,7 +1,7 @@
-"""Requests as clients sent them, byte for byte: what a fast path has to understand, or leave alone.
+"""Recorded requests of clients, byte for byte: the input of tests of the fast path.
 
-`compat_tests/frames/record.py` records them anew: one file a client and its version in `frames/`, xz over rows of
-connection, size, and the frame without its size prefix, in the order in which they came.
+`compat_tests/frames/record.py` records them: a file for each client and version in `frames/`, xz over rows of
+connection, size, and the frame without its size prefix, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(*api_keys: int) -> Iterator[Recorded]:
-    """All that was recorded, or all requests of some APIs."""
+    """All recorded requests, or those of some APIs."""
     for path in sorted(FRAMES.glob(f"*{SUFFIX}")):
         data = lzma.decompress(path.read_bytes())
         at = 0
@@ -49,7 +49,7 @@ def recorded(*api_keys: int) -> Iterator[Recorded]:
 
 
 def keep(client: str, frames: Iterable[tuple[int, bytes]]) -> Path:
-    """Writes the requests of a client, by connection, in place of those kept before."""
+    """Write the requests of a client, by connection, in place of the earlier ones."""
     FRAMES.mkdir(exist_ok=True)
     path = FRAMES / f"{client}{SUFFIX}"
     rows = (_ROW.pack(connection, len(frame)) + frame for connection, frame in frames)

@@ -1,4 +1,4 @@
-"""Who asks for what only a remote tier has waits for so long, whatever becomes of the searches."""
+"""A request for cold segments waits no longer than its timeout, whatever becomes of the searches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_S = 30
 
 
 class Searching:
-    """Searches that take a number of seconds, and find it; `begun` and `ended` are those numbers."""
+    """Fake searches that take `n` seconds and find `n`; `begun` and `ended` list these numbers."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.cold = ColdSearches(nursery, lambda: TIMEOUT_S * 1000)
@@ -26,7 +26,7 @@ class Searching:
 
     async def search(self, takes_s: float) -> float:
         self.begun.append(takes_s)
-        with trio.CancelScope(shield=True):  # a request to a store cannot be called back
+        with trio.CancelScope(shield=True):  # a request to a store cannot be cancelled
             await trio.sleep(takes_s)
         self.ended.append(takes_s)
         return takes_s
@@ -55,7 +55,7 @@ async def test_all_are_done_at_once(searching: Searching) -> None:
 
 @pytest.mark.parametrize(("timeout_ms", "waited_s"), [(0, TIMEOUT_S), (-1, TIMEOUT_S), (1500, 1.5), (45_000, 45)])
 async def test_one_that_takes_long_is_not_waited_for(searching: Searching, timeout_ms: int, waited_s: float) -> None:
-    """The others are told; it goes on."""
+    """The other results are returned in time; the long search goes on."""
     began_s = trio.current_time()
     assert await searching.perform(1, 1000, timeout_ms=timeout_ms) == [1, None]
     assert trio.current_time() - began_s == waited_s
@@ -67,7 +67,7 @@ async def test_what_has_not_begun_in_time_is_given_up(searching: Searching, nurs
     nursery.start_soon(searching.perform, *[100] * SEARCHES_MAX)
     await trio.sleep(1)
     assert await searching.perform(1) == [None]
-    with trio.move_on_after(1):  # or whoever asked has gone
+    with trio.move_on_after(1):  # a cancelled request gives its search up, too
         await searching.perform(2)
     assert await searching.perform(3, timeout_ms=100_000) == [3]
     assert searching.begun == [100] * SEARCHES_MAX + [3]
@@ -84,4 +84,4 @@ async def test_what_goes_wrong_is_for_whoever_waits(searching: Searching) -> Non
         await searching.cold.perform(searches)
     assert trio.current_time() - began_s == 1
     assert await searching.cold.perform([fail], 500) == [None]
-    await trio.sleep(1)  # and what nobody waits for ends nothing
+    await trio.sleep(1)  # a failure without a waiting request ends nothing

@@ -1,4 +1,4 @@
-"""Who was up a moment ago is still listed, for a while."""
+"""A broker that was up a moment ago is still listed for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dispatch: which bytes reach a handler, and what the others get."""
+"""Dispatch: the bytes that reach a handler, and the answers to others."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ KEYS = tuple(api.key for api in API_TABLE)
 GROUP_KEYS = tuple(
     api.key for api in API_TABLE if "group" in api.name or "offset_" in api.name or api.name == "heartbeat"
 )
-ANSWER_WITHIN_S = 10.0  # a member that waits for others would be answered much later
+ANSWER_WITHIN_S = 10.0  # a member that waits for others gets its reply much later
 
 
 @pytest.mark.fuzz
@@ -51,7 +51,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
         for number, frame in enumerate(mutated_frames(SEED, FRAMES, KEYS)):
             original = frame.hex()
             try:
-                # The clock jumps, so a long poll costs nothing, whatever wait its frame asks for.
+                # The clock jumps, so that long polls take no real time.
                 with trio.fail_after(2**32):
                     await answer(broker.dispatcher.dispatch(frame, broker.connection, trio.current_time()))
                 answered += 1
@@ -70,7 +70,7 @@ async def test_mutated_frames_end_in_a_reply_or_a_closed_connection() -> None:
 
 @pytest.mark.fuzz
 async def test_mutated_frames_leave_groups_unharmed() -> None:
-    """On a table of groups as it is in a broker: members that never were come, and some stay."""
+    """Mutated frames at a real table of groups: unknown members come, and some stay."""
     async with open_broker() as opened:
         await opened.broker.coordinator.create_topic("t", partition_count=1)
         await _coordinator_of("g", opened.connect())

@@ -47,7 +47,7 @@ def answer_nonsense(context: object, request: object) -> Any:
 
 
 class Later:
-    """What a second stage waits for."""
+    """A future that is settled after one second."""
 
     def __init__(self) -> None:
         self._event = trio.Event()
@@ -85,12 +85,12 @@ def metadata() -> MetadataRequest:
 
 @pytest.fixture
 def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
-    """Makes the handler of an API another one, in brokers that are opened from now on."""
+    """A function that replaces the handler of an API in brokers that are opened from now on."""
 
     def break_(name: str, handle: Any) -> None:
         table: tuple[Api, ...] = tuple(replace(api, handle=handle) if api.name == name else api for api in API_TABLE)
         monkeypatch.setattr("kafkawire.broker.API_TABLE", table)
-        monkeypatch.setattr("kafkawire.broker.lanes", lambda *_: {})  # they know no table
+        monkeypatch.setattr("kafkawire.broker.lanes", lambda *_: {})  # fast paths do not use the table
 
     return break_
 

@@ -1,4 +1,4 @@
-"""Packed rows are, byte for byte, what the encoder of the message would make of them."""
+"""Packed rows equal, byte for byte, those of the message's encoder."""
 
 from __future__ import annotations
 

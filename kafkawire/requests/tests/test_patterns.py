@@ -38,5 +38,5 @@ def test_a_pattern_has_a_greatest_length() -> None:
 
 
 def test_no_pattern_takes_more_than_linear_time() -> None:
-    """A backtracking engine would not be done with this within the age of the universe."""
+    """A backtracking engine would not finish this pattern within the age of the universe."""
     assert not compile_pattern("(a*)*b")("a" * 50_000)

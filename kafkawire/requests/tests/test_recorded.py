@@ -1,4 +1,4 @@
-"""What clients really send is decoded, and nothing of it is lost: encoded again it is the same bytes."""
+"""Recorded requests of clients are decoded without loss: encoded again, they are the same bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SURPLUS = {("confluent-kafka-2.16.1", MetadataRequest.API_KEY): b"\1\0\0"}  # do
 
 
 def left_over(row: Recorded) -> bytes:
-    """What is in a frame behind that which our encoder makes of what our decoder read."""
+    """Bytes of a frame behind the re-encoded request."""
     header, start = decode_request_header(row.frame)
     request = APIS[row.api_key].request.decode(row.frame, row.version, start)
     again = encode_request(request, row.version, header.correlation_id, header.client_id)
@@ -44,7 +44,7 @@ def test_a_client_is_seen_at_all_that_is_hot(client: str) -> None:
 
 
 def test_no_correlation_id_is_there_twice_on_a_connection() -> None:
-    """They need not rise: Java's client takes some before it connects."""
+    """Correlation ids need not rise: Java's client takes some before it connects."""
     seen = Counter(
         (row.client, row.connection, decode_request_header(row.frame)[0].correlation_id) for row in recorded()
     )

@@ -1,4 +1,4 @@
-"""A small request cannot ask for gigabytes by naming one thing again and again."""
+"""A small request cannot ask for gigabytes by repeated names."""
 
 from __future__ import annotations
 

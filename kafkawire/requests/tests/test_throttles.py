@@ -1,4 +1,4 @@
-"""How much of what replicas copy goes in a second, measured as Kafka's SimpleRate."""
+"""Rate of replication traffic, measured like Kafka's SimpleRate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found of a partition by name."""
+"""Lookup of partitions by name."""
 
 from __future__ import annotations
 

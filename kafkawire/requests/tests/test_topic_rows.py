@@ -1,4 +1,4 @@
-"""Rows of Metadata: made once, by one of those who ask, and never older than the topic."""
+"""Rows of Metadata: made once, by one of the requests, and never older than the topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decoded(row: bytes, version: int) -> MetadataResponse:
 
 
 class Made:
-    """Counts the rows that are made."""
+    """Counter of the rows that are made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Links that other brokers open to this one: who is let in, and that only the newest of them counts."""
+"""Peer connections that other brokers open to this one: authentication, and validity of the newest one only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ME, SENDER = 1, 2
 
 @dataclass
 class World:
-    """A broker that others open links to."""
+    """A broker to which others open peer connections."""
 
     incarnation: bytes = INCARNATION
     epochs: dict[int, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class World:
         return ClusterImage(1, "cluster", members=members)
 
     def open(self, claim: LinkClaim, secret: bytes = SECRET) -> ConnectionInfo:
-        """A connection that is a link from now on. Raises NotAuthenticated."""
+        """Open a peer connection. Raises NotAuthenticated."""
         return self.authenticate(claim.user, claim.extensions(), secret)
 
     def authenticate(self, user: str, extensions: Mapping[str, str], secret: bytes = SECRET) -> ConnectionInfo:
@@ -84,11 +84,11 @@ def test_whoever_does_not_know_the_secret_is_not() -> None:
     with pytest.raises(NotAuthenticated, match="does not know the secret"):
         world.links.answer(connection, proof)
     assert (connection.principal, connection.is_peer) == (None, False)
-    world.open(claim())  # its number was not taken
+    world.open(claim())  # the number of the refused one is still free
 
 
 def test_a_first_message_that_was_heard_before_leads_nowhere() -> None:
-    """Its proof is for the nonce that the server chose then."""
+    """The recorded proof is for the nonce that the server chose then."""
     world, heard, replayed = World(), connected(), connected()
     client = ScramClient("broker-2", salted_by(SECRET), "nonce", claim().extensions())
     world.links.begin(heard, MECHANISM)
@@ -134,7 +134,7 @@ def test_a_broker_that_has_registered_anew_since_is_refused() -> None:
     with pytest.raises(NotAuthenticated, match="registered anew"):
         world.open(claim(5))
     world.open(claim(6))
-    world.open(claim(7, sender=SENDER))  # it may know more than we do
+    world.open(claim(7, sender=SENDER))  # the sender may have newer metadata
 
 
 @pytest.mark.parametrize(

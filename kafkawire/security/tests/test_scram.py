@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256: the example of RFC 7677, and everybody who does not know the secret or does not speak properly."""
+"""SCRAM-SHA-256: the example of RFC 7677, wrong secrets, and malformed messages."""
 
 from __future__ import annotations
 

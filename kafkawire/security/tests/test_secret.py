@@ -1,4 +1,4 @@
-"""The file of the secret that brokers share: what is taken, and what is refused in one line."""
+"""The file of the secret that brokers share: accepted files, and refusals in one line."""
 
 from __future__ import annotations
 

@@ -15,17 +15,17 @@ LIMITS = ServerLimits(unanswered_max_size_bytes=1000)
 
 
 async def send_apart(client: Client, kind: str, *names: int, size: int = 8) -> None:
-    """Send each request as a packet of its own: a connection that is muted receives no further one."""
+    """Send each request as a packet of its own: a muted connection receives no further one."""
     for name in names:
         await client.send(kind, name, size=size)
         await settle()
 
 
 async def muted(broker: Running) -> tuple[Client, Client]:
-    """A connection with 1,000 bytes in flight, and one whose request 3 waits behind its request 2."""
+    """A connection with 1,000 bytes in flight, and a muted one: its request 3 waits for its request 2."""
     first, second = broker.connect(), broker.connect()
     await send_apart(first, "p", 1, size=1000)
-    broker.dispatcher.gate(1).release()  # the records are written: they hold no memory
+    broker.dispatcher.gate(1).release()  # the records are written, and hold no memory
     await send_apart(second, "p", 2, 3)
     assert broker.dispatcher.order == [1, 2]
     assert broker.stats.connections_muted == 1
@@ -86,7 +86,7 @@ async def test_a_connection_of_another_broker_is_never_muted() -> None:
 
 
 async def test_a_large_request_that_has_begun_to_come_is_received_to_its_end() -> None:
-    """Its time to come runs: a pause in its middle would cost the connection."""
+    """The deadline of the request runs: a pause in its middle would cost the connection."""
     size = 200_000
     async with serving(LIMITS) as broker:
         client = broker.connect()

@@ -1,4 +1,4 @@
-"""Watchers and the system's pollers, on socket pairs: what there is on Linux, and what there is elsewhere."""
+"""Watchers and the system's pollers on socket pairs: the one of Linux, and the one of other systems."""
 
 from __future__ import annotations
 

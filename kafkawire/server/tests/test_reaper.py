@@ -1,4 +1,4 @@
-"""Who is asked whether it is overdue, and when."""
+"""The reaper's choice of connections to check, and the times of its checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server on memory streams with a dispatcher that does what the request's first byte says."""
+"""The server on memory streams. The first byte of a request tells the dispatcher what to do."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ class FakeDispatcher:
         handler = {
             "0": self.no_reply,
             "V": self.late_violation,
-            "x": self.late_violation,  # the same, when its gate opens
-            "y": self.late_crash,  # when its gate opens
+            "x": self.late_violation,  # a violation when its gate opens
+            "y": self.late_crash,  # a crash when its gate opens
             "C": self.late_crash,
             "f": self.short_file,
         }.get(kind, self.echo)
@@ -197,7 +197,7 @@ class Client:
         return data
 
     async def closed(self) -> bool:
-        """Waits for the end of the stream; nothing may come before it."""
+        """Wait for the end of the stream; no bytes may come before it."""
         with trio.fail_after(3600):
             return await self.stream.receive_some() == b""
 
@@ -236,7 +236,7 @@ async def serving(limits: ServerLimits | None = None, listener: MemoryListener |
 
 
 async def settle() -> None:
-    """Lets everything happen that can happen now. The reaper's timer is the only thing that may wait for time."""
+    """Let everything happen that can happen now. Only the reaper's timer may wait for time."""
     await trio.testing.wait_all_tasks_blocked()
 
 
@@ -266,11 +266,11 @@ async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_tim
 
 @dataclass(eq=False)
 class FloodTransport:
-    """Its bytes have all arrived before the first is received; it takes so many bytes at once."""
+    """Transport whose bytes have all arrived before the first receive. `room_bytes` is how much it can send at once."""
 
     rest: bytes
     room_bytes: int = 1 << 20
-    visits: int = 0  # in which something was received
+    visits: int = 0  # visits that received bytes
     sends: list[int] = field(default_factory=list)
     sent: bytearray = field(default_factory=bytearray)
     sent_size_bytes: int = 0
@@ -313,7 +313,7 @@ def frames(kinds: str, size_bytes: int = 8) -> bytes:
 
 @dataclass
 class FakeHost:
-    """Has no tasks to give."""
+    """Host that starts no tasks."""
 
     ended: list[CloseReason | None] = field(default_factory=list)
 
@@ -321,7 +321,7 @@ class FakeHost:
         raise AssertionError("nothing waits")
 
     def is_busy(self, session: Session) -> None:
-        """Nobody asks."""
+        """Do nothing: no reaper runs."""
 
     def has_ended(self, session: Session) -> None:
         self.ended.append(session.close_reason)
@@ -329,7 +329,7 @@ class FakeHost:
 
 @dataclass
 class Alone:
-    """A session whose transport is always ready, and its hub."""
+    """A session on a transport that is always ready, with its hub."""
 
     session: Session
     hub: Hub
@@ -342,7 +342,7 @@ class Alone:
 
 
 def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> Alone:
-    """Visited once."""
+    """A session on this transport, visited once."""
     limits = ConnectionLimits(max_in_flight_requests=30)
     info = ConnectionInfo("PLAINTEXT", "127.0.0.1", "127.0.0.1")
     hub = Hub(ByteBudget(1 << 30), ServerStats())
@@ -424,7 +424,7 @@ async def test_a_connection_that_drains_ends_with_what_is_answered() -> None:
     dispatcher.gate(0).set()
     alone.turn()
     assert transport.sent == frames("p")
-    assert alone.session.close_reason is None  # its peer has some time to read
+    assert alone.session.close_reason is None  # the peer has some time to read
     await trio.sleep(LINGER_S + 1)
     alone.session.check(trio.current_time())
     assert alone.session.close_reason is CloseReason.SHUTDOWN
@@ -443,7 +443,7 @@ async def test_what_is_too_much_for_a_turn_starts_in_the_next_ones_in_order() ->
 
 @dataclass(eq=False)
 class Greedy:
-    """A session that uses up every turn it has."""
+    """A session that uses up the budget of every turn."""
 
     hub: Hub
     calls: list[str] = field(default_factory=list)
@@ -471,7 +471,7 @@ async def test_who_has_no_turn_is_left_alone_until_the_next() -> None:
 
 
 async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_received() -> None:
-    """Late, and told to receive, while others have used up the budget."""
+    """A request is late, and the poller reports input, while other sessions have used up the budget."""
     transport, dispatcher = FloodTransport(frames("0" * 200)), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     assert len(dispatcher.order) == STARTS_PER_TURN
@@ -483,7 +483,7 @@ async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_receiv
 async def test_a_poller_that_fails_ends_the_connection_alone() -> None:
     transport, dispatcher = FloodTransport(frames("p"), room_bytes=1), FakeDispatcher()
     alone = session_on(transport, dispatcher)
-    transport.is_watchable = False  # and there is room for a reply to be waited for
+    transport.is_watchable = False  # and a reply waits for room
     dispatcher.gate(0).set()
     alone.turn()
     assert alone.session.close_reason is CloseReason.HANDLER_FAILED
@@ -496,7 +496,7 @@ async def test_what_becomes_ready_while_the_peer_does_not_read_leaves_when_it_do
     alone.hub.turn()
     assert transport.sent == frames("p")[:5]
     dispatcher.gate(1).set()
-    alone.hub.turn()  # it cannot be sent now
+    alone.hub.turn()  # the reply cannot be sent now
     dispatcher.gate(2).set()
     alone.hub.turn()
     transport.room_bytes = 1 << 20
@@ -526,7 +526,7 @@ async def test_what_is_ready_and_too_much_for_a_turn_leaves_in_the_next_one(monk
 
 @dataclass
 class GateRounds:
-    """What the engine is to the hub: what was started in a turn is answered when it is written, at the end of it."""
+    """Commit batches that are written at the end of a turn; then the requests started in it are answered."""
 
     dispatcher: FakeDispatcher
     held: int = 0
@@ -700,7 +700,7 @@ async def test_what_a_peer_sent_before_it_left_is_started_and_answered_in_order(
         client = broker.connect()
         for kind, name in (("w", 1), ("0", 2), ("w", 3), ("0", 4), ("e", 5)):
             await client.send(kind, name)
-        await client.stream.send_all(struct.pack(">i", 8) + b"e\x06")  # and the beginning of another
+        await client.stream.send_all(struct.pack(">i", 8) + b"e\x06")  # and the beginning of another request
         await client.stream.send_eof()
         await settle()
         assert broker.dispatcher.order == [1]
@@ -884,7 +884,7 @@ async def test_requests_of_a_closed_connection_are_abandoned() -> None:
         assert broker.stats.connections_open == 0
         assert broker.dispatcher.gate(1).is_abandoned
         assert broker.dispatcher.gate(2).is_abandoned
-        broker.dispatcher.gate(1).release()  # it comes late, and changes nothing
+        broker.dispatcher.gate(1).release()  # the reply comes late, and changes nothing
         assert broker.stats.in_flight_size_bytes == 0
 
 
@@ -902,7 +902,7 @@ async def test_peers_are_read_although_the_requests_of_others_use_up_the_budget(
 
 
 async def test_a_peer_has_a_bound_of_its_own() -> None:
-    """Bytes of one link count for no other connection, and stop that link alone."""
+    """Bytes of one peer connection count for no other connection, and stop that connection alone."""
     in_flight = ConnectionLimits(max_in_flight_size_bytes=1 << 30)
     async with serving(ServerLimits(connection=in_flight, queued_max_request_size_bytes=1000)) as broker:
         peer, other_purpose, client = broker.connect(), broker.connect(), broker.connect()
@@ -977,7 +977,7 @@ async def test_a_large_frame_that_stops_gives_way_at_its_deadline() -> None:
 
 
 async def test_connections_that_start_quickly_and_stop_silence_nobody() -> None:
-    """Nine that announce 100 MB each and send a quarter of it: others with small requests are served all the while."""
+    """Nine connections announce 100 MB each and send a quarter. Small requests of others are served all the while."""
     async with serving(ServerLimits(queued_max_request_size_bytes=32 << 20)) as broker:
         hostile = [broker.connect() for _ in range(9)]
         for client in hostile:
@@ -1006,7 +1006,7 @@ async def test_a_request_that_needs_its_frame_no_more_holds_no_bytes_while_it_wa
 
 
 async def test_replies_that_nobody_reads_are_bounded_over_all_connections() -> None:
-    """Who has kept us waiting longest goes first."""
+    """The connection that has held unread replies longest is closed first."""
     async with serving(ServerLimits(queued_max_request_size_bytes=64)) as broker:
         clients = [broker.connect() for _ in range(4)]
         for name, client in enumerate(clients):
@@ -1020,7 +1020,7 @@ async def test_replies_that_nobody_reads_are_bounded_over_all_connections() -> N
 
 
 async def test_what_a_peer_still_sends_does_not_cost_it_its_last_replies() -> None:
-    """On sockets: closed with input unread, the system would reset the connection, and replies on their way be lost."""
+    """Sockets closed with unread input make the system reset the connection and lose the last replies."""
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.settimeout(0)
@@ -1055,7 +1055,7 @@ async def test_a_peer_that_goes_on_sending_behind_its_end_is_cut_off_soon() -> N
 
 
 class ExhaustedListener(MemoryListener):
-    """Has no descriptors for the first connections."""
+    """Listener that has no descriptors for its first connections."""
 
     failures = 3
 
@@ -1067,7 +1067,7 @@ class ExhaustedListener(MemoryListener):
 
 
 class UnwatchedListener(MemoryListener):
-    """There is no descriptor for the poller of its first connection."""
+    """Listener whose first connection finds no descriptor for the poller."""
 
     has_failed = False
 
@@ -1081,7 +1081,7 @@ class UnwatchedListener(MemoryListener):
 
 
 class Unwatched:
-    """A transport that cannot be watched."""
+    """Transport that cannot be watched."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -1111,7 +1111,7 @@ async def test_running_out_of_descriptors_is_survived_with_a_pause() -> None:
         with structlog.testing.capture_logs() as lines:
             await client.send("e", 1)
             assert await client.reply() == ("e", 1)
-        assert len(lines) <= 1  # not one a try
+        assert len(lines) <= 1  # not one for each try
         assert broker.stats.accept_failures == 3
         assert trio.current_time() - start_s == pytest.approx(0.3, abs=0.01)
 
@@ -1217,7 +1217,7 @@ async def serve_forever(listener: MemoryListener, stats: ServerStats) -> None:
 
 
 class SocketListenerFake(MemoryListener):
-    """Its one connection is a socket, because sending on a memory stream always lets others have their turn."""
+    """Listener with one connection, a socket. Sends on a memory stream would always let other tasks run."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__()

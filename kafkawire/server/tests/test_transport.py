@@ -19,7 +19,7 @@ from kafkawire.server.transport import FileTooShortError, SocketTransport, first
 
 
 class OpenFile:
-    """A real file, read through its descriptor or, as in the twin filesystem, without one."""
+    """A real file, read through its descriptor or, as on the simulated disk, without one."""
 
     def __init__(self, path: Path, *, with_descriptor: bool = True) -> None:
         self._file = path.open("rb")
@@ -65,7 +65,7 @@ Pair = tuple[SocketTransport, socket.socket]
 
 
 def carried(pair: Pair, segments: Sequence[Segment]) -> bytes:
-    """Sent as far as there is room, and received, until all has arrived."""
+    """Send as far as there is room, and receive, until all bytes have arrived."""
     arrived = b""
     while segments:
         segments = pair[0].send(segments)
@@ -133,7 +133,7 @@ def test_what_the_peer_has_no_room_for_is_given_back(pair: Pair) -> None:
     rest = pair[0].send([b"size", data, b"end"])
     assert rest
     assert sum(map(len, rest)) == len(data) + 7 - pair[0].sent_size_bytes
-    assert pair[0].send(rest)  # no room still
+    assert pair[0].send(rest)  # still no room
 
 
 def test_a_finished_transport_ends_the_stream_and_goes_on_receiving(pair: Pair) -> None:

@@ -1,1 +1,1 @@
-"""Three real brokers that replicate, under faults that a seed chooses; their clients, and what judges the result."""
+"""Simulation of three real brokers that replicate, under faults that a seed chooses: clients, faults and checkers."""

@@ -1,6 +1,7 @@
-"""`python -m kafkawire.tests.cluster_simulation --seed N` repeats a seed; `--seeds A:B` runs many.
+"""Command line of the simulation of three brokers. `python -m kafkawire.tests.cluster_simulation --seed N` repeats a
+seed; `--seeds A:B` runs many.
 
-Exit code 1: an anomaly was found. Each one is printed with its seed, the command that repeats it, and the faults it
+Exit code 1: an anomaly was found. Each anomaly is printed with its seed, the command that repeats it, and the faults it
 needs. The last line sums up.
 """
 

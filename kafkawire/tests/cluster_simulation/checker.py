@@ -1,7 +1,7 @@
-"""Finds what must not be in a history of brokers that replicate, and in what was seen of them. Pure.
+"""Anomalies in a history of brokers that replicate, and in the sights of the observer. Pure.
 
-Only what was acknowledged with acks=all must stay, be where it was said to be, and be there once. With acks=1 a record
-may be lost, if another broker came to lead; until somebody has read it.
+Records acknowledged with acks=all must stay, at the offset in the reply, and once. With acks=1 a record may be lost if
+another broker came to lead, but not after a consumer has read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check(
     sights: Sights,
     brokers: Sequence[History] = (),
 ) -> list[Anomaly]:
-    """All anomalies. `final` is as for one broker; `brokers`: what concerned each of them alone."""
+    """All anomalies. `final` is as for one broker; `brokers`: the history of each broker alone."""
     acked = [one if one.acks == ALL else _unknown(one) for one in history.sends]
     facts = sort(replace(history, sends=acked), brokers)
     found = [Anomaly("trouble", text) for text in history.troubles]
@@ -49,7 +49,7 @@ def check(
 
 
 def _unknown(send: Send) -> Send:
-    """As far as nobody promised anything."""
+    """The send without a promise: its outcome is unknown, unless it failed."""
     if send.outcome is not Outcome.OK:
         return send
     return replace(send, outcome=Outcome.UNKNOWN, completed=UNANSWERED)
@@ -69,7 +69,7 @@ def _lost_with_one_ack(
 
 
 def _came_to_lead(place: Place, send: Send, sights: Sights) -> bool:
-    """Whether another broker than the one that answered led later, or may have."""
+    """Whether a broker other than the answering one led later, or may have."""
     if send.epoch == NO_EPOCH:
         return True
     newest = max((epoch for where, epoch in sights.leaders if where == place), default=NO_EPOCH)
@@ -81,7 +81,7 @@ def _came_to_lead(place: Place, send: Send, sights: Sights) -> bool:
 
 
 def _read_and_gone(facts: Facts, place: Place, final: Mapping[int, StoredRecord] | None) -> Iterator[Anomaly]:
-    """Who reads, reads what counts, and that stays."""
+    """Records that a consumer has read, and that are gone or changed in the end."""
     if final is None:
         return
     told = set()
@@ -95,8 +95,8 @@ def _read_and_gone(facts: Facts, place: Place, final: Mapping[int, StoredRecord]
 
 
 class _Mark(NamedTuple):
-    """A high watermark that somebody was told in that epoch. `is_latest`: by ListOffsets, which a new leader does not
-    answer before it has all that counted before it (KIP-207)."""
+    """A high watermark in a reply of that epoch. `is_latest`: by ListOffsets, which a new leader does not answer before
+    it has all records that were committed before it (KIP-207)."""
 
     invoked: int
     completed: int

@@ -1,5 +1,5 @@
-"""Clients of partitions that have one leader at a time: they ask whoever leads, as far as somebody tells, and when he
-does not any more, they ask again who does."""
+"""Clients of partitions with one leader at a time: they ask the leader that metadata name, and after an error ask for
+the metadata again."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from kafkawire.tests.simulation.reader import LATEST, Consumer, Follower
 from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.writer import Batch, Writer
 
-RESTS_S = 0.02, 0.3  # of who is told that it is not possible now
-# By these a leader says that it is none, or not able to.
+RESTS_S = 0.02, 0.3  # pause of a client after an error that it may retry
+# Errors of a broker that does not lead, or cannot serve.
 ELSEWHERE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -38,7 +38,7 @@ TOO_FEW = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICA
 
 
 def newest(known: PartitionState | None, told: PartitionState | None) -> PartitionState | None:
-    """What a client believes: whoever is told of an older epoch than it knows stays with that (KIP-320)."""
+    """The state that a client believes: a state of an older leader epoch does not replace a newer one (KIP-320)."""
     if known is None or (told is not None and told.leader_epoch >= known.leader_epoch):
         return told
     return known
@@ -46,14 +46,14 @@ def newest(known: PartitionState | None, told: PartitionState | None) -> Partiti
 
 @dataclass
 class Way(Network):
-    """The way of one client to whoever leads a partition. Who asks for a coordinator is told of no epochs, and believes
-    what it is told last."""
+    """The network of one client to the leader of a partition. Replies about coordinators have no epochs, so such a
+    client believes the last reply."""
 
     machines: Machines = field(kw_only=True)
     target: Target = field(kw_only=True)
     rng: Random = field(kw_only=True)
     keeps_epochs: bool = True
-    broker_id: int = 0  # that it leads to now
+    broker_id: int = 0  # the connected broker
     _known: PartitionState | None = None
 
     def connect(self, client_id: str) -> Connection:
@@ -71,13 +71,13 @@ class Way(Network):
 
     @property
     def epoch(self) -> int:
-        """In which that broker leads, as far as it knows; -1: it does not, or nobody was asked."""
+        """The epoch in which that broker leads, by its own image; -1 if it does not lead, or no broker was asked."""
         return self.machines.epoch_told_by(self.broker_id, self.target) if self.broker_id else NO_EPOCH
 
 
 @dataclass
 class AnyDoor(Network):
-    """The way to some broker, each time another one."""
+    """The network to any broker, a random one for each connection."""
 
     machines: Machines = field(kw_only=True)
     rng: Random = field(kw_only=True)
@@ -92,13 +92,13 @@ class AnyDoor(Network):
 
 
 def at_any_door(shared: Shared, machines: Machines, name: str) -> Shared:
-    """What a client of any broker shares with all others, but for the network."""
+    """The shared state of all clients, with a network to any broker."""
     door = AnyDoor(next(iter(machines)).world, machines=machines, rng=shared.rng(f"{name} finds"))
     return replace(shared, network=door)
 
 
 def on_the_way(shared: Shared, machines: Machines, target: Target, name: str) -> Shared:
-    """What a client of that partition shares with all others, but for the network."""
+    """The shared state of all clients, with a network to the leader of that partition."""
     world, rng = next(iter(machines)).world, shared.rng(f"{name} finds")
     keeps_epochs = target.topic not in INTERNAL_TOPICS
     return replace(shared, network=Way(world, machines=machines, target=target, rng=rng, keeps_epochs=keeps_epochs))
@@ -138,7 +138,7 @@ class PartitionWriter(Writer):
 
 @dataclass
 class PartitionCommitter(Committer):
-    """Commits offsets for a group, wherever it is coordinated."""
+    """A client that commits offsets for a group, whichever broker coordinates it."""
 
     def expect(self, code: int, what: str, *expected: ErrorCode) -> None:
         super().expect(code, what, *expected)
@@ -148,13 +148,13 @@ class PartitionCommitter(Committer):
 
 @dataclass
 class PartitionConsumer(Consumer):
-    """Writes down in which epoch it was answered, if it is known."""
+    """A consumer that notes the leader epoch of each reply, if it is known."""
 
     _asked_in: int = field(default=-1, init=False)
 
     @property
     def epoch(self) -> int:
-        """Of the broker that is asked, as long as it is the same."""
+        """The leader epoch of the connected broker."""
         assert isinstance(self.shared.network, Way)
         return self.shared.network.epoch
 
@@ -172,14 +172,14 @@ class PartitionConsumer(Consumer):
     async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
         history, asked_in = self.shared.history, self.epoch
         found = await super().list_offset(connection, name, partition, timestamp_ms)
-        if history.lookups and history.lookups[-1].completed == history.now:  # nothing happened since: it is this one
+        if history.lookups and history.lookups[-1].completed == history.now:  # the lookup of this call
             history.lookups[-1].epoch = self.epoch if self.epoch == asked_in else -1
         return found
 
 
 @dataclass
 class PartitionReader(PartitionConsumer, Follower):
-    """Follows one partition, wherever it is led."""
+    """A follower of one partition, whichever broker leads it."""
 
     async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
         found = await super().list_offset(connection, name, partition, timestamp_ms)
@@ -196,7 +196,7 @@ class PartitionReader(PartitionConsumer, Follower):
 
 @dataclass
 class PartitionWanderer(PartitionConsumer):
-    """Asks for the end of a partition, and reads somewhere below it."""
+    """A consumer that looks up the end of a partition, and reads at an offset below it."""
 
     pause_s: float = 0.2
 

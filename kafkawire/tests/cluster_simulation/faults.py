@@ -1,6 +1,6 @@
-"""Makes a plan's faults happen to the brokers, each some client operations after the one before it.
+"""Injection of a plan's faults into the brokers, each some client operations after the previous one.
 
-Many last for a while, and others come meanwhile. When all have been, all are over.
+Many faults last for a while, and others come meanwhile. After the last one has begun, all end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kafkawire.tests.simulation.plan import FaultKind as OneFaultKind
 
 STRIKE_WITHIN_S = 4.0
 STALLED_S = 5.0
-CHANGES_MAX = 40  # of files, up to where a process that is to die gets
-SILENT = 0.5  # how often a machine without power is not heard of
+CHANGES_MAX = 40  # the most file operations of a process before its planned death
+SILENT = 0.5  # how often a machine loses power without a sign to its peers
 FOLLOWS_AT_ONCE = 0.25
 DISK_ERRORS = {
     FaultKind.IO_ERROR: OneFaultKind.IO_ERROR,
@@ -34,7 +34,7 @@ DISK_ERRORS = {
 
 @dataclass
 class Faults:
-    """Runs the faults of a plan. `chosen` leaves out the others, to find what matters."""
+    """The faults of a plan. `chosen`: only faults with these numbers are injected, to find the ones that matter."""
 
     plan: Plan
     machines: Machines
@@ -45,11 +45,11 @@ class Faults:
 
     @property
     def counts(self) -> Counter[str]:
-        """Of some kinds, those that bit."""
+        """Counts of the faults that had an effect, for some kinds."""
         return Counter({"disk errors": sum(kind in DISK_ERRORS for kind in self.bitten)})
 
     async def run(self) -> None:
-        """Until the last one is over."""
+        """Inject all faults, and return when the last one is over."""
         async with trio.open_nursery() as nursery:
             for number, kind in enumerate(self.plan.faults):
                 rng = Random(f"{self.plan.seed}/fault-{number}")
@@ -132,7 +132,7 @@ class Faults:
     # Links
 
     async def _part(self, kind: FaultKind, rng: Random) -> bool:
-        """Brokers from each other, or from the metadata store."""
+        """Cut brokers off from each other, or from the metadata store."""
         if kind.name.startswith("STORE"):
             return await self._leave_store(kind, rng)
         directions = _directions(kind, rng)
@@ -194,7 +194,7 @@ class Faults:
         return speed.slow_jobs > before
 
     async def _stall(self, _kind: FaultKind, rng: Random) -> bool:
-        """What is written is not durable while others take it."""
+        """Slow down a leader's disk: followers take records that are not durable on the leader. Then crash it."""
         one = self._leader(rng)
         if one.broker is None:
             return False
@@ -206,7 +206,7 @@ class Faults:
         return True
 
     async def _fail_disk(self, kind: FaultKind, rng: Random) -> bool:
-        """What has failed is mended by a restart only."""
+        """Let operations of a disk fail. Only a restart repairs its effect."""
         one = self._leader(rng)
         disk, life = one.world.disk, one.lives.shared.history.life
         before = disk.hits
@@ -220,17 +220,17 @@ class Faults:
             one.lives.rests_s = self._rest_s(rng)
             ends = rng.randrange(3)
             await (one.lives.restart_cleanly() if ends == 0 else one.lives.crash(power_cut=ends == 1))
-            while _has_lost_a_dir(one):  # by an error that the system had not told the life before
+            while _has_lost_a_dir(one):  # by an error that the operating system reports only to this process
                 await one.lives.restart_cleanly()
         return disk.hits > before
 
-    # Whom and how long
+    # Affected brokers, and durations
 
     def _some(self, rng: Random, count: int) -> list[Machine]:
         return rng.sample([*self.machines], count)
 
     def _leader(self, rng: Random) -> Machine:
-        """Of some partition, if there is one."""
+        """The leader of some partition, if there is one, else any broker."""
         state = self.machines.state(rng.choice(self.plan.targets))
         if state is None or state.leader not in BROKERS:
             return self._some(rng, 1)[0]
@@ -240,7 +240,8 @@ class Faults:
         return self.plan.session_timeout_s * rng.uniform(1.0, PAUSED_MAX)
 
     def _rest_s(self, rng: Random) -> tuple[float, float]:
-        """How long a broker is down: until it is started again at once, or for longer than its session lasts."""
+        """The bounds of the seconds for which a broker is down: restarted at once, or down for longer than its session
+        lasts."""
         long_s = self.plan.session_timeout_s
         return rng.choice(((0.01, 0.3), (0.5, 3.0), (long_s, long_s * 1.5)))
 
@@ -251,7 +252,7 @@ def _has_lost_a_dir(machine: Machine) -> bool:
 
 
 def _directions(kind: FaultKind, rng: Random) -> list[Direction]:
-    """That are cut."""
+    """The directions that a fault cuts."""
     first, second, third = rng.sample(BROKERS, len(BROKERS))
     match kind:
         case FaultKind.CUT_PAIR:

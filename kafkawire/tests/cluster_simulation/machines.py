@@ -1,4 +1,5 @@
-"""Three machines, each with a disk and the lives of a broker one after the other, and the network of their clients."""
+"""Three machines, each with a disk and the processes of a broker one after the other, and the network of their
+clients."""
 
 from __future__ import annotations
 
@@ -26,12 +27,13 @@ from kafkawire.tests.simulation.shared import Shared
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem
 
 BROKERS = (1, 2, 3)
-CONNECTIONS_PER_BROKER = 1_000_000  # their numbers tell whose they are
+CONNECTIONS_PER_BROKER = 1_000_000  # the number of a connection tells its broker
 
 
 @dataclass
 class Doors(Network):
-    """Where clients connect to one of the brokers. What cuts them off from it cuts it off from the others, too."""
+    """The network of clients to one of the brokers. A fault that cuts clients off from it cuts them off from the others
+    too."""
 
     broker_id: int = 0
     wires: Wires = field(default_factory=lambda: Wires(Random(0)))
@@ -55,7 +57,8 @@ class Doors(Network):
 
 @dataclass
 class Machine:
-    """One broker: what it is made of, and its lives. Its history has what concerns it alone."""
+    """A machine: its parts, and the processes of one broker, one after the other. Its history has the events of this
+    broker alone."""
 
     broker_id: int
     world: MachineWorld
@@ -64,16 +67,16 @@ class Machine:
 
     @property
     def broker(self) -> Broker | None:
-        """That serves."""
+        """The broker, if it serves."""
         return self.lives.broker
 
     @property
     def life(self) -> int:
-        """A number that no other life of any broker has."""
+        """A number that is unique among the processes of all brokers."""
         return self.lives.shared.history.life * (len(BROKERS) + 1) + self.broker_id
 
     def replica(self, name: str, place: Place) -> Partition | None:
-        """None: it has none that can be looked at."""
+        """The partition on this machine; None if its log is not open."""
         if self.broker is None:
             return None
         try:
@@ -84,7 +87,7 @@ class Machine:
 
 @dataclass
 class Machines:
-    """All of them."""
+    """The machines of all brokers."""
 
     seed: int
     history: History
@@ -121,16 +124,16 @@ class Machines:
     # As clients find them
 
     def asked_by(self, connection: Connection) -> Machine:
-        """To whom it leads."""
+        """The machine to which a connection leads."""
         return self.all[connection.number // CONNECTIONS_PER_BROKER]
 
     def told(self, target: Target, rng: Random) -> PartitionState | None:
-        """As one of those that answer would tell in a Metadata response."""
+        """The partition's state, as one of the running brokers would return it in a Metadata response."""
         images = [one.broker.coordinator.image for one in self if one.broker is not None and one.world.is_running]
         return rng.choice(images).partition(*target) if images else None
 
     def epoch_told_by(self, broker_id: int, target: Target) -> int:
-        """The epoch in which that broker leads a partition, as far as it knows; -1: it does not."""
+        """The epoch in which that broker leads a partition, by its own image; -1 if it does not lead."""
         broker = self.all[broker_id].broker
         state = None if broker is None else broker.coordinator.image.partition(*target)
         return -1 if state is None or state.leader != broker_id else state.leader_epoch
@@ -139,7 +142,7 @@ class Machines:
 
     @property
     def image(self) -> ClusterImage | None:
-        """The newest that one of them has."""
+        """The newest image of any broker."""
         images = [one.broker.coordinator.image for one in self if one.broker is not None]
         return max(images, key=lambda image: image.version, default=None)
 
@@ -151,22 +154,22 @@ class Machines:
         return all(one.broker is not None for one in self)
 
     def mend(self) -> None:
-        """Disks are quick again, neither they nor the metadata store fail any more, and all read what is new."""
+        """End all faults of disks and of the metadata store, and let all sessions read the newest metadata."""
         for machine in self:
             machine.world.speed.slow_s = 0.0
             machine.world.disk.faults.clear()
             if machine.world.session is not None:
-                machine.world.session.lagging = False  # also who writes nothing: no server lags for ever
+                machine.world.session.lagging = False  # even without a write: no server lags for ever
         self.ensemble.faults = StoreFaults()
         self.ensemble.settle()
 
     def troubles(self) -> list[str]:
-        """Of each, with its name."""
+        """The troubles of all brokers, each with the broker's name."""
         return [f"broker {one.broker_id}: {text}" for one in self for text in one.lives.shared.history.troubles]
 
 
 async def run_all(machines: Machines, nursery: trio.Nursery) -> None:
-    """Starts them, one after the other: the first becomes the controller."""
+    """Start the brokers one after the other: the first becomes the controller."""
     await nursery.start(machines.wires.run)
     for machine in machines:
         nursery.start_soon(machine.lives.run)

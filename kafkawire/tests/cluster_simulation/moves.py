@@ -1,7 +1,7 @@
-"""Partitions that move to other replicas while everything else happens, and are called back on their way (KIP-455).
+"""Reassignments of partitions while all other faults happen; some are cancelled on their way (KIP-455).
 
-A broker that is added may be cut off from the others meanwhile: a copy of so little would be over before anything could
-happen to it. In the end all partitions are on all brokers again.
+An added broker may be cut off from the others meanwhile: the copy of a small log would otherwise be over before a fault
+could hit it. In the end all partitions are on all brokers again.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from kafkawire.tests.simulation.shared import Shared
 
 NAME = "mover"
 MOVED, CALLED_BACK = "reassignments", "called back under way"
-ORDERS_MAX = 3  # of one move
-CUT_OFF = 0.6  # how often one that is added is
+ORDERS_MAX = 3  # the most requests of one move
+CUT_OFF = 0.6  # how often an added broker is cut off
 BACK = 0.5
 HOME = 0.5
 TRIES_EVERY_S = 0.1
 NOT_NOW = ErrorCode.REQUEST_TIMED_OUT  # the metadata store does not answer
-# There is nothing under way, or nobody else in sync any more.
+# No reassignment is under way, or no other replica is in sync any more.
 NOT_BACK = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
 
 @dataclass
 class Mover:
-    """Orders them. `counts`: what was ordered, and was not so already."""
+    """Requests reassignments. `counts`: the ones that changed the replicas."""
 
     shared: Shared
     machines: Machines
     counts: Counter[str] = field(default_factory=Counter)
 
     async def move(self, target: Target, rng: Random) -> bool:
-        """To fewer brokers, and from there to others, or back; whether it went anywhere."""
+        """Reassign a partition to fewer brokers, and from there to others, or back. Return whether it changed."""
         before = self.counts[MOVED]
         await self._order(target, rng.sample(BROKERS, rng.choice((1, 2, 2))), rng)
         for _ in range(rng.randint(1, ORDERS_MAX)):
@@ -55,7 +55,7 @@ class Mover:
         return self.counts[MOVED] > before
 
     async def bring_home(self, targets: Sequence[Target]) -> None:
-        """To all brokers, once nothing fails any more."""
+        """Reassign all partitions to all brokers, after the faults."""
         for target in targets:
             while not await self._order(target, BROKERS, self.shared.rng(NAME)):
                 await trio.sleep(TRIES_EVERY_S)
@@ -73,7 +73,8 @@ class Mover:
         self.machines.wires.heal(cut)
 
     async def _order(self, target: Target, replicas: Sequence[int] | None, rng: Random) -> bool:
-        """Whether it is on its way there, or back when that is None, as far as a broker can say."""
+        """Request a reassignment to these replicas, or with None its cancellation. Return whether the broker accepted
+        it."""
         asked = None if replicas is None else [*replicas]
         partition = ReassignablePartition(partition_index=target.partition, replicas=asked)
         topic = ReassignableTopic(name=target.topic, partitions=[partition])
@@ -86,6 +87,6 @@ class Mover:
 
 
 def _around(broker_id: int) -> list[tuple[int, int]]:
-    """All directions to and from it."""
+    """All directions to and from a broker."""
     others = [one for one in BROKERS if one != broker_id]
     return [(broker_id, one) for one in others] + [(one, broker_id) for one in others]

@@ -1,6 +1,6 @@
-"""Looks into the brokers while they run: who leads in which epoch, and whether all in sync have what counts.
+"""Observation of the brokers while they run: the leader of each epoch, and whether the ISR has all committed records.
 
-Everything is seen between two steps of the loop, so at one moment for all brokers.
+All sights are taken between two steps of the event loop, so at one moment for all brokers.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ COMPARES_EVERY = 20  # looks
 
 @dataclass
 class Sights:
-    """What was seen. Lives are numbers, see `Machine.life`."""
+    """The collected sights. Lives are numbers, see `Machine.life`."""
 
     leaders: dict[tuple[Place, int], set[int]] = field(default_factory=dict)  # lives, by epoch
-    lacking: list[str] = field(default_factory=list)  # who is in sync, and has not got what counts
+    lacking: list[str] = field(default_factory=list)  # replicas in sync that lack committed records
     retreats: list[str] = field(default_factory=list)  # high watermarks that went back within an epoch
     replicas: dict[Place, dict[int, bytes]] = field(default_factory=dict)  # in the end
 
 
 def contents(machine: Machine, log: Partition) -> bytes:
-    """Of the whole log, one segment behind the other.
+    """The bytes of the whole log, one segment after the other.
 
-    Where they begin may differ: one that a leader had begun with what it alone had is kept when that is cut off.
+    The bounds of segments may differ between replicas: a segment that a leader began with records of its own stays when
+    these are truncated.
     """
     return log_bytes(machine.world.disk, log.log)
 
 
 def size_below_high_watermark(log: Partition) -> int:
-    """In bytes."""
+    """The size in bytes of the log below the high watermark."""
     mark = log.progress.high_watermark
     return mark.position + sum(one.size_bytes for one in log.log.segments if one.base_offset < mark.segment_base_offset)
 
 
 @dataclass
 class Observer:
-    """Life: `run` in a task."""
+    """The task that collects the sights; the caller runs `run` in a task."""
 
     machines: Machines
     targets: list[Target]
@@ -83,7 +84,7 @@ class Observer:
         self._marks[place, log.leader_epoch] = max(known, log.high_watermark)
 
     def _note_lacking(self, target: Target, place: Place, *, compares: bool) -> None:
-        """Who may be elected has all that counts, durably (RULES K17)."""
+        """Note the members of the ISR that lack committed records, or have not synced them (RULES K17)."""
         state = self.machines.state(target)
         if state is None or state.leader not in self.machines.all:
             return
@@ -107,7 +108,8 @@ class Observer:
     # The end
 
     def why_unsettled(self, target: Target) -> str:
-        """Why not all replicas are in sync and equal, and one leads; empty when it is so."""
+        """The reason why a partition has no leader, or why its replicas are not all in sync and equal; empty if they
+        are."""
         place, state = self.place_of(target), self.machines.state(target)
         if place is None or state is None:
             return "there is no such topic"
@@ -127,7 +129,7 @@ class Observer:
         return ""
 
     def note_replicas(self) -> None:
-        """As they are now."""
+        """Note the present contents of all replicas."""
         for target in self.targets:
             if (place := self.place_of(target)) is not None:
                 logs = [(one, one.replica(target.topic, place)) for one in self.machines]

@@ -1,4 +1,4 @@
-"""What a seed means for three brokers: topics, clients, and the faults in their order. Pure."""
+"""The plan that a seed makes for three brokers: topics, clients, and the order of the faults. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkawire.tests.simulation.transaction_plan import TransactionsPlan, plan_t
 
 
 class FaultKind(Enum):
-    """What can happen to the brokers. See `faults` for how."""
+    """The kinds of faults; `faults` injects them."""
 
     KILL_ONE = "kill -9 of one"
     KILL_LEADER_WITHIN = "kill -9 of a leader at a file operation"
@@ -48,7 +48,7 @@ class FaultKind(Enum):
     MOVE = "a partition moves to other replicas"
 
 
-# Most bugs of replication need that somebody else leads, and one of these brings it about.
+# Most bugs of replication need a change of the leader, and one of these causes it.
 FAILOVERS = (
     FaultKind.KILL_ONE,
     FaultKind.KILL_LEADER_WITHIN,
@@ -61,11 +61,11 @@ FAILOVERS = (
     FaultKind.STALLED_DISK,
 )
 FAILOVERS_MIN = 3
-TRANSACTIONAL = 0.4  # of those seeds that have transactions with one broker
-TRANSACTIONS_TAKE = 3  # times as many operations from one fault to the next: else none comes to its end
-REASSIGNMENTS = (0, 1, 2)  # how many there may be
+TRANSACTIONAL = 0.4  # the share of seeds with transactions, among those that have some with one broker
+TRANSACTIONS_TAKE = 3  # a factor for the operations between faults: else no transaction would end
+REASSIGNMENTS = (0, 1, 2)  # possible counts of reassignments
 PAUSED_MAX = 1.5  # sessions
-LAGS_MAX_S = 8.0  # a reader of metadata
+LAGS_MAX_S = 8.0  # the greatest lag of a reader of metadata
 STALE_SLACK_MS = 1_000
 GROUP = "simple"
 OFFSETS = Target(OFFSETS_TOPIC, 0)
@@ -74,7 +74,7 @@ TRANSACTION_STATE = Target(TRANSACTIONS_TOPIC, 0)
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run begins."""
+    """All decisions before a run begins."""
 
     seed: int
     topics: list[TopicPlan]
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def group(self) -> GroupPlan:
-        """Without members: who commits for it may do so all the time."""
+        """The group of all commits. It has no members, so each client may commit for it at any time."""
         return GroupPlan(GROUP, tuple(self.targets), committers=self.committers)
 
     @property
@@ -99,8 +99,8 @@ class Plan:
 
     @property
     def stale_max_ms(self) -> int:
-        """How old an offset may be that was not asked for as a stable one: a coordinator answers as long as it has a
-        session, or as followers fetch; it may have stood still, or read old metadata."""
+        """The greatest age in milliseconds of an offset that was not requested as a stable one. A coordinator answers
+        as long as it has a session, or as followers fetch; it may have stood still, or have read old metadata."""
         lag_max_ms = int(self.properties["replica.lag.time.max.ms"])
         return lag_max_ms + int(1000 * (self.session_timeout_s * (1 + PAUSED_MAX) + LAGS_MAX_S)) + STALE_SLACK_MS
 
@@ -111,7 +111,7 @@ class Plan:
 
     @property
     def everything(self) -> list[Target]:
-        """All partitions there are, with those that coordinators write."""
+        """All partitions, including those of the coordinators."""
         transactions = self.transactions.targets
         offsets = [OFFSETS] if self.committers or transactions else []
         return [*self.targets, *transactions, *offsets, *([TRANSACTION_STATE] if transactions else [])]
@@ -140,7 +140,7 @@ def plan(seed: int) -> Plan:
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
         "replica.fetch.max.bytes": str(rng.choice((1, 2_000, 1 << 20))),
     }
-    if (fetch_max_bytes := int(properties["replica.fetch.max.bytes"])) < 1 << 20:  # or the room left would be filled
+    if (fetch_max_bytes := int(properties["replica.fetch.max.bytes"])) < 1 << 20:  # else followers get all the room
         properties["replica.fetch.response.max.bytes"] = str(4 * fetch_max_bytes)
     transactions = _transactions(rng, seed)
     between = rng.randint(15, 50) * (TRANSACTIONS_TAKE if transactions.targets else 1)
@@ -166,8 +166,7 @@ def _topic(rng: Random, number: int) -> TopicPlan:
 
 
 def _writer(rng: Random, number: int, targets: list[Target]) -> WriterPlan:
-    """Of one partition each: whoever leads it is asked. The first ones see to it that each partition has one that waits
-    for all in sync."""
+    """The plan of a writer to one partition. The first writers ensure that each partition has one with acks=all."""
     target = targets[number] if number < len(targets) else rng.choice(targets)
     is_idempotent = number % 3 != 1
     acks = -1 if is_idempotent or number < len(targets) else 1
@@ -175,7 +174,7 @@ def _writer(rng: Random, number: int, targets: list[Target]) -> WriterPlan:
 
 
 def _transactions(rng: Random, seed: int) -> TransactionsPlan:
-    """As for one broker, in fewer seeds, and nothing is compacted: replicas do that each by itself."""
+    """The plan as for one broker, in fewer seeds, and without compacted topics: each replica compacts by itself."""
     one = plan_transactions(seed)
     if rng.random() >= TRANSACTIONAL:
         return TransactionsPlan((), (), 0, {})
@@ -186,7 +185,7 @@ def _transactions(rng: Random, seed: int) -> TransactionsPlan:
 
 
 def _store_faults(rng: Random) -> StoreFaults:
-    """In half of the runs the metadata store is as bad as it may be."""
+    """Faults of the metadata store, in half of the runs."""
     if rng.random() < 0.5:
         return StoreFaults()
     often = rng.choice((0.02, 0.1))

@@ -1,4 +1,4 @@
-"""One seed of three brokers, from start to verdict."""
+"""A run of one seed with three brokers, from its start to the verdict."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from kafkawire.tests.simulation.transaction_checker import check_transactions
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 2
-FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
+FINISH_WITHIN_S = 600.0  # simulated seconds after the last fault
 SETTLE_WITHIN_S = 120.0  # until all replicas are in sync and equal
-ANSWERS_WITHIN_S = 30.0  # a group, when they are
+ANSWERS_WITHIN_S = 30.0  # until the group answers after that
 WANDERER_PAUSE_S = 0.2
 FOUNDER = "founder"
 
 
 def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
-    """Runs a seed, with all its faults or the chosen ones only."""
+    """Run a seed, with all its faults or only the chosen ones."""
     trio._core._run._r.seed(seed)
     signal.signal(signal.SIGPROF, too_long)
     signal.setitimer(signal.ITIMER_PROF, CPU_TIME_MAX_S)
@@ -96,7 +96,7 @@ async def _run(the_plan: Plan, chosen: Collection[int] | None) -> Result:
 
 @dataclass
 class PartitionAuditor(PartitionConsumer, Auditor):
-    """Of one partition."""
+    """The auditor of one partition."""
 
 
 class _Run:
@@ -123,7 +123,7 @@ class _Run:
         self._followed: list[Shared] = []
 
     async def everything(self) -> dict[Place, dict[int, StoredRecord]]:
-        """Load and faults, then peace, then a last crash and the audit."""
+        """Run load and faults, then rest, then a last crash and the audit."""
         async with trio.open_nursery() as nursery:
             await run_all(self.machines, nursery)
             await self._create_topics()
@@ -160,7 +160,7 @@ class _Run:
             await admin.create(topic)
 
     async def _found_coordinators(self) -> None:
-        """Who asks for a coordinator has the topic made of which it is the leader."""
+        """Create the internal topics: FindCoordinator does so."""
         shared = replace(self.shared, network=self.machines.all[1].doors)
         for kind, target in enumerate((OFFSETS, TRANSACTION_STATE)):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[FOUNDER])
@@ -168,12 +168,12 @@ class _Run:
                 await trio.sleep(0.1)
 
     async def _found(self, shared: Shared, request: FindCoordinatorRequest) -> int:
-        """The error code."""
+        """The error code of a FindCoordinator."""
         answer = await shared.insist(FOUNDER, shared.rng(FOUNDER), request, 4)
         return int(answer.coordinators[0].error_code)
 
     async def _read_offsets_again(self) -> None:
-        """The group answers, soon after the last fault."""
+        """Read the group's offsets. The group must answer soon after the last fault."""
         if self.plan.committers:
             with trio.move_on_after(ANSWERS_WITHIN_S) as waited:
                 await self._committer(self.plan.committers).last_reading()
@@ -218,7 +218,7 @@ class _Run:
                 shared.is_over = True
 
     async def _settle(self) -> None:
-        """All replicas of all partitions are in sync, and equal."""
+        """Wait until all replicas of all partitions are in sync and equal."""
         why = [""]
         with trio.move_on_after(SETTLE_WITHIN_S):
             while any(why := [self.observer.why_unsettled(one) for one in self.plan.everything]):
@@ -244,7 +244,7 @@ class _Run:
         return final
 
     async def _last_restart(self) -> None:
-        """Of all, mostly at once."""
+        """Restart all brokers, mostly at once."""
         rng = self.shared.rng("last restart")
         lives = {one: self.machines.all[one].lives for one in BROKERS}
         if rng.random() < 0.2:

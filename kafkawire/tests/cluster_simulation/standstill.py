@@ -1,9 +1,9 @@
-"""A process that stands still, as under SIGSTOP, while others on the same loop go on.
+"""A process that stands still, as under SIGSTOP, while others on the same event loop go on.
 
-A process is a tree of tasks. While it stands still none of them runs: what wakes one of them, a deadline or what
-another process does, is kept, and takes effect when it goes on. So time passes for it, and what is sent to it arrives.
-What the kernel would do meanwhile for a stopped process, as to end a sync that is under way, is not done before it goes
-on; and what was about to run in the very step in which it is stopped still does.
+A process is a tree of tasks. While it stands still none of them runs: events that wake one of them, such as a deadline
+or data of another process, are kept, and take effect when it goes on. So its time passes, and data that are sent to it
+arrive. Work that the kernel would finish meanwhile for a stopped process, such as a sync, is finished only when it goes
+on; and a task that was to run in the very step of the stop still runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _runner() -> Any:
 
 
 class Standstill(trio.abc.Instrument):
-    """Of the process with this task at its root. Life: from `begin` to `end`."""
+    """The standstill of the process with this root task, from `begin` to `end`."""
 
     def __init__(self, root: Task) -> None:
         self._root = root
@@ -33,7 +33,7 @@ class Standstill(trio.abc.Instrument):
         trio.lowlevel.add_instrument(self)
 
     def end(self) -> None:
-        """What has come meanwhile happens now, in its order."""
+        """Let the process go on: the kept events take effect in their order."""
         trio.lowlevel.remove_instrument(self)
         _runner().runq.extend(self._kept)
         self._kept = []

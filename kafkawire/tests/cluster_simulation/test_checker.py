@@ -1,4 +1,4 @@
-"""Hand-made histories, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+"""Hand-made histories, sound ones and one for each anomaly: a checker must be able to find each anomaly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked_latest(of: History, offset: int, *, epoch: int) -> None:
 
 
 def led(*brokers: int) -> Sights:
-    """By whom, epoch after epoch."""
+    """The sights of partitions that these brokers led, epoch after epoch."""
     return Sights(leaders={(HERE, epoch): {life(one)} for epoch, one in enumerate(brokers)})
 
 

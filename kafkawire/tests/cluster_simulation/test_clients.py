@@ -1,4 +1,4 @@
-"""Whom clients ask."""
+"""The broker that a client asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ NEWER = replace(OLDER, leader=2, leader_epoch=7)
 
 
 def test_a_client_does_not_go_back_to_an_older_leader_whoever_tells_of_it() -> None:
-    """KIP-320. A deposed leader that does not know yet would tell a producer that sequences are missing."""
+    """A deposed leader that does not know its successor yet would tell a producer that sequences are missing
+    (KIP-320)."""
     assert newest(NEWER, OLDER) == NEWER
     assert newest(OLDER, NEWER) == NEWER
 
@@ -24,5 +25,5 @@ def test_a_client_that_is_told_nothing_stays_with_what_it_knows() -> None:
 
 
 def test_who_leads_no_more_in_the_epoch_that_a_client_knows_is_not_asked() -> None:
-    """A leader that is lost begins an epoch without one."""
+    """The loss of a leader begins an epoch without a leader."""
     assert newest(OLDER, replace(NEWER, leader=-1)) == replace(NEWER, leader=-1)

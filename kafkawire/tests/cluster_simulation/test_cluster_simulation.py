@@ -1,4 +1,4 @@
-"""A seed means one thing, wherever it runs. Running many seeds is a stage of the suite."""
+"""A seed always gives the same run. Running many seeds is a stage of the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who stands still does nothing, whatever happens to it, and then all of it at once."""
+"""A process that stands still does nothing, whatever happens to it, and then all of it at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked for what."""
+"""The broker that each request of a transaction goes to."""
 
 from __future__ import annotations
 

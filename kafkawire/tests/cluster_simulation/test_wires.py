@@ -1,4 +1,4 @@
-"""What is cut, and what comes late."""
+"""Cut directions of the network, and data that arrive late."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     far: Transport
 
     def received(self) -> bytes:
-        """By broker 2."""
+        """The bytes that broker 2 has received."""
         buffer = bytearray(100)
         return bytes(buffer[: self.far.receive(memoryview(buffer)) or 0])
 

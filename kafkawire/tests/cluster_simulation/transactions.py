@@ -1,4 +1,5 @@
-"""Who writes in transactions, and reads what is committed, where each kind of request is answered by another broker."""
+"""Transactional producers and readers of committed records, in a cluster where each kind of request goes to another
+broker."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ OF_OFFSETS = (OffsetCommitRequest, OffsetFetchRequest, TxnOffsetCommitRequest)
 
 
 def partition_of(request: Message) -> Target | None:
-    """Whoever leads that one answers; None: anybody does."""
+    """The partition whose leader answers the request; None if any broker does."""
     if isinstance(request, FindCoordinatorRequest):
         return None
     if isinstance(request, ProduceRequest):
@@ -49,7 +50,8 @@ def partition_of(request: Message) -> Target | None:
 
 @dataclass
 class Ways:
-    """Of one client, to whoever answers what it asks. What it shares with others leads to any broker."""
+    """The networks of one client, one for each partition whose leader it asks. The network that it shares with others
+    leads to any broker."""
 
     name: str
     shared: Shared
@@ -57,7 +59,7 @@ class Ways:
     _known: dict[Target | None, Shared] = field(default_factory=dict)
 
     def of(self, target: Target | None) -> Shared:
-        """The same, but to whoever leads there."""
+        """The shared state, with a network to the leader of that partition."""
         if target is None:
             return self.shared
         if target not in self._known:
@@ -65,7 +67,7 @@ class Ways:
         return self._known[target]
 
     def epoch_of(self, target: Target) -> int:
-        """In which whoever was asked last leads there; -1: not at all."""
+        """The epoch in which the last asked broker leads there; -1 if it does not."""
         way = self.of(target).network
         assert isinstance(way, Way)
         return way.epoch
@@ -73,7 +75,7 @@ class Ways:
 
 @dataclass
 class AskingAround(Asking):
-    """Has a connection to each that it asks, and asks anew for all of them when one does not answer as it should."""
+    """A client with a connection to each leader. After an error that it may retry it opens all connections again."""
 
     ways: Ways = field(kw_only=True)
     rests_s: ClassVar[tuple[float, float]] = RESTS_S
@@ -92,7 +94,8 @@ class AskingAround(Asking):
         return self._open[target]
 
     def _put_off(self, answers: Sequence[Any]) -> None:
-        """By whoever is none that can answer: what it was asked may yet be done, as others have it, too."""
+        """Take an answer as lost if the broker could not serve the request: it may still be executed, as other brokers
+        have it too."""
         if any(code_in(one) in RETRIED - {ErrorCode.CONCURRENT_TRANSACTIONS} for one in answers):
             self.was_lost = True
             self.hang_up()
@@ -105,12 +108,12 @@ class AskingAround(Asking):
 
 @dataclass
 class PartitionTransactor(AskingAround, Transactor):
-    """Writes in transactions, wherever they are coordinated, and their partitions led."""
+    """A transactional producer, whichever brokers coordinate its transactions and lead their partitions."""
 
 
 @dataclass
 class PartitionStableReader(AskingAround, StableReader):
-    """Writes down in which epoch it was answered."""
+    """A reader of committed records that notes the leader epoch of each reply."""
 
     async def read(self, target: Target) -> StableRead | None:
         asked_in = self.ways.epoch_of(target)
@@ -122,7 +125,7 @@ class PartitionStableReader(AskingAround, StableReader):
 
 @dataclass
 class LateOnTheWay(LateRequests):
-    """Each to whoever answers it when it comes."""
+    """Late requests; each goes to the broker that answers it when it arrives."""
 
     ways: Ways
 
@@ -132,7 +135,7 @@ class LateOnTheWay(LateRequests):
 
 @dataclass
 class PartitionTransactions(Transactions):
-    """Everybody who has to do with transactions."""
+    """All transactional clients of a run."""
 
     machines: Machines = field(kw_only=True)
 

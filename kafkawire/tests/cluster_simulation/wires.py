@@ -1,8 +1,8 @@
 """The network between brokers: bytes take a while, and do not arrive where a direction is cut.
 
-What is sent into a cut direction is kept, as by a socket that sends it again and again: it arrives late, when the cut
-is healed, unless the connection breaks by then. A connection needs both directions to come about. Of a machine without
-power nobody hears anything, not even that its connections are gone; a process that is killed is told of at once.
+Bytes that are sent into a cut direction are kept, as by a socket that retransmits them: they arrive when the cut ends,
+unless the connection breaks before. A connection needs both directions to be established. No peer hears anything of a
+machine without power, not even the end of its connections; the end of a killed process is noticed at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.tests.simulation.network import LOST
 
 LATENCY_S = 0.0001, 0.001
-BREAKS = 0.5  # how often a connection has, when a cut is healed
+BREAKS = 0.5  # how often a connection has broken when a cut ends
 RECEIVE_MAX_BYTES = 1 << 16
 Direction = tuple[int, int]  # from a broker to another
 Ends = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
@@ -27,11 +27,11 @@ Ends = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryRece
 
 @dataclass(eq=False)
 class Wire:
-    """One connection, with an end in each broker."""
+    """A connection, with an end in each broker."""
 
     dialer: int
     listener: int
-    near: Ends  # what the dialer has the other end of
+    near: Ends  # the other end of the dialer's stream
     far: MemoryStream
     dialed: Ends
 
@@ -43,7 +43,7 @@ class Wire:
         return broker_id in (self.dialer, self.listener)
 
     def break_off(self) -> None:
-        """At once, for both ends."""
+        """Break the connection at once, at both ends."""
         self.far.close()
         self.dialed.send_stream.close()
         self.dialed.receive_stream.close()
@@ -53,7 +53,7 @@ class Wire:
 
 @dataclass
 class Wires:
-    """All connections between brokers. Life: `run` in a task."""
+    """All connections between brokers. The caller runs `run` in a task."""
 
     rng: Random
     listeners: dict[int, MemoryListener] = field(default_factory=dict)  # by port
@@ -87,12 +87,13 @@ class Wires:
     # Faults
 
     def cut(self, directions: Iterable[Direction]) -> None:
-        """Until as many `heal`."""
+        """Cut the directions, until `heal` is called as often."""
         for one in directions:
             self._cut[one] = self._cut.get(one, 0) + 1
 
     def heal(self, directions: Iterable[Direction]) -> None:
-        """Some connections have broken meanwhile; over the others all arrives now that was kept."""
+        """End a cut of these directions. Some connections have broken meanwhile; the kept bytes of the others arrive
+        now."""
         healed = {*directions}
         for one in healed:
             self._cut[one] -= 1
@@ -102,18 +103,19 @@ class Wires:
         self._tell()
 
     def lose_power(self, broker_id: int) -> None:
-        """The machine is dark until `has_power`."""
+        """Cut the power of a machine; it is dark until `has_power`."""
         self.dark.add(broker_id)
 
     def has_power(self, broker_id: int) -> None:
-        """It knows of no connection that it had, and says so to whoever uses one."""
+        """Note that a machine has power again. It knows none of its earlier connections, and resets them when the peer
+        uses them."""
         if broker_id in self.dark:
             self.dark.discard(broker_id)
             self.break_all(broker_id)
             self._tell()
 
     def break_all(self, broker_id: int) -> int:
-        """All connections of this broker; how many there were."""
+        """Break all connections of this broker. Return how many there were."""
         found = [wire for wire in self._open if wire.is_at(broker_id)]
         for wire in found:
             self._break(wire)

@@ -1,5 +1,5 @@
-"""The machine under one of the brokers: a disk and a pool as for one that is alone, wires to the others, and a session
-that ends when the metadata store has not heard of it for long enough, not because its broker has died."""
+"""The machine of one of several brokers: a disk and a pool as for a single broker, connections to the other machines,
+and a metadata session that ends after silence, not because its broker has died."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def port_of(broker_id: int) -> int:
 
 @dataclass
 class MachineWorld(SimulatedWorld):
-    """Around one broker of several."""
+    """Dependencies of one of several brokers."""
 
     broker_id: int = 0
     wires: Wires = field(default_factory=lambda: Wires(Random(0)))
@@ -47,16 +47,16 @@ class MachineWorld(SimulatedWorld):
 
     @property
     def session(self) -> FakeStore | None:
-        """Of the process that runs."""
+        """The metadata session of the running process, or None."""
         return self.sessions[-1] if self.sessions else None
 
     @property
     def is_running(self) -> bool:
-        """Its process is not stopped."""
+        """Whether the process is not stopped."""
         return self._standstill is None
 
     def stand_still(self) -> bool:
-        """As SIGSTOP does; whether it did."""
+        """Stop the process, as SIGSTOP does. Return whether it was running."""
         if self._standstill is not None or self.process is None or self.disk.is_dead:
             return False
         self._standstill = Standstill(self.process)
@@ -66,7 +66,7 @@ class MachineWorld(SimulatedWorld):
         return True
 
     def go_on(self) -> None:
-        """As SIGCONT does; nothing if it does not stand still."""
+        """Let the process go on, as SIGCONT does."""
         if self._standstill is not None:
             for store in self.sessions:
                 store.resume()
@@ -78,19 +78,20 @@ class MachineWorld(SimulatedWorld):
             self._standstill = None
 
     def excuses(self, failure: BaseException) -> bool:
-        """A start gives up when the metadata store does not answer; whoever started the broker starts it again."""
+        """Whether a start may fail for this reason: the metadata store does not answer. The test starts the broker
+        again then."""
         return super().excuses(failure) or (isinstance(failure, StartError) and "metadata store" in str(failure))
 
     def end_life(self) -> None:
-        """Nobody closes its session; nobody listens."""
+        """End the process: its session stays open, and its port is closed."""
         for store in self.sessions:
             store.disconnected = True
-            store.resume()  # of a process that stood still: what waits for it has to end
+            store.resume()  # of a process that stood still: its waiting requests have to end
         self.wires.listeners.pop(port_of(self.broker_id), None)
         super().end_life()
         self._end_standstill()
 
     def restore(self, *, power_cut: bool, rng: Random) -> None:
-        """What is left of its session ends by itself, or when the next process proves that this one is dead."""
+        """Restore the machine. The session ends by itself, or when the next process proves that this one is dead."""
         self.sessions.clear()
         super().restore(power_cut=power_cut, rng=rng)

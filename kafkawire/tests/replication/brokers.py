@@ -1,4 +1,4 @@
-"""What brokers do: learn what the metadata says, write, fetch, answer, sync, crash and come back."""
+"""The steps of brokers in the model: learn metadata, write, fetch, answer, sync, crash and restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def learns(world: World, one: int) -> World:
-    """All news at once: what was in between is learnt by others, at another time."""
+    """The broker learns the newest metadata at once. Other sequences have it learn states in between."""
     broker = world.broker(one)._replace(known=world.newest)
     partition, role, disk = world.newest.image.partition, broker.role, Disk(broker)
     epoch = partition.leader_epoch
@@ -87,9 +87,9 @@ def _proposals(world: World, one: int, role: Leads) -> Iterator[tuple[str, World
 
 
 def _late(one: int, broker: Broker, role: Leads) -> Iterator[frozenset[int]]:
-    """Replicas that may be late, by the clock that is not here: any that have not all there is, in the ISR or about to
-    join it, and any members that have not fetched, as each has joined at a time of its own. That lasts for one step, as
-    it may be found again."""
+    """Sets of replicas that may be late, because the model has no clock: replicas that lack records, in the ISR or
+    about to join it, and members that have not fetched. Lateness lasts for one step, and may be chosen again in the
+    next."""
     ends = {other: end for other, end, _ in role.seen}
     behind = {other for other, end in ends.items() if end < len(broker.log)}
     silent = {*broker.known.image.partition.isr} - {one} - ends.keys()
@@ -98,7 +98,8 @@ def _late(one: int, broker: Broker, role: Leads) -> Iterator[frozenset[int]]:
 
 
 def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozenset()) -> World:
-    """Who has proposed already counts anew, and waits no more for who is late and may be in the ISR by no means."""
+    """The leader proposes an ISR, or counts an earlier proposal again. It does not wait for late replicas that must not
+    join the ISR."""
     broker = world.broker(one)
     disk = Disk(broker)
     replicas = leading(broker, one, role, disk, late)
@@ -106,7 +107,7 @@ def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozen
     proposal = None if late and role.proposed is not None else replicas.propose(NOW_MS)
     world = world.with_broker(one, disk.back(broker, led(replicas)))
     added = frozenset[int]() if proposal is None else proposal.added.keys()
-    if role.proposed is None and (added & late or may_join - added):  # what else is admitted may lose something
+    if role.proposed is None and (added & late or may_join - added):  # other additions may lose records
         return world._replace(wrong="a late follower is admitted, or one is not that RULES K17 admits")
     if proposal is None:
         return world
@@ -115,7 +116,7 @@ def _proposes(world: World, one: int, role: Leads, late: frozenset[int] = frozen
 
 
 def _may_join(broker: Broker, role: Leads, high_watermark: int) -> Iterator[int]:
-    """Followers that RULES K17 lets into the ISR, unless they are late."""
+    """Followers that may join the ISR by RULES K17, unless they are late."""
     told = committed(broker.known)
     for other, end, life in role.seen:
         is_outside = other in told.replicas - told.in_sync and other in told.serving
@@ -124,7 +125,7 @@ def _may_join(broker: Broker, role: Leads, high_watermark: int) -> Iterator[int]
 
 
 def _sees_the_same(world: World, one: int, role: Leads) -> World:
-    """Who answers does not know what was written since."""
+    """The leader learns the same metadata again, from a server that does not know the newer ones."""
     broker = world.broker(one)
     disk = Disk(broker)
     replicas = leading(broker, one, role, disk)
@@ -133,7 +134,7 @@ def _sees_the_same(world: World, one: int, role: Leads) -> World:
 
 
 def hears(world: World, message: Message) -> tuple[World, Answer, Log]:
-    """A Fetch comes to whom it was sent to, who may lead no more; what is said to it, and records."""
+    """A Fetch arrives at its leader, which may lead no more. Return the answer and records."""
     leader, asked = world.broker(message.leader), message.asked
     if not isinstance(leader.role, Leads):
         return world, Answer(error=NotLeaderOrFollower()), ()
@@ -152,8 +153,8 @@ def hears(world: World, message: Message) -> tuple[World, Answer, Log]:
 
 
 def of_a_follower(world: World, one: int, role: Follows, limits: Limits) -> Iterator[tuple[str, World]]:
-    """A Fetch and its response are one step, unless something happens to the follower in between: that others do
-    something meanwhile is no different from their doing it before, or after. What it gives up may come late."""
+    """Steps of a follower. A Fetch and its response are one step, unless the follower changes in between: steps of
+    others in between make no difference to steps before or after. Lost messages may arrive late."""
     broker = world.broker(one)
     asked = following(role).ask(Disk(broker).state)
     if asked is not None and world.broker(role.leader).is_running:
@@ -173,7 +174,7 @@ def of_a_follower(world: World, one: int, role: Follows, limits: Limits) -> Iter
 
 
 def comes(world: World, message: Message, limits: Limits) -> World:
-    """What was late, and counts only if the same question was asked again."""
+    """A late message arrives. A response counts only if the follower has asked the same again."""
     if message.answer is None:
         return hears(world, message)[0]
     high_watermark, diverging, records = message.answer
@@ -217,7 +218,7 @@ def _answers(world: World, answer: Answer, records: Log, message: Message, limit
 
 
 def _carry_out(action: Action, disk: Disk, records: Log) -> str | None:
-    """What is wrong with it."""
+    """Carry out a follower's action. Return the violation, or None."""
     if isinstance(action, Fail):
         return f"a follower gives up: {action.reason}"
     if isinstance(action, Take):
@@ -245,7 +246,7 @@ def crashes(world: World, one: int, limits: Limits) -> Iterator[tuple[str, World
 
 
 def started(broker: Broker) -> Broker:
-    """It has read its log."""
+    """The broker after a restart: it has read its log."""
     starts: dict[int, int] = {}
     for offset, (epoch, _) in enumerate(broker.log):
         starts.setdefault(epoch, offset)

@@ -1,4 +1,4 @@
-"""The machines that brokers run, made of the model's values for one step, and put back into values behind it."""
+"""The machines of brokers, made from the model's values for one step, and converted back into values after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at(offset: int) -> LogPosition:
 
 @lru_cache(maxsize=4096)
 def committed(known: Known) -> Committed:
-    """What the metadata says, as a leader's machine wants it."""
+    """The committed state in the metadata, as a leader's machine needs it."""
     image = known.image
     epochs = {one: epoch for one, (epoch, _) in enumerate(image.members, 1)}
     serving = {one for one, (_, state) in enumerate(image.members, 1) if state is BrokerState.SERVING}
@@ -42,7 +42,7 @@ def committed(known: Known) -> Committed:
 
 
 class Disk:
-    """A broker's log and how far it is, as long as a step takes."""
+    """A broker's log and its progress, for the duration of a step."""
 
     def __init__(self, broker: Broker) -> None:
         self.records = [*broker.log]
@@ -59,7 +59,7 @@ class Disk:
         return LogState(self.epochs, 0, len(self.records), progress.durable.offset, progress.high_watermark.offset)
 
     def append(self, records: Sequence[tuple[int, int]]) -> str | None:
-        """What is wrong with them, as `engine.partitions.follower` has it."""
+        """Append records as `engine.partitions.follower` does. Return the violation, or None."""
         for record in records:
             if record[0] < self.epochs.latest:
                 return "a follower refuses what its leader has"
@@ -72,7 +72,7 @@ class Disk:
         self.progress.note_durable(self.progress.written)
 
     def cut(self, offset: int) -> None:
-        """Durably."""
+        """Truncate the log durably."""
         del self.records[offset:]
         self.epochs.drop_from(offset)
         self.progress.cut(at(offset))
@@ -89,8 +89,8 @@ class Disk:
 
 
 def leading(broker: Broker, broker_id: int, role: Leads, disk: Disk, late: frozenset[int] = frozenset()) -> Replicas:
-    """`late`: replicas that are, for now; members of the ISR among them have joined long ago. Any time may have passed
-    between two steps, so nothing of it is kept in a world."""
+    """The leader's machine. `late`: the replicas that are late now; other members of the ISR have joined long ago. Any
+    time may have passed between two steps, so a world has no times."""
     found = Replicas.__new__(Replicas)
     found._broker_id, found.epoch, found.epoch_start = broker_id, role.epoch, role.epoch_start
     found._progress, found._committed = disk.progress, committed(broker.known)
@@ -132,6 +132,6 @@ def _ordered(values: Iterable[Ordered]) -> tuple[Ordered, ...]:
 
 
 def as_rows(proposal: Proposal) -> tuple[int, tuple[int, ...], Pairs]:
-    """In an order of its own, so that worlds can be compared."""
+    """The proposal as sorted tuples, so that worlds can be compared."""
     version, in_sync, added = proposal
     return version, _ordered(in_sync), _ordered(added.items())

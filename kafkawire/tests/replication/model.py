@@ -1,11 +1,11 @@
-"""Tries every order of what may happen to brokers that replicate a partition, as often as limits allow.
+"""Search of all orders of events among brokers that replicate a partition, as often as limits allow.
 
-The real machines decide: elections, ISR changes, what a leader counts and what a follower does. What is between them is
-here: messages that come late, twice or never, writes whose outcome nobody learns, metadata that is learnt late, and
-disks that lose what was not synced. All that limits allow is tried, however long the way; worlds are known again by a
-fingerprint. And each world becomes whole once nothing fails any more (`recovery.py`).
+The real machines decide: elections, ISR changes, the leader's count and the follower's actions. The model has the rest:
+messages that come late, twice or never, writes with an unknown outcome, metadata that are learnt late, and disks that
+lose unsynced records. The search tries all that the limits allow, however long the way, and recognizes worlds by a
+fingerprint. And each world must become whole after the last fault (`recovery.py`).
 
-`python -m kafkawire.tests.replication.model` tells how many states there are, and the way to one that is wrong.
+`python -m kafkawire.tests.replication.model` prints the count of states, and the way to a wrong one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from kafkawire.tests.replication.world import Broker, Image, Log, Write
 
 Step = tuple[str, World]
-Spent = tuple[int, int, int, int]  # of what limits allow
+Spent = tuple[int, int, int, int]  # used up parts of the limits
 
 
 def steps(world: World, limits: Limits) -> Iterator[Step]:
-    """What may happen next."""
+    """All possible next steps."""
     for one, broker in enumerate(world.brokers, 1):
         if broker.is_running:
             yield from _of_a_broker(world, one, broker, limits)
@@ -72,7 +72,7 @@ def _of_a_broker(world: World, one: int, broker: Broker, limits: Limits) -> Iter
 
 
 def _written(world: World, name: str, reached: World, limits: Limits) -> Iterator[Step]:
-    """A proposal is carried out and answered at once; or nobody knows, and it may be carried out later."""
+    """The proposal is carried out and answered at once; or its outcome is unknown, and it may be carried out later."""
     for write in reached.writes:
         if write not in world.writes:
             reached = judged(world, reached, limits)
@@ -85,7 +85,7 @@ def _written(world: World, name: str, reached: World, limits: Limits) -> Iterato
 
 
 def _settles(world: World, write: Write) -> Iterator[Step]:
-    """The writer is told, or is not, or it is never done."""
+    """The write is done and its writer gets the reply; or it is done without a reply; or it is lost."""
     gone = world._replace(writes=tuple(one for one in world.writes if one is not write))
     done, broker = _carried_out(gone, write), world.broker(write.leader)
     if broker.is_running and broker.life == write.life:
@@ -96,7 +96,8 @@ def _settles(world: World, write: Write) -> Iterator[Step]:
 
 
 def _carried_out(world: World, write: Write) -> World:
-    """A multi has a number that is its own, or fails."""
+    """The world after the write, or the same world: a multi fails if there is a newer version, or its writer has
+    registered again."""
     image = world.newest.image
     if write.version != world.newest.version:
         return world
@@ -109,7 +110,7 @@ def _carried_out(world: World, write: Write) -> World:
 
 
 def _metadata(world: World, limits: Limits) -> Iterator[Step]:
-    """What controllers do, and brokers that come back."""
+    """Steps of controllers, and of brokers that return."""
     image = world.newest.image
     for one, (epoch, state) in enumerate(image.members, 1):
         if state is BrokerState.SERVING:
@@ -131,7 +132,7 @@ def _settled(image: Image) -> Image:
 
 
 def _registrations(world: World, one: int, limits: Limits) -> Iterator[Step]:
-    """After a crash, or because the others take it for dead."""
+    """A registration, after a crash or after the others have fenced the broker."""
     broker, (epoch, state) = world.broker(one), world.newest.image.members[one - 1]
     knows = state is BrokerState.FENCED and not isinstance(broker.role, Leads)
     if epoch >= limits.lives or (broker.is_running and not knows):
@@ -147,7 +148,7 @@ def _registrations(world: World, one: int, limits: Limits) -> Iterator[Step]:
 
 
 def _unclean(world: World, image: Image) -> Iterator[Step]:
-    """What the new leader has not got is given up."""
+    """Unclean elections, which give up the records that the new leader lacks."""
     for name, elect in (("an unclean election", elections.unclean), ("all are back", elections.reconciled)):
         elected: PartitionState = elect(image.partition, image.electorate)
         if elected.unclean_since != image.partition.unclean_since:
@@ -163,7 +164,7 @@ def _common(one: Log, other: Log) -> Log:
 
 
 def judged(before: World, world: World, limits: Limits) -> World:
-    """With what is acknowledged by now, and what is wrong."""
+    """The world with the acknowledged records by now, and with a violation if there is one."""
     acked, wrong, partition = world.acked, world.wrong, world.newest.image.partition
     for broker, earlier in zip(world.brokers, before.brokers, strict=True):
         role = broker.role
@@ -194,7 +195,7 @@ def _wrong(world: World, limits: Limits) -> str | None:
             and broker.log[: broker.high_watermark] != world.acked[: broker.high_watermark]
         ):
             return "a record below a high watermark that is not what was acknowledged"
-        # Who has lost something in a topic that is not synced says so before it can be elected.
+        # A broker that has lost records of a topic without sync says so before it can be elected.
         is_possible = one in {*partition.isr, *partition.elr} - marked and (limits.synced or broker.is_running)
         if is_possible and broker.log[: broker.durable][: len(world.acked)] != world.acked:
             return "a possible leader lacks what was acknowledged"
@@ -203,7 +204,7 @@ def _wrong(world: World, limits: Limits) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How many states there were; the way to the first one that is wrong, and what is wrong there."""
+    """The count of states, and the violation, if any, with the way to it."""
 
     states: int
     wrong: str | None = None
@@ -213,7 +214,7 @@ class Outcome:
 
 
 def walk(limits: Limits, told: Sequence[str]) -> World:
-    """What there is after these steps. Raises KeyError for one that cannot be done."""
+    """The world after these steps. Raises KeyError for an impossible step."""
     world = beginning(limits)
     for one in range(1, limits.brokers + 1):
         world = brokers.learns(world, one)
@@ -223,14 +224,15 @@ def walk(limits: Limits, told: Sequence[str]) -> World:
 
 
 def _after(before: World, world: World, limits: Limits) -> World:
-    """As it is known again: a write that changes nothing now never will, as something else is newer by then."""
+    """The world after a step, in its normal form. Writes that cannot take effect any more are dropped, because a newer
+    version replaces theirs."""
     writes = tuple(one for one in world.writes if _carried_out(world, one) is not world)
     return judged(before, normal(world._replace(writes=writes), limits), limits)
 
 
 class _Known:
-    """Worlds that were met, by fingerprint, and how. One in which more is left that limits allow has all that follows
-    from the same one with less."""
+    """The worlds that were reached, by fingerprint, and the way to each. A world with more unused limits includes all
+    that follows from the same world with fewer."""
 
     def __init__(self, first: World) -> None:
         self._spent: dict[int, list[Spent]] = {}
@@ -242,7 +244,7 @@ class _Known:
         return len(self._came_from)
 
     def is_new(self, world: World) -> bool:
-        """Whether it is none of them, and none of them has more left."""
+        """Whether the world is new, or has more unused limits than the equal ones so far."""
         spent = world.appends, world.crashes, world.late, world.unknowns
         known = self._spent.setdefault(hash(world._replace(appends=0, crashes=0, late=0, unknowns=0)), [])
         if any(all(map(le, other, spent)) for other in known):
@@ -262,7 +264,7 @@ class _Known:
 
 
 def explore(scene: Scene, tell: Callable[[str], None] | None = None, *, may_stay_broken: bool = False) -> Outcome:
-    """All that may happen in a scene, short ways first."""
+    """Search all orders of events in a scene, short ways first."""
     limits, told, states_max = scene
     first = walk(limits, told)
     known, layer, depth = _Known(first), [first], 0
@@ -291,7 +293,7 @@ def explore(scene: Scene, tell: Callable[[str], None] | None = None, *, may_stay
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deep", action="store_true", help="all that the limits allow, for hours")
-    parser.add_argument("--scene", action="append", help="as scenes.py names it; all of them otherwise")
+    parser.add_argument("--scene", action="append", help="name of a scene in scenes.py; all scenes by default")
     given = parser.parse_args()
     scenes, states = DEEP if given.deep else QUICK, 0
     for name in given.scene or scenes:

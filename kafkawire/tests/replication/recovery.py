@@ -1,7 +1,7 @@
-"""Whether a world of the model becomes whole once nothing fails any more: a leader that serves, all replicas in sync.
+"""A check whether a world of the model becomes whole after the last fault: a serving leader, and all replicas in sync.
 
-What brokers and the controller do by themselves is tried, one step after the other, until the partition is whole; the
-steps that are faults are left out. A partition whose possible leaders are all suspect waits for an operator.
+The search tries the steps that brokers and the controller take by themselves, one after the other, until the partition
+is whole; it leaves out the faults. A partition whose possible leaders are all suspect waits for an operator.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 FAULTS = (" writes", " late", " is lost", " crashes", "came last", "the preferred leads", "are enough", "is done")
 STUCK = "it does not become whole"
-WORLDS_MAX = 5_000  # on the way to one that is whole
+WORLDS_MAX = 5_000  # on the way to a whole world
 MORE_ELECTIONS = 4
 
 
 @dataclass
 class Recovery:
-    """`steps_of`: what may happen next, within limits; `after`: where a step leads, as it is known again."""
+    """The search. `steps_of`: the possible next steps within limits; `after`: the world after a step, in its normal
+    form."""
 
     limits: Limits
     steps_of: Callable[[World, Limits], Iterator[tuple[str, World]]]
     after: Callable[[World, World, Limits], World]
-    _whole: set[int] = field(default_factory=set)  # or on a way to one that is, by fingerprint
+    _whole: set[int] = field(default_factory=set)  # fingerprints of worlds that are whole, or become so
 
     def is_stuck(self, world: World) -> bool:
-        """Whether no way that was tried leads to a world that is whole."""
+        """Whether no tried way leads to a whole world."""
         limits = self._peaceful(world)
         way, seen = [(world, self._mending(world, limits))], {world}
         while way and len(seen) < WORLDS_MAX:
@@ -50,7 +51,7 @@ class Recovery:
         return True
 
     def _peaceful(self, world: World) -> Limits:
-        """What brokers need to come back, and no more faults."""
+        """Limits that let brokers return, and allow no more faults."""
         lives = max(epoch for epoch, _ in world.newest.image.members) + 1
         return self.limits._replace(
             elections=world.newest.image.partition.leader_epoch + MORE_ELECTIONS,
@@ -67,7 +68,7 @@ class Recovery:
 
 
 def _is_gone(world: World, one: int) -> bool:
-    """Its process is, or it has another life than the metadata says."""
+    """Whether the broker's process is gone, or has another broker epoch than in the metadata."""
     epoch, _ = world.newest.image.members[one - 1]
     return not world.broker(one).is_running or world.broker(one).life != epoch
 
@@ -84,7 +85,7 @@ def is_whole(world: World) -> bool:
 
 
 def _waits_for_an_operator(world: World) -> bool:
-    """All are back, and none of those that may be elected cleanly is free of suspicion."""
+    """Whether all brokers are back, and each replica that could be elected cleanly is suspect."""
     image = world.newest.image
     partition = image.partition
     marked = {mark[0] for mark in partition.marks}

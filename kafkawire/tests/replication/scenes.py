@@ -1,4 +1,4 @@
-"""What the model is asked to try: where it begins, and within which limits. Each shows what would be lost otherwise."""
+"""Scenes that the model tries: the beginning and the limits of each. Each scene shows a loss that the rules prevent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUIET = Limits(elections=1, appends=1, crashes=0, lives=0, late=0, unknowns=0)
 
 
 class Scene(NamedTuple):
-    """`told`: what has happened when everything begins to be tried; `states`: so many, if there are more."""
+    """`told`: the steps before the search begins; `states`: the most states that it tries."""
 
     limits: Limits
     told: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Cases that replication was got wrong by once, as stories of the model."""
+"""Earlier errors of replication, as stories of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def logs(world: World) -> list[tuple[tuple[int, int], ...]]:
 
 
 def test_expand_unknown() -> None:
-    """3 is added, nobody hears of it, and a server that was deposed shows the ISR as it was; 3 stalls."""
+    """Broker 3 is added, the outcome stays unknown, and a deposed server returns the earlier ISR; broker 3 stalls."""
     limits = BUSY._replace(brokers=3, isr=(1, 2))
     told = ["3 fetches", "1 proposes, to unknown outcome", "1 is answered by a deposed server"]
     world = walk(limits, [*told, "1 writes", "1 syncs", "2 fetches", "2 fetches"])
@@ -33,7 +33,7 @@ def test_expand_unknown() -> None:
 
 
 def test_empty_epoch() -> None:
-    """1 leads an epoch in which it writes nothing, and of which 2, which leads before and after, never hears."""
+    """Broker 1 leads an epoch in which it writes nothing; broker 2, which leads before and after, never hears of it."""
     told = ["2 writes", "2 syncs", "1 fetches", "the preferred leads", "1 learns", "1 is fenced", "2 learns"]
     world = walk(BUSY._replace(leader=2), told)
     assert (1, 1) in world.broker(1).starts
@@ -44,7 +44,7 @@ def test_empty_epoch() -> None:
 
 
 def test_zombie() -> None:
-    """1 stands still beyond its session: what it writes then is never acknowledged, and goes."""
+    """Broker 1 stands still beyond its session: its writes from then on are never acknowledged, and are truncated."""
     told = ["1 writes", "1 syncs", "2 fetches", "2 fetches", "1 is fenced", "2 learns"]
     told += ["1 writes", "1 syncs", "2 writes", "2 syncs"]
     world = walk(BUSY, told)
@@ -64,7 +64,8 @@ def test_kip_101_a_follower_that_does_not_know_what_was_acknowledged_keeps_it_an
 
 
 def test_kip_101_logs_that_were_written_apart_after_everything_crashed_become_one() -> None:
-    """Not synced, and 1 alone was in sync; whoever orders that 2 leads gives up what only 1 had."""
+    """The topic is not synced, and only broker 1 was in sync. An unclean election of broker 2 gives up the records that
+    only broker 1 had."""
     limits = BUSY._replace(synced=False, isr=(1,), is_unclean=True)
     told = ["1 writes", "2 fetches", "1 writes", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
     told += ["1 learns", "1 registers", "2 learns", "1 fetches", "1 fetches"]
@@ -74,8 +75,8 @@ def test_kip_101_logs_that_were_written_apart_after_everything_crashed_become_on
 
 
 def test_kip_279_leaders_of_epochs_that_the_other_never_had_come_to_their_last_common_record() -> None:
-    """KIP-279: fast fail-over, every time before the other has fetched: each has an epoch that the other lacks. Of the
-    follower's last epoch the leader knows an older one only, and of that the follower one older still."""
+    """Two leaders fail over so fast that each has an epoch that the other lacks (KIP-279). The leader knows only an
+    earlier epoch than the follower's last one, and the follower only an earlier one than that."""
     limits = BUSY._replace(synced=False, isr=(1,), is_unclean=True, elections=6)
     told = ["1 writes", "2 fetches", "1 is fenced", "an unclean election", "2 learns", "2 writes"]
     told += ["1 learns", "1 registers", "2 is fenced", "an unclean election", "1 learns", "1 writes"]
@@ -88,7 +89,8 @@ def test_kip_279_leaders_of_epochs_that_the_other_never_had_come_to_their_last_c
 
 
 def test_kip_320_whoever_follows_in_another_epoch_learns_nothing_and_counts_for_nothing() -> None:
-    """KIP-320: FENCED_LEADER_EPOCH to who knows less than the leader, UNKNOWN_LEADER_EPOCH to who knows more."""
+    """FENCED_LEADER_EPOCH for a follower with an older epoch than the leader, UNKNOWN_LEADER_EPOCH for one with a newer
+    epoch (KIP-320)."""
     world = walk(BUSY, ["1 writes", "1 syncs", "2 fetches", "1 is fenced", "2 learns", "1 learns"])
     assert isinstance(world.broker(1).role, Follows)
     behind = walk(BUSY, ["1 writes", "1 syncs", "1 is fenced", "1 learns"])
@@ -96,8 +98,8 @@ def test_kip_320_whoever_follows_in_another_epoch_learns_nothing_and_counts_for_
 
 
 def test_kip_497_an_isr_in_place_of_a_version_that_is_no_more_is_refused_and_counts_until_that_is_known() -> None:
-    """KIP-497: 3 was to enter, and before that is written 2 leaves. The late change is refused by its version; until
-    the leader knows, it waits for all that may be in the ISR, 3 as well (the maximal ISR)."""
+    """Broker 3 is to join, and before that is written broker 2 leaves (KIP-497). The late change is refused because of
+    its version. Until the leader knows, it waits for all brokers of the maximal ISR, including broker 3."""
     told = ["3 fetches", "1 proposes, to unknown outcome", "1 writes", "1 syncs", "2 fetches", "2 fetches"]
     assert [write.in_sync for write in walk(BUSY._replace(brokers=3, isr=(1, 2)), told).writes] == [(1, 2, 3)]
     told += ["2 is fenced"]
@@ -107,7 +109,8 @@ def test_kip_497_an_isr_in_place_of_a_version_that_is_no_more_is_refused_and_cou
 
 
 def test_kip_903_whoever_lost_its_tail_does_not_come_in_by_what_it_had() -> None:
-    """KIP-903: a Fetch of the life before comes, or a proposal is made of it, when 2 is back without its log."""
+    """A Fetch of the process before arrives, or leads to a proposal, when broker 2 is back without its log
+    (KIP-903)."""
     limits = BUSY._replace(synced=False, late=1, unknowns=0)
     told = ["1 writes", "2 fetches", "2's fetch is late", "2 crashes and loses what came last", "2 registers"]
     for news in (
@@ -141,7 +144,8 @@ def brokers(*states: BrokerState) -> Electorate:
 
 @pytest.mark.parametrize("second", [2, 3])
 def test_wiped_dir(second: int) -> None:
-    """All stop, 1's directory is emptied, and it is the first to start: nobody leads until another one is back."""
+    """All brokers stop, the directory of broker 1 is emptied, and it starts first: no replica leads until another one
+    is back."""
     gone, there = BrokerState.FENCED, BrokerState.SERVING
     state = elections.settled(WIPED, brokers(gone, gone, gone))
     state = elections.repudiated(replace(state), 1, NO_LOG, 1)

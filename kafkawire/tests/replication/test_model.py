@@ -1,4 +1,4 @@
-"""Nothing that was acknowledged is lost, in whatever order; and the model sees what would lose it."""
+"""No acknowledged record is lost, in any order of events; and the model finds the errors that would lose one."""
 
 from __future__ import annotations
 

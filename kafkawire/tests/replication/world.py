@@ -1,7 +1,7 @@
-"""What there is in the model: brokers, what is under way between them, and the metadata. Values, that can be compared.
+"""The values of the model: brokers, messages under way between them, and the metadata. Worlds can be compared.
 
-An image of the metadata is interned, so that worlds compare quickly; its version says which of two is newer, and only
-that: worlds that differ in nothing else are one.
+An image of the metadata is interned, so that worlds compare quickly. Its version only tells which of two images is
+newer: worlds that differ in nothing else are equal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LATER = 2**62
 
 
 class Limits(NamedTuple):
-    """What the model begins with and tries, and how often. Any number of messages is lost.
+    """The beginning of the search, the events that it tries, and how often. Any number of messages is lost.
 
-    No `isr` is one of all. Of a topic that is not `synced` a power cut takes what was written last;
-    `keeps_high_watermark`: its checkpoint is as new as can be, or there is none. `is_stepwise`: followers sync later
-    than they append. `is_unclean`: elections that may lose something are tried too; `lowers`: min.insync.replicas is
-    made smaller; `remembers`: what followers told in an earlier epoch makes a difference. `elections` is the last
+    An empty `isr` means all replicas. In a topic that is not `synced` a power cut loses the last records;
+    `keeps_high_watermark`: its checkpoint has the newest high watermark, else there is none. `is_stepwise`: followers
+    sync later than they append. `is_unclean`: unclean elections are tried too; `lowers`: min.insync.replicas is
+    lowered; `remembers`: the progress of followers in an earlier epoch makes a difference. `elections` is the last
     leader epoch.
     """
 
@@ -56,7 +56,7 @@ class Limits(NamedTuple):
 
 
 class Image(NamedTuple):
-    """What the metadata says: `members` in the order of their ids, with broker epoch and state."""
+    """The metadata. `members`: broker epoch and state, in the order of broker ids."""
 
     partition: PartitionState
     members: tuple[tuple[int, BrokerState], ...]
@@ -92,7 +92,7 @@ _numbers: dict[Image, int] = {}
 
 
 def number_of(image: Image) -> int:
-    """Images that are equal have one number."""
+    """The number of an image; equal images have the same number."""
     if image not in _numbers:
         _numbers[image] = len(_images)
         _images.append(image)
@@ -100,7 +100,7 @@ def number_of(image: Image) -> int:
 
 
 class Known(NamedTuple):
-    """An image, by its number, and which version of the metadata it is."""
+    """An image, by its number, and its version of the metadata."""
 
     version: int
     number: int
@@ -111,8 +111,8 @@ class Known(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """What a leader's machine holds. `seen`: of each follower that has fetched its end, and its life; `proposed`:
-    version, ISR, who is added in which life."""
+    """The state of a leader's machine. `seen`: id, end and epoch of each follower that has fetched; `proposed`:
+    version, ISR, and the epochs of the added replicas."""
 
     epoch: int
     epoch_start: int
@@ -121,8 +121,8 @@ class Leads(NamedTuple):
 
 
 class Follows(NamedTuple):
-    """What a follower's machine holds between two questions; `to_sync`: the leader's high watermark, until what came
-    with it is durable, and nothing is asked."""
+    """The state of a follower's machine between two fetches. `to_sync`: the leader's high watermark, until the records
+    that came with it are durable; until then the follower does not fetch."""
 
     leader: int
     epoch: int
@@ -131,8 +131,8 @@ class Follows(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A process and its disk. `known` is what it leads by, `starts` its history of epochs, `durable` how many records
-    are synced, `heard` what followers told in an earlier epoch."""
+    """A process and its disk. `known`: the metadata by which it leads; `starts`: its epoch history; `durable`: the
+    count of synced records; `heard`: the progress of followers in an earlier epoch."""
 
     known: Known
     life: int = 0
@@ -149,8 +149,8 @@ NOTHING = Known(0, 0)
 
 
 class Message(NamedTuple):
-    """A Fetch on its way to a leader, or with `answer` the response to it, on its way back: high watermark, where the
-    logs part, records. The follower waits for it no more."""
+    """A Fetch under way to a leader, or the response under way back if `answer` is set: high watermark, divergence,
+    records. The follower no longer waits for it."""
 
     follower: int
     life: int
@@ -160,7 +160,7 @@ class Message(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A proposal on its way to the metadata store."""
+    """A proposal under way to the metadata store."""
 
     leader: int
     life: int
@@ -171,8 +171,8 @@ class Write(NamedTuple):
 
 
 class World(NamedTuple):
-    """All there is. `messages` and `writes` are those that others overtake. `acked`: what was below the high watermark
-    of a leader; `wrong`: what must never be, and is."""
+    """The state of the whole model. `messages` and `writes`: late ones, which others overtake. `acked`: the records
+    that were below the high watermark of a leader; `wrong`: a violation, or None."""
 
     newest: Known
     brokers: tuple[Broker, ...]
@@ -192,7 +192,7 @@ class World(NamedTuple):
         return self._replace(brokers=(*self.brokers[: broker - 1], changed, *self.brokers[broker:]))
 
     def with_image(self, image: Image) -> World:
-        """The metadata's next version; the same world when nothing changes."""
+        """The metadata's next version, or the same world if nothing changes."""
         number = number_of(image)
         if number == self.newest.number:
             return self
@@ -200,7 +200,7 @@ class World(NamedTuple):
 
 
 def beginning(limits: Limits) -> World:
-    """Brokers that serve, and know nothing yet."""
+    """A world of serving brokers that know no metadata yet."""
     ids = tuple(range(1, limits.brokers + 1))
     leader, isr = limits.leader, limits.isr or ids
     partition = PartitionState(leader, 0, isr, ids, incarnation=incarnation(leader, 0))
@@ -210,8 +210,8 @@ def beginning(limits: Limits) -> World:
 
 
 def normal(world: World, limits: Limits) -> World:
-    """The same world without what makes no difference any more: of a version, whether it is the newest; of a record,
-    which others are it."""
+    """The same world without irrelevant details: whether a version is the newest matters, its number does not; which
+    records are equal matters, their numbers do not."""
     newest = world.newest
     writes = tuple(one._replace(version=int(one.version == newest.version)) for one in world.writes)
     brokers = tuple(_without_history(world, one, limits) for one in range(1, len(world.brokers) + 1))
@@ -220,7 +220,8 @@ def normal(world: World, limits: Limits) -> World:
 
 
 def _without_history(world: World, one: int, limits: Limits) -> Broker:
-    """Of what it knows a leader goes by who is in sync and who serves, and by whether it is new."""
+    """The broker, with only the known metadata that affect a leader: ISR, serving brokers, and whether they are the
+    newest."""
     broker, newest = world.broker(one), world.newest
     heard, role = broker.heard if limits.remembers else (), broker.role
     if not isinstance(role, Leads):
@@ -235,7 +236,7 @@ def _without_history(world: World, one: int, limits: Limits) -> Broker:
 
 
 def _is_gone(image: Image, one: int, limits: Limits) -> bool:
-    """Whether a broker that does not run never comes back, and nobody counts on its log."""
+    """Whether the broker does not run, never comes back, and is in neither ISR nor ELR."""
     epoch, state = image.members[one - 1]
     listed = {*image.partition.isr, *image.partition.elr}
     return epoch >= limits.lives and state is BrokerState.FENCED and one not in listed
@@ -243,7 +244,7 @@ def _is_gone(image: Image, one: int, limits: Limits) -> bool:
 
 @cache
 def _as_led_by(number: int) -> int:
-    """What of an image a leader goes by that has learnt nothing since."""
+    """The part of an image that affects a leader which has learnt nothing since."""
     image = _images[number]
     partition = PartitionState(NO_LEADER, 0, image.partition.isr, image.partition.replicas)
     return number_of(image._replace(partition=partition))

@@ -1,7 +1,7 @@
-"""`python -m kafkawire.tests.simulation --seed N` repeats a seed; `--seeds A:B` runs many. Those from 1000000 on
-have a remote tier.
+"""Command line of the simulation of one broker. `python -m kafkawire.tests.simulation --seed N` repeats a seed;
+`--seeds A:B` runs many. Seeds from 1000000 on have a remote tier.
 
-Exit code 1: an anomaly was found. Each one is printed with its seed, the command that repeats it, and the faults it
+Exit code 1: an anomaly was found. Each anomaly is printed with its seed, the command that repeats it, and the faults it
 needs. The last line sums up.
 """
 

@@ -24,7 +24,7 @@ DELETES_RECORDS = any(api.name == "delete_records" for api in API_TABLE)
 
 
 def creation_of(plan: TopicPlan) -> CreateTopicsRequest:
-    """What asks for such a topic."""
+    """The request that creates the topic."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in plan.configs.items()]
     topic = CreatableTopic(
         name=plan.name,
@@ -37,7 +37,7 @@ def creation_of(plan: TopicPlan) -> CreateTopicsRequest:
 
 @dataclass
 class Admin:
-    """One client. `pause_s` is how long it rests between two actions."""
+    """The administrator's client. `pause_s`: its pause between two actions."""
 
     shared: Shared
     pause_s: float
@@ -58,7 +58,7 @@ class Admin:
                 await self.delete_records(name)
 
     async def create(self, plan: TopicPlan) -> None:
-        """Until it is there."""
+        """Create a topic, and retry until it exists."""
         history = self.shared.history
         invoked = history.tick()
         answer = await self.shared.insist(NAME, self._rng, creation_of(plan), 7)
@@ -83,7 +83,7 @@ class Admin:
         return bytes(answer.topics[0].topic_id)
 
     async def delete(self, name: str) -> None:
-        """Until it is gone."""
+        """Delete a topic, and retry until it is gone."""
         history = self.shared.history
         life = self.shared.topics.pop(name)
         life.deletion_invoked = history.tick()
@@ -98,7 +98,7 @@ class Admin:
         history.note("deleted", name)
 
     async def delete_records(self, name: str) -> None:
-        """Moves the log start of one partition to somewhere below the high watermark. Tried once."""
+        """Move the log start of one partition to an offset below the high watermark. It is tried once."""
         history = self.shared.history
         life = self.shared.topics[name]
         place = Place(life.topic_id, self._rng.randrange(life.partition_count))

@@ -1,4 +1,5 @@
-"""The last word: after the last restart everything is read from end to end, and looked up in the index as well."""
+"""The audit after the last restart: it reads all partitions from end to end, and looks records up in the index as
+well."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kafkawire.tests.simulation.network import LOST, Connection
 from kafkawire.tests.simulation.reader import EARLIEST, LATEST, MAX_TIMESTAMP, Consumer
 
 PATIENCE_S = 60.0
-SAMPLES = 6  # of offsets and timestamps, per partition
+SAMPLES = 6  # of offsets and of timestamps, per partition
 WHOLE_SIZE_BYTES = 1 << 20
 MAY_PASS = (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER)  # so old clients know it
 
@@ -22,7 +23,7 @@ class Auditor(Consumer):
     """A consumer that expects every partition to answer."""
 
     async def ends(self) -> dict[Place, int]:
-        """The high watermarks of now."""
+        """The present high watermarks."""
         found: dict[Place, int] = {}
         connection = await self.shared.connected(self.name, self.rng)
         for name, partition in self.places:
@@ -57,7 +58,7 @@ class Auditor(Consumer):
         position = start
         while position < end:
             read = await self._read_patiently(connection, name, partition, position)
-            if read is not None and read.error == ErrorCode.OFFSET_OUT_OF_RANGE:  # it has become too old meanwhile
+            if read is not None and read.error == ErrorCode.OFFSET_OUT_OF_RANGE:  # retention removed it meanwhile
                 later = await self._offset(connection, name, partition, EARLIEST)
                 if later is not None and later > position:
                     start = position = later
@@ -73,7 +74,8 @@ class Auditor(Consumer):
         return records
 
     async def _read_patiently(self, connection: Connection, name: str, partition: int, offset: int) -> Read | None:
-        """What a remote tier has, may have to be asked for, and what it is may have to be found out."""
+        """Read, and retry for a while: the records may be in the tier only, and the broker may have to load its
+        manifest first."""
         life = self.shared.topics.get(name)
         with trio.move_on_after(PATIENCE_S):
             while True:
@@ -94,7 +96,7 @@ class Auditor(Consumer):
         await self.list_offset(connection, name, partition, MAX_TIMESTAMP)
 
     async def _offset(self, connection: Connection, name: str, partition: int, spec: int) -> int | None:
-        """With patience: a partition may still be opening."""
+        """Look an offset up, and retry for a while: a partition may still be opening."""
         with trio.move_on_after(PATIENCE_S):
             while (found := await self.list_offset(connection, name, partition, spec)) is None:
                 await trio.sleep(0.5)

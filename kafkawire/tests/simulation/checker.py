@@ -1,8 +1,8 @@
-"""Finds what must not be in a history: lost, doubled, reordered, changed or invented data, marks that go back.
+"""Anomalies in a history: lost, doubled, reordered, changed or invented records, and offsets that go back.
 
-Pure: a history in, anomalies out. What may be lost is written down here and nowhere else: at a power cut, what an
-asynchronously flushed topic had not flushed; at any other crash nothing. The final state of a partition is what the
-last complete read after the last restart found.
+Pure: a history in, anomalies out. This module alone says which records may be lost: at a power cut those that an
+asynchronously flushed topic had not flushed; at any other crash none. The final state of a partition is the last
+complete read after the last restart.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from kafkawire.tests.simulation.history import (
 OUT_OF_RANGE = 1
 CORRUPT = 2
 EARLIEST, LATEST, MAX_TIMESTAMP = -2, -1, -3
-FETCHED_AHEAD_MS = 5000  # at most, by whoever reads from a tier
+FETCHED_AHEAD_MS = 5000  # at most, by reads from a tier
 
 
 class Anomaly(NamedTuple):
-    """What is wrong, by the name it has in the tests of the checker, and the evidence."""
+    """A violation: its name in the tests of the checker, and the evidence."""
 
     kind: str
     detail: str
@@ -43,7 +43,8 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True)
 class Facts:
-    """A history, sorted by partition. `brokers`: what concerned each of several alone, in logical times of its own."""
+    """A history, sorted by partition. `brokers`: the history of each of several brokers alone, with logical times of
+    its own."""
 
     history: History
     brokers: Sequence[History] = ()
@@ -65,13 +66,13 @@ class Facts:
         return [one for one in self.history.restarts if place in one.cut_ends]
 
     def may_wait(self, read: Read) -> bool:
-        """Whether what was asked for may be on its way from a remote tier."""
+        """Whether the records may be under way from a remote tier."""
         topic = self.history.topics.get(read.place.topic_id)
         return topic is not None and topic.is_tiered
 
     def is_excused(self, read: Read) -> bool:
-        """Whether the disk could not read a file of the partition in this life: that is damage there, for as long. Or
-        whether the remote tier gave wrong bytes just then: to ask it twice may not be enough."""
+        """Whether the process could not read a file of the partition, which stays damaged until the next start. Or
+        whether the remote tier returned wrong bytes just then: a second GET may not be enough."""
         if self.history.topics[read.place.topic_id].is_tiered and self._has_met_wrong_bytes(read):
             return True
         directory = f"{self.history.topics[read.place.topic_id].name}-{read.place.partition}"
@@ -86,7 +87,7 @@ class Facts:
         return False
 
     def _at(self, broker: History, time: int) -> int:
-        """Of a logical time the one of that broker."""
+        """The logical time of that broker at a logical time of the history."""
         if broker is self.history:
             return time
         return bisect_right(broker.times_ms, self.history.times_ms[time - 1])
@@ -115,7 +116,7 @@ def check(history: History, final: Mapping[Place, Mapping[int, StoredRecord]]) -
 
 
 def check_records(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) -> list[Anomaly]:
-    """What is wrong with records and their offsets, of logs that one broker leads or several, one after the other."""
+    """Anomalies of records and their offsets, in logs of one leader or of several, one after the other."""
     found: list[Anomaly] = []
     for read in facts.history.reads:
         found += _check_read(read, may_have_gaps=facts.is_compacted(read.place), may_wait=facts.may_wait(read))
@@ -135,7 +136,7 @@ def check_records(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]
 
 
 def sort(history: History, brokers: Sequence[History] = ()) -> Facts:
-    """By partition."""
+    """The history, sorted by partition."""
     facts = Facts(history, brokers)
     for send in history.sends:
         for value in send.values:
@@ -148,13 +149,13 @@ def sort(history: History, brokers: Sequence[History] = ()) -> Facts:
 
 
 def _may_be_lost(facts: Facts, place: Place, send: Send) -> bool:
-    """Whether a power cut took it, of what a power cut may take."""
+    """Whether a power cut came that may have lost the records."""
     last = send.offset + len(send.values) - 1
     return any(cut.at > send.completed and cut.cut_ends[place] <= last for cut in facts.cuts(place))
 
 
 def _check_read(read: Read, *, may_have_gaps: bool, may_wait: bool) -> Iterator[Anomaly]:
-    """What a single answer shows."""
+    """Anomalies within a single reply."""
     if read.damage:
         yield Anomaly("wrong bytes", f"{read.place} at {read.offset}: {read.damage}")
     if read.error:
@@ -191,7 +192,7 @@ def _lost_writes(facts: Facts, place: Place, final: Mapping[int, StoredRecord] |
 
 
 def _known_start(facts: Facts, place: Place) -> int:
-    """The furthest log start anybody was told of."""
+    """The greatest log start offset in any reply."""
     told = [read.log_start_offset for read in facts.reads[place]]
     told += [one.log_start_offset for one in facts.history.deletions if one.place == place]
     told += [one.offset for one in facts.history.lookups if one.place == place and one.timestamp_ms == EARLIEST]
@@ -199,7 +200,7 @@ def _known_start(facts: Facts, place: Place) -> int:
 
 
 def _sightings(facts: Facts, place: Place) -> Iterator[dict[int, set[Value]]]:
-    """Offset to values, as acked or read, one map per stretch of time in which offsets must not change."""
+    """Values by offset, as acknowledged or read: a map for each span of time in which offsets must not change."""
     seen: dict[int, set[Value]] = defaultdict(set)
     events: list[tuple[int, Send | Read | Restart]] = []
     events += [(send.completed, send) for send in facts.acked[place]]
@@ -238,7 +239,7 @@ def _duplicates(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _foreign_records(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """Read but never sent there, refused, or sent to an earlier topic of that name."""
+    """Records that were read, but never sent there, or refused, or sent to an earlier topic of that name."""
     topic = facts.history.topics[place.topic_id]
     told = set()
     for read in facts.reads[place]:
@@ -259,7 +260,7 @@ def _foreign_records(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _spurious_offsets(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """An ack with an offset that was given, or below the end that was known, before the batch was first sent."""
+    """Acknowledged offsets below the log end that was known before the batch was first sent."""
     events: list[tuple[int, int, Send | Read | Restart]] = []
     for send in facts.acked[place]:
         events += [(send.invoked, 1, send), (send.completed, 2, send)]
@@ -283,12 +284,12 @@ def _spurious_offsets(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _cut_between(facts: Facts, place: Place, send: Send) -> bool:
-    """A power cut while it was on its way: what was known before need not hold after."""
+    """Whether a power cut came during the request: knowledge from before need not hold after it."""
     return any(send.invoked < cut.at < send.completed for cut in facts.cuts(place))
 
 
 def _connection_order(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """Batches of one connection are appended in the order in which they were sent."""
+    """Batches of one connection that were not appended in the order in which they were sent."""
     by_connection: dict[int, list[Send]] = defaultdict(list)
     for send in facts.acked[place]:
         if send.producer is None:
@@ -302,7 +303,7 @@ def _connection_order(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _producer_order(facts: Facts, place: Place, final: Mapping[int, StoredRecord]) -> Iterator[Anomaly]:
-    """What one idempotent producer sent lies in the order in which it was sent."""
+    """Records of an idempotent producer that are not in the order in which they were sent."""
     latest: dict[tuple[int, int], Value] = {}
     for _, record in sorted(final.items()):
         send = facts.senders.get(record.value)
@@ -315,7 +316,7 @@ def _producer_order(facts: Facts, place: Place, final: Mapping[int, StoredRecord
 
 
 class _Mark(NamedTuple):
-    """A high watermark (at least `value`) that somebody was told."""
+    """A high watermark in a reply, or a lower bound of it if not `is_exact`."""
 
     invoked: int
     completed: int
@@ -324,7 +325,7 @@ class _Mark(NamedTuple):
 
 
 def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """The high watermark and the log start never go back, but for an asynchronous topic's at a power cut."""
+    """High watermarks and log starts that go back, except after a power cut in an asynchronously flushed topic."""
     marks = [
         _Mark(read.invoked, read.completed, read.high_watermark, True)
         for read in facts.reads[place]
@@ -356,13 +357,13 @@ def _marks(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _expired_to(facts: Facts, place: Place) -> Callable[[int, int], int]:
-    """Up to where retention may have moved the log start by a logical time, from an offset on: to the first record
-    that was read and is young enough."""
+    """A function that returns up to which offset retention may have moved the log start by a logical time, from an
+    offset on: the first record that was read and is young enough."""
     history = facts.history
     retention_ms = history.topics[place.topic_id].retention_ms
     if retention_ms is None:
         return lambda _, start: start
-    if facts.is_compacted(place):  # what was young may have given way
+    if facts.is_compacted(place):  # a young record may have been compacted away
         return lambda _, start: UNANSWERED
     records = sorted({(record.offset, record.timestamp_ms) for record in _kept_records(facts, place)})
 
@@ -375,7 +376,8 @@ def _expired_to(facts: Facts, place: Place) -> Callable[[int, int], int]:
 
 
 def _kept_records(facts: Facts, place: Place) -> Iterator[StoredRecord]:
-    """All that were read, but for those that a power cut took later: others may stand in their place."""
+    """All records that were read, except those that a power cut lost later: other records may have their offsets
+    now."""
     cuts = facts.cuts(place)
     for read in facts.reads[place]:
         end = min((cut.cut_ends[place] for cut in cuts if cut.at > read.completed), default=UNANSWERED)
@@ -383,7 +385,7 @@ def _kept_records(facts: Facts, place: Place) -> Iterator[StoredRecord]:
 
 
 def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> Iterator[Anomaly]:
-    """Who asks after somebody was told a mark is told no lower one."""
+    """Replies with a lower offset than an earlier reply: requests that began after the earlier reply came."""
     events: list[tuple[int, int, _Mark | int]] = [(at, 0, value) for at, value in resets]
     for mark in marks:
         events += [(mark.completed, 1, mark)]
@@ -405,7 +407,7 @@ def _monotone(what: str, marks: list[_Mark], resets: list[tuple[int, int]]) -> I
 
 
 def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """They do not fall along the log."""
+    """Leader epochs that fall along the log."""
     for read in facts.reads[place]:
         before = -1
         for batch in read.batches:
@@ -415,7 +417,7 @@ def _epochs(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _epochs_of_lives(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """No leader epoch spans two lives of the broker (RULES L3)."""
+    """Leader epochs that span two processes of the broker (RULES L3)."""
     epoch_at: dict[tuple[int, Value], int] = {}
     for read in facts.reads[place]:
         for batch in read.batches:
@@ -432,7 +434,7 @@ def _epochs_of_lives(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _lost_dirs(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """A log dir of which a write or a sync failed takes no more, even if it seems to work again (RULES L4)."""
+    """Appends to a log dir after a failed write or sync, even if the disk seems to work again (RULES L4)."""
     for failure in facts.history.dir_failures:
         for send in facts.acked[place]:
             if place in failure.places and send.life == failure.life and send.lane[1] > failure.at:
@@ -440,7 +442,7 @@ def _lost_dirs(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
-    """An offset that is known to be there is refused."""
+    """OFFSET_OUT_OF_RANGE for an offset that is known to be there."""
     sound = sorted(
         (read.completed, read.high_watermark) for read in facts.reads[place] if not read.error and facts.is_sync(place)
     )
@@ -457,14 +459,15 @@ def _out_of_range(facts: Facts, place: Place) -> Iterator[Anomaly]:
 
 
 def _lookups(facts: Facts, final: Mapping[Place, Mapping[int, StoredRecord]]) -> Iterator[Anomaly]:
-    """Searches by timestamp give what a linear scan gives of what was readable then, if that is known."""
+    """Lookups by timestamp that differ from a linear scan of the records that were readable then, as far as these are
+    known."""
     scans: dict[Place, _Scan] = {}
     for lookup in facts.history.lookups:
         place = lookup.place
         if place not in final or not facts.is_sync(place) or lookup.timestamp_ms in (EARLIEST, LATEST):
             continue
         topic = facts.history.topics[place.topic_id]
-        if topic.is_compacted or (topic.is_tiered and topic.retention_ms is not None):  # some go while it is asked
+        if topic.is_compacted or (topic.is_tiered and topic.retention_ms is not None):  # records go during the search
             continue
         if place not in scans:
             scans[place] = _Scan(final[place])
@@ -485,11 +488,12 @@ class _Scan:
             self._newest.append(newest)
 
     def first_at(self, timestamp_ms: int) -> StoredRecord | None:
-        """The linear scan's answer over all there is."""
+        """The result of a linear scan over all records."""
         return next((one for one in self._records if one.timestamp_ms >= timestamp_ms), None)
 
     def judge(self, lookup: Lookup, end_before: int) -> Iterator[Anomaly]:
-        """`end_before` is a high watermark known when the search began: records below it were searched."""
+        """Compare a lookup with the scan. `end_before`: a high watermark that was known before the search; records
+        below it were searched."""
         if not self._records:
             return
         start = self._records[0].offset

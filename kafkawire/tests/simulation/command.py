@@ -1,4 +1,4 @@
-"""What the command lines of simulations have in common: one seed again, many of them, and what a failure needs."""
+"""The command line of all simulations: it repeats one seed, or runs many, and finds the faults that a failure needs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ANOMALIES_SHOWN = 10
 
 
 class RunSeed(Protocol):
-    """Runs a seed, with all its faults or the chosen ones only."""
+    """The function that runs a seed, with all its faults or only the chosen ones."""
 
     def __call__(self, seed: int, faults: Collection[int] | None = None) -> Result: ...
 
 
 class Simulation(NamedTuple):
-    """One kind of it. `faults_of`: those of a seed, by name; `summary`: what its last line says besides."""
+    """A kind of simulation. `faults_of`: the names of a seed's faults; `summary`: its part of the last line."""
 
     command: str
     description: str
@@ -35,7 +35,7 @@ class Simulation(NamedTuple):
 
 @dataclass
 class Sum:
-    """Over all seeds that ran."""
+    """Totals of all seeds that ran."""
 
     seeds: int = 0
     operations: int = 0
@@ -58,17 +58,17 @@ class Sum:
 def arguments(simulation: Simulation) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=simulation.command, description=simulation.description)
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--seed", type=int, help="one seed")
+    chosen.add_argument("--seed", type=int, help="the seed to run")
     chosen.add_argument("--seeds", help="A:B runs the seeds from A up to, not including, B")
-    parser.add_argument("--faults", help="numbers of the faults to keep, such as 0,3; of one seed")
+    parser.add_argument("--faults", help="numbers of the faults to keep, such as 0,3; only with --seed")
     parser.add_argument("--budget-s", type=float, default=float("inf"), help="begin no seed after so many seconds")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     return parser.parse_args()
 
 
 def run_all(run_seed: RunSeed, seeds: Iterable[int], jobs: int, budget_s: float) -> Iterator[Result]:
-    """Results as they come; no seed begins after `budget_s`."""
+    """Results in the order in which they come; no seed begins after `budget_s` seconds."""
     deadline_s = time.monotonic() + budget_s
     if jobs == 1:
         prepare()
@@ -94,7 +94,7 @@ def run_all(run_seed: RunSeed, seeds: Iterable[int], jobs: int, budget_s: float)
 
 
 def report(command: str, result: Result) -> None:
-    """What is wrong and how to see it again."""
+    """Print the anomalies of a seed, and the command that repeats it."""
     print(f"seed {result.seed} FAILED: {command} --seed {result.seed}")
     for anomaly in result.anomalies[:ANOMALIES_SHOWN]:
         print(f"  {anomaly.kind}: {anomaly.detail}")
@@ -103,7 +103,7 @@ def report(command: str, result: Result) -> None:
 
 
 def shrink(simulation: Simulation, result: Result) -> list[int]:
-    """The faults without which it would not fail in this way: one after the other is left out."""
+    """The faults that are needed for the failure: each is left out in turn."""
     kinds = {anomaly.kind for anomaly in result.anomalies}
     needed = list(range(len(simulation.faults_of(result.seed))))
     for number in list(needed):
@@ -114,7 +114,7 @@ def shrink(simulation: Simulation, result: Result) -> list[int]:
 
 
 def report_shrunk(simulation: Simulation, result: Result) -> None:
-    """The faults that it takes."""
+    """Print the faults that are needed for the failure."""
     faults = simulation.faults_of(result.seed)
     needed = shrink(simulation, result)
     names = "; ".join(faults[number] for number in needed)
@@ -123,7 +123,7 @@ def report_shrunk(simulation: Simulation, result: Result) -> None:
 
 
 def main(simulation: Simulation) -> int:
-    """Runs what the command line says."""
+    """Run the command line, and return the exit code."""
     asked = arguments(simulation)
     if asked.seed is not None:
         prepare()

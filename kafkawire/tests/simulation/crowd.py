@@ -1,4 +1,4 @@
-"""Everybody who has to do with groups in a run: started, brought to rest, and asked for the last words."""
+"""All clients of groups in a run: it starts them, brings them to rest, and compares them with the broker in the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEAD_IN_THE_END = 0.3
 
 @dataclass
 class Crowd:
-    """Runs until `stop`."""
+    """The clients of all groups, which run until `stop`."""
 
     plan: GroupsPlan
     shared: Shared
@@ -40,7 +40,7 @@ class Crowd:
             ]
 
     async def run(self) -> None:
-        """All of them, once every group with members is there to stay."""
+        """Run the clients, after each group with members has its anchor."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for group in self.plan.groups:
@@ -57,7 +57,8 @@ class Crowd:
             nursery.start_soon(GroupAdmin(f"{group.name}-admin", group, self.shared, self.groups).run)
 
     def thin_out(self) -> None:
-        """Some die without a word, and none comes back: of twins one at most stays."""
+        """Let some members die for good, without a LeaveGroup. Of two members with the same instance at most one
+        stays."""
         for members in self._members.values():
             instances = set()
             for member in members:
@@ -67,10 +68,10 @@ class Crowd:
                     member.is_dead = True
 
     async def settle(self) -> None:
-        """Return when all groups are as they must become, and stay so; trouble when they do not.
+        """Wait until all groups have the right members, and stay so; trouble if they do not.
 
-        A static member that died may be counted in when a generation begins, with nothing to read. It is let go of when
-        its session or the time to sync is over, which is a rebalance more.
+        A static member that died may still get partitions when a generation begins. It is removed when its session or
+        the time to sync is over, which is another rebalance.
         """
         with_members = [group for group in self.plan.groups if group.members]
         if not with_members:
@@ -86,7 +87,7 @@ class Crowd:
             self.shared.history.troubles.append(f"groups that do not come to rest: {unsettled}")
 
     async def _rest(self, groups: list[GroupPlan], rest_s: float) -> None:
-        """Return when all are settled and have been for so long, each in one generation."""
+        """Return when all groups have been settled for `rest_s` seconds, each in one generation."""
         known: list[set[int]] = []
         since_s = trio.current_time()
         while not known or trio.current_time() < since_s + rest_s:
@@ -106,7 +107,7 @@ class Crowd:
         return [member for member in self._members[group.name] if not member.is_dead]
 
     async def last_words(self) -> None:
-        """What everybody has come to, and what the broker says of it."""
+        """Note the final state of all groups, as clients know it and as the broker describes it."""
         if not self.plan.groups:
             return
         words = self.groups.last_words = LastWords()
@@ -117,7 +118,7 @@ class Crowd:
             words.living[group.name] = [LiveMember(one.member_id, one.assigned) for one in self._living(group)]
 
     async def read_again(self) -> None:
-        """All offsets."""
+        """Read all committed offsets of the groups again."""
         for group in self.plan.groups:
             await Committer(f"{group.name}-last", group, self.shared, self.groups).last_reading()
 

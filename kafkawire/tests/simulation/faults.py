@@ -1,7 +1,7 @@
-"""Makes a plan's faults happen to a running broker, and counts those that had an effect.
+"""Injection of a plan's faults into a running broker, and the count of faults that had an effect.
 
-Each fault waits for some client operations after the one before it, so that there is always load to hit. A life that
-ended is followed by a new one, on what the fault left on disk.
+Each fault waits for some client operations after the previous one, so that there is always load to hit. After a fault
+that ends the broker's process, a new process starts on the files that are left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ STALLED_S = 5.0
 
 @dataclass
 class Faults:
-    """Runs the faults of a plan one after the other. `chosen` leaves out the others, to find what matters."""
+    """The faults of a plan, one after the other. `chosen`: only faults with these numbers are injected, to find the
+    ones that matter."""
 
     plan: Plan
     shared: Shared
@@ -46,7 +47,7 @@ class Faults:
                     self.bitten.append(kind)
 
     async def _happen(self, kind: FaultKind, rng: Random) -> bool:
-        """Whether it had an effect."""
+        """Inject a fault, and return whether it had an effect."""
         match kind:
             case FaultKind.POWER_CUT | FaultKind.KILL:
                 await self._catch_a_job(rng)
@@ -70,7 +71,7 @@ class Faults:
         return True
 
     async def _catch_a_job(self, rng: Random) -> None:
-        """Mostly strike while file work is under way, and often while it takes long."""
+        """Wait for a moment to strike: mostly while file work is under way, often while it is slow."""
         world = self.lives.world
         if rng.random() < 0.5:
             world.speed.slow_s = rng.choice((0.05, 0.3))
@@ -96,7 +97,8 @@ class Faults:
         return speed.slow_jobs > before
 
     async def _stall(self, rng: Random) -> None:
-        """What was sent is not durable, its producer asks again, is told something, and the power goes."""
+        """Slow down the disk until sent records wait for it, cut the connections so that producers retry, and cut the
+        power."""
         self.lives.world.speed.slow_s = STALLED_S
         await wait_for_load(self.shared.history, rng.randint(1, 6))
         self.shared.network.cut_all()
@@ -108,7 +110,7 @@ class Faults:
         await self.lives.crash(power_cut=True)
 
     async def _next_job(self, count: int) -> None:
-        """Until what has queued up behind the stalled job is on its way."""
+        """Wait until the jobs that queued up behind the stalled one have begun."""
         pool = self.lives.world.pool
         wanted = pool.jobs_begun + count
         with trio.move_on_after(STALLED_S * 2):
@@ -131,7 +133,7 @@ class Faults:
         return disk.hits > before
 
     async def _recover_from_error(self, rng: Random) -> None:
-        """A failed disk comes back with a restart only."""
+        """Restart the broker: only that brings a failed disk back."""
         match rng.randrange(3):
             case 0:
                 await self.lives.restart_cleanly()
@@ -142,7 +144,7 @@ class Faults:
 
 
 async def wait_for_load(history: History, operations: int) -> None:
-    """Until clients have done so much more, or cannot."""
+    """Wait until clients have done that many more operations, or cannot."""
     wanted = history.operations + operations
     with trio.move_on_after(WAIT_FOR_LOAD_S):
         while history.operations < wanted:
@@ -150,7 +152,7 @@ async def wait_for_load(history: History, operations: int) -> None:
 
 
 def disk_errors(kind: FaultKind, rng: Random, directory: str) -> list[Fault]:
-    """What makes operations in a log dir fail."""
+    """Faults that make operations in a log dir fail."""
     kinds: tuple[str, ...]
     if kind is FaultKind.FULL_DISK:
         kinds = ("write", "create") if rng.random() < 0.5 else ("write",)

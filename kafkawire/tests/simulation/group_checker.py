@@ -1,9 +1,9 @@
-"""Finds what must not be in a history of groups: partitions owned twice, stale commits taken, lost offsets.
+"""Anomalies in a history of groups: partitions owned twice, stale commits that were accepted, lost offsets.
 
-Pure, as `checker` is. What Kafka keeps of a group is its record, written when the leader has assigned: a SyncGroup that
-was answered is known for ever, what was only told to who joined is forgotten when the coordinator is, and counts within
-an *era* alone. Committed offsets are registers, one per group and partition, in which every value is written once: such
-a history is linearizable if no two values were there at the same time (Gibbons and Korach).
+Pure, as `checker` is. Kafka keeps the record of a group, written after the leader has assigned: a SyncGroup with a
+reply is known for ever. A JoinGroup reply is forgotten with the coordinator, and counts within an *era* alone.
+Committed offsets are registers, one per group and partition, and each value is written once: such a history is
+linearizable if no two values were there at the same time (Gibbons and Korach).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kafkawire.tests.simulation.group_history import AWAY, NO_ERA, Call, GroupHi
 from kafkawire.tests.simulation.history import UNANSWERED
 from kafkawire.tests.simulation.plan import Target
 
-SIMPLE = -1  # the generation of who is no member
-CLOCK_MS = 5  # how far two readings of one instant may lie apart
-# Certainly without effect. Any other error may come of a commit that was on its way.
+SIMPLE = -1  # the generation of a client that is no member
+CLOCK_MS = 5  # the greatest difference between two readings of one instant
+# Errors of commits that certainly have no effect. After any other error a commit may be under way.
 REFUSED = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -44,7 +44,7 @@ class Facts:
     removals: dict[str, list[Removal]] = field(default_factory=lambda: defaultdict(list))
 
     def taken(self, group: str, *kinds: Kind) -> list[Call]:
-        """What was done by a coordinator that knew what it did: while it loads, it says yes to every heartbeat."""
+        """Requests that a coordinator accepted when it had loaded: during a load it accepts every heartbeat."""
         informed: dict[int, int] = {}  # of each era, when it had certainly loaded
         for call in self.calls[group]:
             if call.kind is not Kind.HEARTBEAT and call.code not in AWAY and call.era != NO_ERA:
@@ -56,13 +56,14 @@ class Facts:
         ]
 
     def answered(self, group: str, *kinds: Kind) -> list[Call]:
-        """What was done, in the order of the answers."""
+        """Successful requests, in the order of the replies."""
         found = [call for call in self.calls[group] if call.is_ok and call.kind in kinds]
         return sorted(found, key=lambda call: call.completed)
 
 
 def check_groups(history: GroupHistory, *, may_be_stale: bool = False) -> list[Anomaly]:
-    """All anomalies. `may_be_stale`: an offset that was not asked for as a stable one may be; see `stale_offsets`."""
+    """All anomalies. `may_be_stale`: whether an offset may be stale if it was not requested as a stable one; see
+    `stale_offsets`."""
     facts = _facts(history)
     found: list[Anomaly] = []
     for group in sorted({*facts.calls, *facts.reads}):
@@ -92,7 +93,7 @@ def _facts(history: GroupHistory) -> Facts:
 
 
 def _owners(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """Within a generation a partition has one owner, and an owner what it was given first."""
+    """Partitions with two owners in a generation, and owners with two assignments."""
     assigned: dict[int, dict[str, tuple[Target, ...]]] = defaultdict(dict)
     for call in facts.answered(group, Kind.SYNC):
         there = assigned[call.generation].setdefault(call.owner, call.assigned)
@@ -106,7 +107,7 @@ def _owners(facts: Facts, group: str) -> Iterator[Anomaly]:
 
 
 def _leaders(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """Within a generation one member leads, and it is told the same members."""
+    """Generations with two leaders, or with different members for the leader."""
     leaders: dict[int, list[Call]] = defaultdict(list)
     for call in facts.answered(group, Kind.JOIN):
         if call.is_leader:
@@ -116,7 +117,7 @@ def _leaders(facts: Facts, group: str) -> Iterator[Anomaly]:
         for one, other in combinations(calls, 2):
             same_era = one.era == other.era != NO_ERA
             if not same_era and synced.get(generation, UNANSWERED) > other.invoked:
-                continue  # what was not written when the coordinator was lost comes anew
+                continue  # a generation that was not written is repeated after the loss of the coordinator
             if one.owner != other.owner:
                 yield Anomaly("two leaders", f"{group}/{generation}: {one.owner} and {other.owner}")
             elif one.members != other.members:
@@ -124,7 +125,7 @@ def _leaders(facts: Facts, group: str) -> Iterator[Anomaly]:
 
 
 class _Known(NamedTuple):
-    """That a generation had begun."""
+    """The knowledge that a generation had begun."""
 
     at: int
     generation: int
@@ -139,7 +140,7 @@ def _known(facts: Facts, group: str) -> list[_Known]:
 
 
 def _newest(known: list[_Known], call: Call) -> int:
-    """The newest generation that must have been known when this was asked."""
+    """The newest generation that must have been known when the request came."""
     counted = (
         one.generation for one in known if one.at < call.invoked and (one.era is None or one.era == call.era != NO_ERA)
     )
@@ -155,7 +156,7 @@ def _generations(facts: Facts, group: str) -> Iterator[Anomaly]:
 
 
 def _stale(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """Who speaks for a generation that is over is refused."""
+    """Accepted requests of a member of an earlier generation."""
     known = _known(facts, group)
     for call in facts.taken(group, Kind.COMMIT, Kind.HEARTBEAT):
         newest = _newest(known, call)
@@ -165,7 +166,7 @@ def _stale(facts: Facts, group: str) -> Iterator[Anomaly]:
 
 
 class _Gone(NamedTuple):
-    """From when on a member id is nobody's."""
+    """The time from which on a member id is invalid, and the reason."""
 
     at: int
     era: int | None  # None: for ever
@@ -173,7 +174,7 @@ class _Gone(NamedTuple):
 
 
 def _fenced(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """Who was replaced, has left, or was told that it is not known, speaks for nobody."""
+    """Accepted requests of a member that was replaced, has left, or was told that it is unknown."""
     gone = _gone(facts, group)
     for call in facts.taken(group, Kind.COMMIT, Kind.HEARTBEAT, Kind.SYNC):
         for at, era, why in gone.get(call.member_id, ()):
@@ -202,13 +203,14 @@ def _gone(facts: Facts, group: str) -> dict[str, list[_Gone]]:
 
 
 def _first(came: dict[str, list[Call]], call: Call) -> Call:
-    """When this member id was first heard of."""
+    """The call in which this member id appeared first."""
     known = came[call.instance_id or ""]
     return next((one for one in known if one.member_id == call.member_id), call)
 
 
 def _thrown_out(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """A member that synced and beats stays: it has a session's time, and if the others rebalance, the time for that."""
+    """Members that were removed although they synced and sent heartbeats. A member has a session's time, and during a
+    rebalance the time for that."""
     stays_ms = min(facts.history.session_timeouts_ms[group], facts.history.rebalance_timeouts_ms[group])
     synced: set[tuple[str, int]] = set()
     beaten_ms: dict[str, int] = {}
@@ -233,13 +235,13 @@ def _thrown_out(facts: Facts, group: str) -> Iterator[Anomaly]:
 
 @dataclass
 class _Register:
-    """What was committed for one partition by one group."""
+    """The commits of one group for one partition."""
 
     name: str
     writes: dict[int, Call] = field(default_factory=dict)
     reads: dict[int, list[OffsetRead]] = field(default_factory=lambda: defaultdict(list))
     empty_reads: list[OffsetRead] = field(default_factory=list)
-    doubtful: list[tuple[OffsetRead, int | None]] = field(default_factory=list)  # what a deposed coordinator may tell
+    doubtful: list[tuple[OffsetRead, int | None]] = field(default_factory=list)  # maybe from a deposed coordinator
     removals: list[Removal] = field(default_factory=list)
 
     def note(self, read: OffsetRead, number: int | None, *, is_doubtful: bool) -> None:
@@ -252,7 +254,8 @@ class _Register:
 
 
 class _Zone(NamedTuple):
-    """When a value was there for certain (from < to), or an instant at which it was must lie within (to .. from)."""
+    """The time in which a value was there for certain (`first` < `last`); else the value was there at some instant from
+    `last` to `first`."""
 
     first: int
     last: int
@@ -286,7 +289,7 @@ def _registers(facts: Facts, group: str, *, may_be_stale: bool) -> list[_Registe
 
 
 def _phantoms(register: _Register) -> Iterator[Anomaly]:
-    """Read before it was committed, or although it was refused."""
+    """Offsets that were read before they were committed, or although they were refused."""
     by_number: dict[int, list[OffsetRead]] = defaultdict(list)
     for number, reads in register.reads.items():
         by_number[number] += reads
@@ -302,14 +305,14 @@ def _phantoms(register: _Register) -> Iterator[Anomaly]:
 
 
 def _effective_end(register: _Register, number: int) -> int:
-    """By then it was there, UNANSWERED if it may never have been."""
+    """The time by which the value was there; UNANSWERED if it may never have been."""
     call = register.writes[number]
     ends = [read.completed for read in register.reads.get(number, ())]
     return min([*ends, call.completed if call.is_ok else UNANSWERED])
 
 
 def _zones(register: _Register) -> list[_Zone]:
-    """One for each value that was there, and those of what emptied it or found it empty."""
+    """A zone for each value that was there, for each deletion, and for each read that found none."""
     zones = []
     for number, call in register.writes.items():
         end = _effective_end(register, number)
@@ -322,8 +325,8 @@ def _zones(register: _Register) -> list[_Zone]:
 
 
 def _went_back(register: _Register) -> Iterator[Anomaly]:
-    """A value is read after another one that came after it."""
-    lasting: _Zone | None = None  # of those that were there for a time, the one that lasts longest
+    """Values that are there before and after another value."""
+    lasting: _Zone | None = None  # the zone with the latest end, among those with an extent
     for zone in sorted(_zones(register)):
         is_brief = zone.first >= zone.last
         if lasting is not None and zone.first < lasting.last and (not is_brief or lasting.first < zone.last):
@@ -333,7 +336,7 @@ def _went_back(register: _Register) -> Iterator[Anomaly]:
 
 
 def _lost(register: _Register) -> Iterator[Anomaly]:
-    """Nothing is found after something was committed, and nobody asked for that."""
+    """Reads that find no value after a commit, without a deletion or an expiry."""
     for read in register.empty_reads:
         for number in register.writes:
             end = _effective_end(register, number)
@@ -343,7 +346,7 @@ def _lost(register: _Register) -> Iterator[Anomaly]:
 
 
 def _may_be_gone(register: _Register, committed: Call, read: OffsetRead) -> bool:
-    """Whether after the commit, or at the same time, somebody deleted it or something expired."""
+    """Whether a deletion or an expiry came after the commit, or at the same time."""
     for removal in register.removals:
         if removal.invoked < read.completed and removal.completed > committed.invoked:
             return True
@@ -357,14 +360,14 @@ def _may_be_gone(register: _Register, committed: Call, read: OffsetRead) -> bool
 
 
 class StaleOffset(NamedTuple):
-    """An answer that another commit had replaced `age_ms` before it came."""
+    """A reply with an offset that another commit had replaced `age_ms` before."""
 
     detail: str
     age_ms: int
 
 
 def stale_offsets(history: GroupHistory) -> list[StaleOffset]:
-    """Answers of deposed coordinators, as far as it is certain that they are: to requests without stable offsets."""
+    """Replies of deposed coordinators to requests without stable offsets, as far as that is certain."""
     facts = _facts(history)
     registers = [one for group in sorted(facts.reads) for one in _registers(facts, group, may_be_stale=True)]
     return [stale for register in registers for stale in _stale_of(register)]
@@ -382,7 +385,7 @@ def _stale_of(register: _Register) -> Iterator[StaleOffset]:
 
 
 def _replaces(register: _Register, call: Call, read: OffsetRead, number: int | None) -> bool:
-    """Whether that commit was certainly there when it was asked, and came certainly after the number that was told."""
+    """Whether that commit was certainly there at the request, and came certainly after the number in the reply."""
     if not call.is_ok or call.completed >= read.invoked:
         return False
     if number is None:
@@ -394,7 +397,7 @@ def _replaces(register: _Register, call: Call, read: OffsetRead, number: int | N
 
 
 def _last_words(facts: Facts, group: str) -> Iterator[Anomaly]:
-    """In the end the broker tells of groups what those who take part know."""
+    """Differences between the broker's final description of a group and the knowledge of its members."""
     words = facts.history.last_words
     if words is None or group not in words.described:
         return

@@ -1,4 +1,4 @@
-"""A client of one group: it finds the coordinator, commits and reads offsets, and writes down what it is told."""
+"""A client of one group: it finds the coordinator, commits and reads offsets, and notes the replies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAST_COMMIT_VERSION_WITH_RETENTION = 4
 
 @dataclass
 class GroupClient:
-    """Whoever asks for anything of a group."""
+    """A client of a group, member or not."""
 
     name: str
     plan: GroupPlan
@@ -49,7 +49,8 @@ class GroupClient:
         self._fetch_version = self.rng.choice((5, 8, LAST_FETCH_VERSION))
 
     async def find_coordinator(self, connection: Connection) -> None:
-        """Asked at every connection: the first one makes the topic. Errors: LOST, an answer of no coordinator too."""
+        """Send FindCoordinator, at each connection: the first one creates the topic. Errors: LOST, also if no
+        coordinator answers."""
         answer = await self.shared.ask(connection, FindCoordinatorRequest(coordinator_keys=[self.plan.name]), 4)
         code = answer.coordinators[0].error_code
         if code in AWAY:
@@ -57,7 +58,7 @@ class GroupClient:
         self.expect(code, "FindCoordinator", ErrorCode.NONE)
 
     async def call(self, connection: Connection, call: Call, request: Message, version: int) -> Any:
-        """Asks, and notes when the answer came; the caller notes what it says. Errors: LOST."""
+        """Send a request, and note when the reply came; the caller notes its content. Errors: LOST."""
         self.groups.calls.append(call)
         era = self.shared.era()
         answer = await self.shared.ask(connection, request, version)
@@ -67,7 +68,7 @@ class GroupClient:
         return answer
 
     def begin(self, kind: Kind, claim: tuple[str, int] | None = None) -> Call:
-        """A call as it is sent."""
+        """A call, as it is sent."""
         member_id, generation = (self.member_id, self.generation) if claim is None else claim
         return Call(
             kind=kind,
@@ -80,13 +81,13 @@ class GroupClient:
         )
 
     def note(self, call: Call) -> None:
-        """Into the trace."""
+        """Add the call to the trace."""
         self.shared.history.note(
             self.name, call.kind.value, call.member_id, call.generation, call.code, call.assigned, call.offsets
         )
 
     def expect(self, code: int, what: str, *expected: ErrorCode) -> None:
-        """An answer that nobody who keeps to the protocol gets is trouble."""
+        """Note trouble if the broker returns an error that no client within the protocol should get."""
         if code not in expected:
             told = ErrorCode(code).name
             self.shared.history.troubles.append(f"{self.name}: {told} for {what} of {self.plan.name}")
@@ -101,7 +102,7 @@ class GroupClient:
         claim: tuple[str, int] | None = None,
         retention_ms: int | None = None,
     ) -> int:
-        """Commits a new number to each; returns the error code. Errors: LOST."""
+        """Commit a new number to each target; return the error code. Errors: LOST."""
         call = self.begin(Kind.COMMIT, claim)
         call.offsets = {target: self.groups.next_number() for target in targets}
         call.retention_ms = retention_ms
@@ -133,8 +134,8 @@ class GroupClient:
         return call.code
 
     async def read_offsets(self, connection: Connection, *, is_stable: bool | None = None) -> OffsetRead | None:
-        """Of all targets of the group; None when the coordinator is away. Whether stable offsets are asked for is left
-        to chance unless `is_stable` says so. Errors: LOST."""
+        """The offsets of all targets of the group; None if the coordinator is away. `is_stable`: whether stable offsets
+        are requested, None for a random choice. Errors: LOST."""
         version = self._fetch_version if not is_stable else LAST_FETCH_VERSION
         has_groups = version >= FIRST_FETCH_VERSION_WITH_GROUPS
         if is_stable is None:

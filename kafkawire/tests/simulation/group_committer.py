@@ -1,4 +1,4 @@
-"""Who uses groups without being a member: simple consumers that only commit, and the administrator of groups."""
+"""Clients of groups that are not members: simple consumers that only commit, and the administrator of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkawire.tests.simulation.network import LOST, Connection
 
 @dataclass
 class Committer(GroupClient):
-    """Commits and reads, until the run is over."""
+    """A client that commits and reads, until the run is over."""
 
     async def run(self) -> None:
         while not self.shared.is_over:
@@ -41,7 +41,7 @@ class Committer(GroupClient):
         self.expect(code, "OffsetCommit", ErrorCode.NONE, *AWAY)
 
     async def anchor(self) -> None:
-        """Commit until it is told to be done: from now on the group is there."""
+        """Commit until it succeeds: from then on the group exists."""
         while True:
             connection = await self.shared.connected(self.name, self.rng)
             try:
@@ -54,7 +54,7 @@ class Committer(GroupClient):
                 self.shared.network.disconnect(connection)
 
     async def last_reading(self) -> None:
-        """Until there is an answer."""
+        """Read the offsets, and retry until there is a reply."""
         while True:
             connection = await self.shared.connected(self.name, self.rng)
             try:
@@ -68,7 +68,7 @@ class Committer(GroupClient):
 
 @dataclass
 class GroupAdmin(GroupClient):
-    """Deletes a group, or offsets of it, now and then."""
+    """The administrator: it deletes a group, or offsets of it, now and then."""
 
     async def run(self) -> None:
         while not self.shared.is_over:

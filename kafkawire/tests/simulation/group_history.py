@@ -1,6 +1,6 @@
-"""What clients asked of groups and were told: a part of the history, with the same logical times.
+"""Requests of clients about groups, and the replies: a part of the history, with the same logical times.
 
-A commit is known by its number, which no other commit of a run has: it is committed as the offset and as the metadata.
+A commit is recognized by its number, which is unique in a run: it is committed as the offset and as the metadata.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkawire.tests.simulation.plan import Target
 
 NO_ANSWER = -1_000  # of calls without an error code
 NO_ERA = -1
-# The coordinator is away, or not yet back: ask again.
+# Errors to retry: the coordinator is away, or not yet back.
 AWAY = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -25,7 +25,7 @@ AWAY = frozenset(
 
 
 class Kind(Enum):
-    """What was asked."""
+    """The kind of a request."""
 
     JOIN = "join"
     SYNC = "sync"
@@ -36,11 +36,11 @@ class Kind(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One request to a group, by whom, and its answer.
+    """A request to a group, with its sender and the reply.
 
     `era` is the term of the coordinator that answered, as long as no file operation failed in it: within an era it
-    forgets nothing. A term ends with the broker's life, and with its session. `members` are the owners that a leader
-    was told, `assigned` what a member was given.
+    forgets nothing. A term ends with the broker's process, and with its session. `members` are the owners in the reply
+    to a leader, `assigned` is the assignment of a member.
     """
 
     kind: Kind
@@ -66,13 +66,13 @@ class Call:
 
     @property
     def owner(self) -> str:
-        """Who it is in the eyes of an assignor: a static member keeps what it has under a new id."""
+        """The member as an assignor sees it: a static member keeps its assignment under a new member id."""
         return self.instance_id or self.member_id
 
 
 @dataclass(slots=True)
 class OffsetRead:
-    """An OffsetFetch that was answered; None where nothing is committed. `is_stable`: it asked for stable offsets."""
+    """An OffsetFetch with its reply; None for a target without a commit. `is_stable`: stable offsets were requested."""
 
     group: str
     invoked: int
@@ -84,7 +84,7 @@ class OffsetRead:
 
 @dataclass(slots=True)
 class Removal:
-    """An administrator wants offsets gone, all and the group with them if `targets` is None."""
+    """A deletion of offsets by an administrator; of the whole group if `targets` is None."""
 
     group: str
     targets: tuple[Target, ...] | None
@@ -98,7 +98,7 @@ class Removal:
 
 @dataclass(slots=True)
 class LiveMember:
-    """Who takes part in the end."""
+    """A member at the end of the run."""
 
     member_id: str
     assigned: tuple[Target, ...]
@@ -106,7 +106,7 @@ class LiveMember:
 
 @dataclass(slots=True)
 class LastWords:
-    """What the broker tells of groups in the end, by group: members' ids with what they have, and the states."""
+    """The broker's final description of groups, by group: the state, and the assignments by member id."""
 
     described: dict[str, tuple[str, dict[str, tuple[Target, ...]]]] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class GroupHistory:
     commits: int = 0
 
     def next_number(self) -> int:
-        """Of a commit."""
+        """A number for a commit."""
         self.commits += 1
         return self.commits
 

@@ -1,7 +1,7 @@
 """Members of a group: they join, assign, beat, commit, leave, die and come back too late.
 
-One process is one member. What is asked with an identity that is over (of a zombie, of a fenced twin, of the generation
-before) is asked on purpose: the broker has to refuse it, which the checker judges.
+Each process is one member. Requests with an invalid identity (of a zombie, of a fenced static member, of an earlier
+generation) are sent on purpose: the broker has to refuse them, and the checker tests that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PROTOCOL_TYPE = "consumer"
 PROTOCOL = "range"
 BEATS_PER_SESSION = 5
 NOBODY = ("", -1)
-# What becomes of a member that did nothing wrong.
+# Errors that a correct member may get.
 _OUT = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _BEHIND = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
 
 
 @dataclass
 class Member(GroupClient):
-    """A process. `is_dead`: for good, without a word."""
+    """A member process. `is_dead`: it ended for good, without a LeaveGroup."""
 
     is_dead: bool = False
     is_synced: bool = False
@@ -50,7 +50,7 @@ class Member(GroupClient):
         return self.plan.session_timeout_ms / 1000
 
     async def run(self) -> None:
-        """Until it is dead, or the run is over and cancels it."""
+        """Take part until the member is dead, or the run is over and cancels it."""
         await trio.sleep(self.rng.uniform(0, self.session_s))
         while not self.is_dead:
             connection = await self.shared.connected(self.name, self.rng)
@@ -135,7 +135,7 @@ class Member(GroupClient):
     # Being there
 
     async def _live(self, connection: Connection) -> None:
-        """One thing of what members do."""
+        """Do one of the actions of members."""
         await trio.sleep(self.session_s / BEATS_PER_SESSION * self.rng.uniform(0.3, 1))
         drawn = 0.0 if self.shared.is_over else self.rng.random()
         if drawn < 0.5:
@@ -176,7 +176,7 @@ class Member(GroupClient):
                 await self._refused(code, "OffsetCommit")
 
     async def _commit_too_late(self, connection: Connection) -> None:
-        """As somebody it is no more, or of a generation that is over."""
+        """Commit with an identity that is no longer valid, or in an earlier generation."""
         if self._old != NOBODY and self._old_assigned:
             code = await self.commit(connection, self._old_assigned[:1], claim=self._old)
             self.expect(code, "a commit too late", ErrorCode.NONE, *_OUT, *_BEHIND, *AWAY)
@@ -193,7 +193,7 @@ class Member(GroupClient):
         await self._die()
 
     async def _die(self) -> None:
-        """And come back as somebody new."""
+        """Die, and come back as a new member."""
         self._forget()
         await trio.sleep(self.session_s * self.rng.uniform(0, 2.5))
 
@@ -203,7 +203,7 @@ class Member(GroupClient):
         self.generation = -1
 
     def _lapse(self) -> None:
-        """It has to join again."""
+        """Note that the member has to join again."""
         if self.is_synced:
             self._old, self._old_assigned = (self.member_id, self.generation), self.assigned
         self.is_synced = False

@@ -1,6 +1,6 @@
-"""What a seed means for groups: which there are, who takes part, how quickly they give somebody up. Pure.
+"""The plan that a seed makes for groups: the groups, their clients, and their time-outs. Pure.
 
-It draws from a source of its own, so that topics and faults of a seed stay what they are.
+It has a random source of its own, so that topics and faults of a seed stay the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PACE = 5.0
 
 @dataclass(frozen=True)
 class MemberPlan:
-    """A process that takes part. Two may have the same instance: the later one fences the other (KIP-345)."""
+    """A member process. Two may have the same instance: the later one fences the other (KIP-345)."""
 
     name: str
     instance_id: str | None = None
@@ -24,7 +24,7 @@ class MemberPlan:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A group of members, who share the targets, or without members: then simple committers use it.
+    """A group whose members share the targets, or a group without members, which simple committers use.
 
     `is_volatile`: the administrator deletes it, or offsets of it.
     """
@@ -41,16 +41,16 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class GroupsPlan:
-    """All groups of a run, and what the operator set for them."""
+    """All groups of a run, and the broker's properties for them."""
 
     groups: tuple[GroupPlan, ...]
     properties: dict[str, str]
-    loses_views: float  # how likely a start finds no view
+    loses_views: float  # the probability that a start finds no cache of coordinator state
     pace: float = 1.0  # how much slower producers and consumers are: members need time to come and go
 
 
 def plan_groups(seed: int, topics: list[TopicPlan]) -> GroupsPlan:
-    """Most seeds have groups."""
+    """The plan of groups; most seeds have groups."""
     rng = Random(f"{seed}/groups")
     if rng.random() < SHARE_WITHOUT_GROUPS:
         return GroupsPlan((), {}, 0.0)

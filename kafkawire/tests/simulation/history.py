@@ -1,7 +1,7 @@
-"""What clients asked and were told, as events with logical times; `checker` judges it, nothing here does.
+"""Requests of clients and the replies, as events with logical times. `checker` judges them.
 
-Every record has a unique value, (writer, sequence). A time is a position in the order of all invocations and
-completions, so that "before" means before for everybody. UNANSWERED is the completion of what got no answer.
+Each record has a unique value, (writer, sequence). A time is a position in the order of all invocations and
+completions, so that "before" means the same for all clients. UNANSWERED is the completion of a request without a reply.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ KEYS = 7  # of the records of a compacted topic
 
 
 def key_of(value: Value) -> int:
-    """Of a record in a compacted topic."""
+    """The key of a record in a compacted topic."""
     return sum(value) % KEYS
 
 
 class Place(NamedTuple):
-    """A partition of one incarnation of a topic."""
+    """A partition of a topic, from its creation to its deletion."""
 
     topic_id: bytes
     partition: int
 
 
 class Outcome(Enum):
-    """What a producer knows in the end."""
+    """The final knowledge of a producer about a batch."""
 
     OK = "ok"
     FAILED = "failed"  # certainly not stored
@@ -39,7 +39,7 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class TopicLife:
-    """One incarnation of a topic, from its creation to its deletion."""
+    """A topic, from its creation to its deletion."""
 
     topic_id: bytes
     name: str
@@ -56,7 +56,7 @@ class TopicLife:
 
 @dataclass(slots=True)
 class Send:
-    """One batch a producer wants stored. `attempts` counts those that may have stored it."""
+    """A batch that a producer sends. `attempts`: how many of them may have stored it."""
 
     values: tuple[Value, ...]
     topic: str
@@ -104,7 +104,7 @@ class Read:
     log_start_offset: int = -1
     batches: tuple[StoredBatch, ...] = ()
     is_alone: bool = False
-    damage: str = ""  # what is wrong with the bytes
+    damage: str = ""  # a description of wrong bytes
     epoch: int = -1  # in which the broker that answered leads, where there are several; -1: in none
 
 
@@ -134,9 +134,9 @@ class RecordsDeletion:
 
 @dataclass(slots=True)
 class Restart:
-    """A new life of the broker. `cut_ends` has the log ends it found where a power cut came before it.
+    """The start of a new process of the broker. `cut_ends`: the log ends that it found after a power cut, else empty.
 
-    A sync that failed is a power cut to what was not synced.
+    A failed sync counts as a power cut for the data that were not synced.
     """
 
     at: int
@@ -144,7 +144,7 @@ class Restart:
 
 
 class DirFailure(NamedTuple):
-    """A write or a sync of a log dir failed; these partitions lie on it."""
+    """A failed write or sync of a log dir, with the partitions on it."""
 
     at: int
     life: int
@@ -152,7 +152,7 @@ class DirFailure(NamedTuple):
 
 
 class ReadFailure(NamedTuple):
-    """The disk could not read a file of the partition with this directory name; before anybody was served, or after."""
+    """A read error of a file of the partition with this directory name. `is_at_start`: before the broker served."""
 
     at: int
     directory: str
@@ -173,7 +173,7 @@ class History:
     read_failures: list[ReadFailure] = field(default_factory=list)
     wrong_bytes: list[int] = field(default_factory=list)  # when the store of the tier gave any
     store_healed: int = 0  # from then on it is healthy
-    troubles: list[str] = field(default_factory=list)  # what needs no checker: a broker that does not start, a hang
+    troubles: list[str] = field(default_factory=list)  # failures beside the checkers: a start that fails, a hang
     operations: int = 0
     now: int = 0
     now_ms: Callable[[], int] = lambda: 0
@@ -188,11 +188,11 @@ class History:
         return self.now
 
     def note(self, *facts: object) -> None:
-        """Into the trace, by which two runs of a seed are compared."""
+        """Add facts to the trace, which compares two runs of a seed."""
         self.trace.update(repr(facts).encode())
 
     def life_of(self, name: str, invoked: int, completed: int) -> TopicLife | None:
-        """The incarnation of a topic that alone can have answered by that name, or None when that is open."""
+        """The topic that must have answered by that name, or None if that is not certain."""
         alive = [
             life
             for life in self.topics.values()
@@ -203,7 +203,7 @@ class History:
         return None
 
     def place_of(self, send: Send) -> Place | None:
-        """Where an acknowledged batch must be."""
+        """The partition of an acknowledged batch."""
         if send.topic_id is not None:
             return Place(send.topic_id, send.partition)
         life = self.life_of(send.topic, send.invoked, send.completed)

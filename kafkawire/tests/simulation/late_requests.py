@@ -1,6 +1,6 @@
-"""Requests that come late: held up on their way while their client has long asked again, or sent twice by the network.
+"""Late requests: held up on their way until long after their client has retried, or sent twice by the network.
 
-Each comes over a connection of its own, and nobody hears the answer.
+Each comes over a connection of its own, and no client gets the reply.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NAME = "late"
 
 @dataclass
 class LateRequests:
-    """Those that are on their way."""
+    """The requests that are under way."""
 
     shared: Shared
     nursery: trio.Nursery
 
     def send(self, request: Message, version: int, rng: Random) -> None:
-        """Some time from now, mostly soon."""
+        """Send the request some time later, mostly soon."""
         self.nursery.start_soon(self._send, request, version, min(rng.expovariate(5), DELAY_MAX_S))
 
     async def _send(self, request: Message, version: int, delay_s: float) -> None:
@@ -44,5 +44,5 @@ class LateRequests:
             network.disconnect(connection)
 
     def _network_for(self, _request: Message) -> Network:
-        """Where it is answered."""
+        """The network to the broker that answers the request."""
         return self.shared.network

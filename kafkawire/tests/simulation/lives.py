@@ -1,4 +1,5 @@
-"""The lives of the broker: each begins on what the one before it left, and ends in order or not."""
+"""The processes ("lives") of the broker: each starts on the files that the previous one left, and ends in order or
+not."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ RESTS_S = 0.01, 0.3  # between two lives
 
 @dataclass
 class Lives:
-    """Runs one broker after the other until told to stop."""
+    """Runs one broker process after the other until it is told to stop."""
 
     shared: Shared
     world: SimulatedWorld
     properties: dict[str, str]
-    loses_views: float = 0.0  # how likely the next start finds no view
+    loses_views: float = 0.0  # the probability that the next start finds no cache of coordinator state
     loses_indexes: float = 0.0
     rests_s: tuple[float, float] = RESTS_S
     broker: Broker | None = None
@@ -42,8 +43,8 @@ class Lives:
     _changes_of_next_life: int | None = None
     _planned_power_cut: bool = False
     _eras: dict[tuple[int, int], int] = field(default_factory=dict)  # by life and leader epoch
-    _was_cut: bool = False  # and no broker was ready since
-    _in_doubt: set[Place] = field(default_factory=set)  # a power cut came, the end was not seen since
+    _was_cut: bool = False  # a power cut came, and no broker was ready since
+    _in_doubt: set[Place] = field(default_factory=set)  # a power cut came, and the log end is unknown since
 
     def __post_init__(self) -> None:
         self._rng = Random(f"{self.shared.seed}/lives")
@@ -54,8 +55,8 @@ class Lives:
         self.shared.era = self._era
 
     def _era(self) -> int:
-        """One of its own for each term in which groups are coordinated: after a lost session the broker leads in a new
-        epoch, and what its coordinators had not written is forgotten as in a new life."""
+        """The number of the present term in which groups are coordinated. After a lost session the broker leads in a
+        new epoch, and its coordinators forget unwritten state as in a new process."""
         if self.broker is None or self.world.disk.was_hit:
             return NO_ERA
         topic = self.broker.coordinator.image.topics.get(OFFSETS_TOPIC)
@@ -69,7 +70,7 @@ class Lives:
 
     @staticmethod
     def _logs(broker: Broker) -> dict[Place, PartitionLog | None]:
-        """Every partition there should be; None for those that are offline."""
+        """The logs of all partitions of the metadata; None for offline ones."""
         logs: dict[Place, PartitionLog | None] = {}
         for topic in broker.coordinator.image.topics.values():
             for partition in range(len(topic.partitions)):
@@ -81,7 +82,7 @@ class Lives:
         return logs
 
     async def run(self) -> None:
-        """Broker after broker."""
+        """Run the processes."""
         starts = 0
         while not self.is_over:
             starts += 1
@@ -123,13 +124,13 @@ class Lives:
         history.note("life ended", history.life)
 
     def _judge_failure(self, failure: BaseExceptionGroup[BaseException]) -> None:
-        """A broker gives up when what is around it does, and for no other reason."""
+        """Note trouble if the broker has failed without a failure of its dependencies."""
         reason = _innermost(failure)
         if self._power_cut is None and not self.world.excuses(reason):
             self.shared.history.troubles.append(f"the broker gave up: {reason}")
 
     def _after(self, *, power_cut: bool) -> None:
-        """The world between two lives. What failed in the first is mended for the second."""
+        """Restore disk and metadata store between two processes, and end the faults of the first."""
         self._was_cut |= power_cut or self.world.disk.has_lost_pages
         self.world.end_life()
         self.world.disk.faults.clear()
@@ -141,7 +142,7 @@ class Lives:
             self.world.disk.lose_indexes(self.properties["log.dirs"].split(","))
 
     def _note_ends(self, broker: Broker) -> None:
-        """A partition that is offline now tells its end in a later life."""
+        """Note the log ends after a start. The end of an offline partition is noted after a later start."""
         history = self.shared.history
         logs = self._logs(broker)
         if self._was_cut:
@@ -172,7 +173,7 @@ class Lives:
     # Ends
 
     def end(self, *, power_cut: bool) -> None:
-        """This life, in one step, wherever the broker is."""
+        """End the process in one step, at any point of its work."""
         if self._power_cut is None:
             self._power_cut = power_cut
             self.shared.network.is_up = False
@@ -184,19 +185,20 @@ class Lives:
         self.end(power_cut=self._planned_power_cut)
 
     def crash_after(self, changes: int, *, power_cut: bool) -> None:
-        """The life ends instead of the file change after so many others."""
+        """Let the process end at the file operation after that many others."""
         self._planned_power_cut = power_cut
         self.world.disk.changes_until_end = changes
 
     async def crash(self, *, power_cut: bool, changes_of_next_life: int | None = None) -> None:
-        """End this life now; return when the next one serves."""
+        """End this process now; return when the next one serves."""
         life = self.shared.history.life
         self._changes_of_next_life = changes_of_next_life
         self.end(power_cut=power_cut)
         await self.next_life(life)
 
     async def restart_cleanly(self) -> None:
-        """As SIGTERM does; who is just starting serves first: before that there is nobody who could be told to stop."""
+        """Stop in order, as SIGTERM does, and start again. A broker that is starting serves first: before that it
+        cannot be stopped in order."""
         await self.next_life(0)
         life = self.shared.history.life
         self.stop()
@@ -215,7 +217,7 @@ class Lives:
             self.broker.stop.set()
 
     async def next_life(self, than: int) -> None:
-        """Return when a life after `than` serves."""
+        """Wait until a process after `than` serves."""
         with trio.move_on_after(START_WITHIN_S) as waited:
             while self.shared.history.life <= than or self.broker is None:
                 await trio.sleep(0.01)

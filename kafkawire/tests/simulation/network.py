@@ -1,7 +1,7 @@
-"""Connections to a broker that comes and goes, and what is asked over them.
+"""Connections to a broker that comes and goes, and requests over them.
 
-A connection can be cut at any moment, by the client in the middle of a frame or by the world. Nothing here retries:
-that is the clients' business. `LOST` is what a cut looks like to whoever uses the connection.
+A connection can be cut at any moment, by the client in the middle of a frame or by a fault. Nothing here retries: the
+clients do. `LOST`: the errors of a cut connection.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ ANSWER_WITHIN_S = 40.0  # longer than the slowest disk
 
 
 class Connection(Client):
-    """A client's connection; `number` tells it from all others of a run."""
+    """A client's connection. `number` is unique in a run."""
 
     number: int = 0
 
     async def ask(self, request: Message, version: int) -> Message:
-        """A request and its answer, in time. Errors: LOST."""
+        """Send a request, and return its reply, which must come in time. Errors: LOST."""
         with trio.fail_after(ANSWER_WITHIN_S):
             return await self.call(request, version)
 
     async def ask_all(self, requests: Sequence[Message], version: int) -> list[Message]:
-        """All at once, and their answers. Errors: LOST."""
+        """Send all requests at once, and return their replies. Errors: LOST."""
         with trio.fail_after(ANSWER_WITHIN_S):
             await self.send(*requests, version=version)
             return [await self.receive() for _ in requests]
 
     async def send_beginning(self, request: Message, version: int, rng: Random) -> None:
-        """Some bytes of a request; the connection is of no use afterwards."""
+        """Send some bytes of a request; the connection is useless afterwards."""
         frame = encode_request(request, version, 0, self.client_id)
         whole = struct.pack(">i", len(frame)) + frame
         await self.stream.send_all(whole[: rng.randrange(1, len(whole))])
 
     def close(self) -> None:
-        """At once, whatever is on its way."""
+        """Close at once, also in the middle of a request."""
         self.stream.close()
 
 
 @dataclass
 class Network:
-    """Where clients connect. It is up while a broker accepts."""
+    """The address for clients. It is up while a broker accepts connections."""
 
     world: MemoryWorld
     is_up: bool = False
@@ -73,7 +73,7 @@ class Network:
         self.open.pop(connection.number, None)
 
     def cut_all(self) -> int:
-        """Every connection breaks now; returns how many there were."""
+        """Break all connections now, and return how many there were."""
         count = len(self.open)
         for connection in self.open.values():
             connection.close()

@@ -1,4 +1,4 @@
-"""What a seed means: topics, clients, and the faults in their order. Pure; nothing here knows a broker."""
+"""The plan that a seed makes: topics, clients, and the order of the faults. Pure, without a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkawire.handlers import API_TABLE
 
 
 class FaultKind(Enum):
-    """What can happen to the broker. See `faults` for how."""
+    """The kinds of faults; `faults` injects them."""
 
     POWER_CUT = "power cut"
     KILL = "kill -9"
@@ -29,7 +29,7 @@ class FaultKind(Enum):
     SESSION_LOST = "the metadata session is lost"
 
 
-# A seed has at least this many of those that end a life, and they are what most bugs need.
+# A seed has at least this many faults that end a process: most bugs need them.
 CRASHES = (
     FaultKind.POWER_CUT,
     FaultKind.POWER_CUT_WITHIN,
@@ -95,7 +95,7 @@ class WriterPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before a run begins."""
+    """All decisions before a run begins."""
 
     seed: int
     log_dirs: tuple[str, ...]
@@ -145,7 +145,7 @@ def _topic(rng: Random, number: int, *, is_volatile: bool = False) -> TopicPlan:
 
 
 def _forget_some(rng: Random, topics: list[TopicPlan]) -> None:
-    """Topics whose records are removed when they are old, within a run."""
+    """Topics with a retention so short that records are removed within a run."""
     for topic in topics:
         if rng.random() < 0.4:
             topic.configs["retention.ms"] = rng.choice(("500", "2000", "5000"))
@@ -160,7 +160,7 @@ def _compacted(topic: TopicPlan) -> TopicPlan:
 def _writer(rng: Random, number: int, topics: list[TopicPlan]) -> WriterPlan:
     is_idempotent = IS_IDEMPOTENT and number % 2 == 0
     places = [Target(topic.name, one) for topic in topics for one in range(topic.partition_count)]
-    first = Target(topics[0].name, 0)  # somebody always writes to a topic that is there all the time
+    first = Target(topics[0].name, 0)  # a topic that stays, and has a writer at all times
     targets = sorted({first, *rng.sample(places, min(len(places), rng.randint(1, 3)))})
     acks = -1 if is_idempotent or number == 1 else rng.choice((-1, 1, 1, 0))
     pause_s = rng.choice((0.01, 0.03, 0.1))

@@ -1,4 +1,4 @@
-"""Consumers: one that follows the tail with long polls, sessions or not, and one that reads and searches anywhere."""
+"""Consumers: followers read the tail with long polls, with sessions or without; wanderers read and search anywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _decoded: dict[tuple[int, int, int], tuple[tuple[int, Value, int], ...]] = {}
 
 
 def parse_batches(data: memoryview) -> Iterator[StoredBatch]:
-    """The complete batches of a fetch, as a client takes them. Raises CorruptMessage with what is wrong."""
+    """The complete batches of a fetch, as a client decodes them. Raises CorruptMessage with a description."""
     position = 0
     while position + HEADER_SIZE_BYTES <= len(data):
         header = parse_header(data, position)
@@ -66,7 +66,7 @@ def _value(stored: bytes | None) -> Value:
 
 @dataclass
 class Consumer:
-    """What both kinds share: asking, and writing down what was told."""
+    """The common part of both kinds: sending requests, and noting the replies."""
 
     name: str
     shared: Shared
@@ -81,7 +81,7 @@ class Consumer:
     def fetch_request(
         self, positions: dict[tuple[str, int], int], *, partition_size_bytes: int = 0, **options: Any
     ) -> FetchRequest | None:
-        """For the topics that are there now."""
+        """A request for the topics that exist now."""
         topics = []
         for (name, partition), offset in positions.items():
             life = self.shared.topics.get(name)
@@ -99,7 +99,7 @@ class Consumer:
     def note_answers(
         self, positions: dict[tuple[str, int], int], invoked: int, answer: Any, *, names: dict[bytes, str]
     ) -> list[tuple[tuple[str, int], Read]]:
-        """Every partition of a fetch, for the history where it is clear which incarnation answered."""
+        """The reads of all partitions of a fetch. Those of a topic that must have answered are noted in the history."""
         history = self.shared.history
         completed = history.tick()
         found = []
@@ -134,7 +134,7 @@ class Consumer:
     async def read_at(
         self, connection: Connection, name: str, partition: int, offset: int, *, partition_size_bytes: int = 0
     ) -> Read | None:
-        """One fetch without waiting; None when the topic is not there. Errors: LOST."""
+        """Fetch once, without waiting; None if the topic does not exist. Errors: LOST."""
         positions = {(name, partition): offset}
         request = self.fetch_request(positions, partition_size_bytes=partition_size_bytes, max_wait_ms=0, min_bytes=0)
         if request is None:
@@ -146,7 +146,7 @@ class Consumer:
         return found[0][1] if found else None
 
     async def list_offset(self, connection: Connection, name: str, partition: int, timestamp_ms: int) -> int | None:
-        """The answer, written down; None for an error. Errors: LOST."""
+        """The offset in a ListOffsets reply, which is noted; None for an error. Errors: LOST."""
         history = self.shared.history
         asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
         invoked = history.tick()
@@ -173,7 +173,7 @@ class Consumer:
 
 @dataclass
 class Follower(Consumer):
-    """Reads partitions to their ends and waits there for more, until it has got to the ends it is told."""
+    """A consumer that reads partitions to their ends, and waits there for more, until it has reached the final ends."""
 
     uses_session: bool = True
     _positions: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class Follower(Consumer):
         for name, partition in self.places:
             life = self.shared.topics.get(name)
             if life is not None and not self.shared.plans[name].is_volatile:
-                end = ends.get(Place(life.topic_id, partition), 0)  # one without an end is a trouble already
+                end = ends.get(Place(life.topic_id, partition), 0)  # a missing end was noted as trouble
                 if self._positions.get((name, partition), 0) < end:
                     return False
         return True
@@ -240,7 +240,7 @@ class Follower(Consumer):
                 await trio.sleep(0.05)
 
     async def _find_positions(self, connection: Connection) -> bool:
-        """Where to begin with partitions that have no position yet; False when the set has changed."""
+        """Find a start for partitions without a position. Return False if the set of partitions has changed."""
         is_same = True
         for name, partition in self.places:
             life = self.shared.topics.get(name)
@@ -260,7 +260,7 @@ class Follower(Consumer):
         return is_same
 
     def _advance(self, key: tuple[str, int], read: Read) -> bool:
-        """True when the partition needs a fresh start."""
+        """Advance the position. Return whether the partition needs another start."""
         if read.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._positions.pop(key, None)
         elif not read.error and read.batches:
@@ -287,7 +287,7 @@ class Wanderer(Consumer):
                 self.shared.network.disconnect(connection)
 
     async def wander(self, connection: Connection, name: str, partition: int) -> None:
-        """One or two operations. Errors: LOST."""
+        """Do one or two operations. Errors: LOST."""
         if name not in self.shared.topics:
             return
         kind = self.rng.random()

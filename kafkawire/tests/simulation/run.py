@@ -1,4 +1,4 @@
-"""One seed from start to verdict, and the search for the faults that matter when it fails."""
+"""A run of one seed from its start to the verdict, and the search for the faults that matter when it fails."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ from kafkawire.tests.simulation.writer import Writer
 from tiering.keeper import KeeperOptions
 
 OPERATIONS_MIN = 200
-FAULTS_MIN = 2  # of four at least: one for a disk that nobody writes to bites nobody
-FINISH_WITHIN_S = 600.0  # of the simulated time, once nothing fails any more
+FAULTS_MIN = 2  # of four at least: a fault on a disk without writes has no effect
+FINISH_WITHIN_S = 600.0  # simulated seconds after the last fault
 WANDERER_PAUSE_S = 0.05
-NOTICED_WITHIN_S = 0.2  # an error that has hit an operation which is under way
+NOTICED_WITHIN_S = 0.2  # until the broker notices an error of an operation that is under way
 CPU_TIME_MAX_S = 60
 NOT_NOW = "00:00-00:01"
 INDEX_INTERVAL_BYTES = 200
 INDEX_INTERVAL_RECORDS = 2
-CHUNK_BYTES = 1000  # of what is fetched from a tier
+CHUNK_BYTES = 1000  # the size of the chunks that are fetched from a tier
 
 
 class TooLong(BaseException):
-    """Nothing in the broker may take it for an error of its own."""
+    """The run exceeds its time. It is no Exception, so that the broker does not take it for an error of its own."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a seed."""
+    """The result of a seed."""
 
     seed: int
     operations: int
@@ -78,11 +78,11 @@ class Result:
     trace: str
     anomalies: tuple[Anomaly, ...]
     tiered: int = 0  # segments that came into the tier
-    counts: Mapping[str, int] = field(default_factory=dict)  # of what else happened
+    counts: Mapping[str, int] = field(default_factory=dict)  # counts of other events
 
 
 def prepare() -> None:
-    """Once per process: the same schedule for the same seed, rolls and index entries every few records, no logs."""
+    """Prepare the process, once: a deterministic schedule, small segments and index intervals, and no log output."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
     engine.logs.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
@@ -92,8 +92,8 @@ def prepare() -> None:
 
 
 def _make_tiers_small() -> None:
-    """A segment has several parts, and a cache few; manifests have pages, and old ones go; a request that is late is so
-    by less than 15 minutes, in which brokers do much."""
+    """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
+    go. And a late request takes less than 15 minutes, because brokers do much in that time."""
     vars(kafkawire.adapters.tier).update(KeeperOptions=partial(KeeperOptions, late_put_ms=LATE_PUT_MS))
     for module in (tiering.chunks, tiering.cold_file):
         vars(module).update(CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
@@ -110,7 +110,7 @@ def _drop(_logger: object, _name: str, _event: object) -> Any:
 
 
 def run_seed(seed: int, faults: Collection[int] | None = None) -> Result:
-    """Runs a seed, with all its faults or the chosen ones only."""
+    """Run a seed, with all its faults or only the chosen ones."""
     trio._core._run._r.seed(seed)
     signal.signal(signal.SIGPROF, too_long)
     signal.setitimer(signal.ITIMER_PROF, CPU_TIME_MAX_S)
@@ -202,7 +202,7 @@ class _Run:
         self.places = [(topic.name, one) for topic in the_plan.topics for one in range(topic.partition_count)]
 
     async def everything(self) -> dict[Place, dict[int, StoredRecord]]:
-        """Load and faults, then peace, then a last crash and the audit."""
+        """Run load and faults, then rest, then a last crash and the audit."""
         auditor = Auditor("auditor", self.shared, self.places)
         final: dict[Place, dict[int, StoredRecord]] = {}
         async with trio.open_nursery() as nursery:
@@ -246,7 +246,7 @@ class _Run:
                 load.start_soon(wanderer.run)
             load.start_soon(self.admin.run)
             load.start_soon(self.transactions.run)
-            if self.tier.plan.is_on:  # a task more would make other seeds of those without
+            if self.tier.plan.is_on:  # another task would change the runs of seeds without a tier
                 load.start_soon(self.tier.run)
             await self.faults.run()
             while self.history.operations < OPERATIONS_MIN:
@@ -256,7 +256,7 @@ class _Run:
             self.crowd.thin_out()
 
     async def _mend(self) -> None:
-        """Nothing fails any more, and what is offline comes back."""
+        """End all faults, and let offline log dirs come back."""
         world = self.lives.world
         world.disk.faults.clear()
         world.speed.slow_s = 0.0
@@ -273,7 +273,8 @@ class _Run:
             await self.lives.crash(power_cut=rng.random() < 0.7)
 
     async def _lose_the_view(self) -> None:
-        """What was told with its help is in the log, too (RULES C2)."""
+        """Restart without the cache of coordinator state: the log has all that was answered with its help
+        (RULES C2)."""
         if self.crowd.plan.groups:
             self.lives.loses_views = 1.0
             await self.lives.crash(power_cut=False)

@@ -1,4 +1,4 @@
-"""What all clients of a run share: the history, the network, the topics of now, and when to stop."""
+"""The state that all clients of a run share: the history, the network, the present topics, and when to stop."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from kafkawire.wire.message import Message
 
 @dataclass
 class Shared:
-    """One per run."""
+    """The shared state of one run."""
 
     seed: int
     history: History
     network: Network
     plans: dict[str, TopicPlan]
-    topics: dict[str, TopicLife] = field(default_factory=dict)  # those that exist, as far as clients know
-    is_over: bool = False  # writers finish what they began
+    topics: dict[str, TopicLife] = field(default_factory=dict)  # the topics that exist, as far as clients know
+    is_over: bool = False  # then writers finish their batches, and stop
     followers_until: dict[Place, int] | None = None  # followers stop when they got there
     retry_quickly: bool = False
     era: Callable[[], int] = lambda: 0  # see `group_history.Call`
 
     def rng(self, name: str) -> Random:
-        """A source of chance of its own for each client: what one does leaves the others' alone."""
+        """A random source for each client, so that the actions of one do not change those of the others."""
         return Random(f"{self.seed}/{name}")
 
     def now_ms(self) -> int:
@@ -47,19 +47,19 @@ class Shared:
                 continue
 
     async def ask(self, connection: Connection, request: Message, version: int) -> Any:
-        """One operation. Errors: LOST."""
+        """Do one operation. Errors: LOST."""
         answer = await connection.ask(request, version)
         self.history.operations += 1
         return answer
 
     async def ask_all(self, connection: Connection, requests: Sequence[Message], version: int) -> list[Any]:
-        """Several operations, pipelined. Errors: LOST."""
+        """Do several operations, pipelined. Errors: LOST."""
         answers = await connection.ask_all(requests, version)
         self.history.operations += len(answers)
         return list(answers)
 
     async def insist(self, client_id: str, rng: Random, request: Message, version: int) -> Any:
-        """One operation, again and again until there is an answer."""
+        """Do one operation, and retry until there is a reply."""
         while True:
             connection = await self.connected(client_id, rng)
             try:

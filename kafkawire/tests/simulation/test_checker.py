@@ -1,4 +1,4 @@
-"""Hand-made histories, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+"""Hand-made histories, sound ones and one for each anomaly: a checker must be able to find each anomaly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def batch(base_offset: int, *values: Value, epoch: int = 0, times: tuple[int, ..
 
 
 def read(of: History, offset: int, *batches: StoredBatch, mark: int = -1, start: int = 0, error: int = 0) -> Read:
-    """A fetch of this partition alone, answered at once. The high watermark is behind what was read if not given."""
+    """A fetch of this partition alone, answered at once. By default the high watermark is behind the records."""
     end = batches[-1].last_offset + 1 if batches else offset
     one = Read(HERE, offset, of.tick(), of.tick(), error, end if mark < 0 else mark, start, batches, is_alone=True)
     of.reads.append(one)
@@ -175,7 +175,7 @@ def test_inconsistent_offset_between_reads() -> None:
     send(one, (1, 0), outcome=Outcome.UNKNOWN)
     send(one, (2, 0), outcome=Outcome.UNKNOWN)
     read(one, 0, batch(0, (1, 0)))
-    power_cut(one, 0)  # no excuse: what is read on a sync topic is durable
+    power_cut(one, 0)  # no excuse: records that were read from a synced topic are durable
     read(one, 0, batch(0, (2, 0)))
     assert "inconsistent offset" in kinds(one)
 
@@ -306,7 +306,7 @@ def test_retention_moves_the_log_start_no_further_than_to_what_is_young(start: i
 
 
 def test_what_was_young_does_not_hold_the_log_start_where_it_was_deleted() -> None:
-    """Seed 389: retention went on behind records that were younger, and deleted by request."""
+    """Seed 389: younger records were deleted by a request, and retention went on behind them."""
     one = history()
     one.topics[HERE.topic_id].retention_ms = 100
     one.now_ms = lambda: 1000

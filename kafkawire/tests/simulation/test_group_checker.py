@@ -1,4 +1,4 @@
-"""Hand-made histories of groups, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+"""Hand-made histories of groups, sound ones and one for each anomaly: a checker must be able to find each anomaly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUP = "group"
 
 
 class Story(GroupHistory):
-    """A history of one group, told event by event; an event ends before the next one begins, a second passes."""
+    """A history of one group, event by event: an event ends before the next one begins, a second later."""
 
     def __init__(self) -> None:
         super().__init__(session_timeouts_ms={GROUP: 3000}, rebalance_timeouts_ms={GROUP: 5000})
@@ -175,7 +175,7 @@ def test_a_generation_that_is_over(kind: Kind) -> None:
     story = Story()
     story.sync("a", 1, ONE)
     story.join("b", 2)
-    story.call(kind, "a", 1, era=2)  # nobody had assigned: forgotten with the coordinator
+    story.call(kind, "a", 1, era=2)  # the leader had not assigned: forgotten with the coordinator
     assert story.kinds() == []
     story.call(kind, "a", 1)
     assert story.kinds() == ["stale generation"]
@@ -319,7 +319,7 @@ def test_a_commit_that_was_refused_or_never_made(number: int) -> None:
 
 
 def ending(state: str, members: dict[str, tuple[Target, ...]], listed: str) -> Story:
-    """The broker's last words of a group in which `a` has both partitions."""
+    """The broker's final description of a group in which `a` has both partitions."""
     story = Story()
     story.commit(1)
     story.read(1)

@@ -1,4 +1,4 @@
-"""A seed means one thing, wherever it runs, and its failure is told. Running many seeds is a stage of the suite."""
+"""A seed always gives the same run, and its failure is reported. Running many seeds is a stage of the suite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
 
 
 def test_a_lost_session_ends_what_its_coordinators_may_be_held_to() -> None:
-    """In seed 102 one is lost between a leader's JoinGroup and its SyncGroup: the generation comes anew."""
+    """A session of seed 102 is lost between a leader's JoinGroup and its SyncGroup: the generation number is used
+    again."""
     process = start(102, "1")
     told, _ = process.communicate(timeout=100)
     assert process.returncode == 0, told

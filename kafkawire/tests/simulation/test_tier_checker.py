@@ -1,4 +1,4 @@
-"""Hand-made buckets, one for each anomaly and sound ones: a checker that finds nothing must be able to."""
+"""Hand-made buckets, sound ones and one for each anomaly: a checker must be able to find each anomaly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of transactions finds what it should in histories made by hand, and nothing in a sound one."""
+"""The checker of transactions finds each anomaly in hand-made histories, and none in a sound one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP = "g"
 def transaction(
     number: int, fate: Fate, *targets: Target, completed: int = 10, has_offset: bool = False
 ) -> Transaction:
-    """A record in each of the targets, acknowledged."""
+    """A transaction with an acknowledged record in each of the targets."""
     written = [Written(target, (number, count), 0, is_acked=True) for count, target in enumerate(targets)]
     return Transaction(number, "x", GROUP, fate, completed, has_offset, written)
 
@@ -40,7 +40,7 @@ def read(target: Target, *values: Value, first: int = 0, end: int = 100, invoked
 
 
 def sound() -> TransactionHistory:
-    """1 is committed into two partitions, 2 aborted, 3 unknown and there."""
+    """A sound history: 1 is committed into two partitions, 2 is aborted, 3 has an unknown outcome and is there."""
     return TransactionHistory(
         transactions=[
             transaction(1, Fate.COMMITTED, HERE, THERE, has_offset=True),
@@ -106,7 +106,7 @@ def doubled(history: TransactionHistory) -> None:
 
 
 def some_of_a_transaction(history: TransactionHistory) -> None:
-    """Two of its records are in a partition, and a reader that went past both was given one."""
+    """A transaction with two records in a partition, and a reader that went past both and got only one."""
     history.transactions[0].written.append(Written(HERE, (1, 2), 0, is_acked=True))
     history.final[HERE][1:1] = [Seen(1, (1, 2), 0)]
     history.final[HERE][2].offset = 2
@@ -114,7 +114,7 @@ def some_of_a_transaction(history: TransactionHistory) -> None:
 
 
 def taken_back(history: TransactionHistory) -> None:
-    """A reader was given the record of a transaction that is not there in the end."""
+    """A reader that got a record of a transaction which is not there in the end."""
     del history.final[HERE][1], history.final[THERE][1]
 
 
@@ -183,7 +183,7 @@ def test_reads_that_overlap_say_nothing_of_each_other() -> None:
 
 
 def compacted(*records: Seen) -> TransactionHistory:
-    """Two that are committed and one that is not, all of one key."""
+    """Two committed transactions and an aborted one, all with one key."""
     return TransactionHistory(
         transactions=[
             transaction(1, Fate.COMMITTED, COMPACTED),

@@ -1,4 +1,4 @@
-"""What a simulated producer may expect of a broker."""
+"""The expectations of a simulated producer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEFORE_IT_GIVES_UP_S = 0.3
 
 
 class Leader:
-    """The network, the connection and the broker in one: it stores all but the very first batch."""
+    """Network, connection and broker in one: it stores all batches but the very first."""
 
     number = 1
 
@@ -39,7 +39,7 @@ class Leader:
         """There is nothing to close."""
 
     async def send_beginning(self, request: ProduceRequest, version: int, rng: Random) -> None:
-        """Nothing that could be answered."""
+        """Send no complete request."""
 
     async def send(self, request: ProduceRequest, version: int) -> None:
         rows = [self._store(one.records) for topic in request.topic_data for one in topic.partition_data]
@@ -59,7 +59,8 @@ class Leader:
 
 
 async def test_no_more_follow_a_batch_that_is_to_be_retried_than_by_which_a_broker_knows_it_again() -> None:
-    """Seed 37151: the retries met brokers that did not lead yet, and the batches behind them the one that did."""
+    """Seed 37151: the retries reached brokers that did not lead yet, and the batches behind them reached the new
+    leader."""
     leader: Any = Leader()
     writer = Writer(PLAN, Shared(0, History(), leader, {"topic": TOPIC}), _producer=PRODUCER)
     with trio.move_on_after(BEFORE_IT_GIVES_UP_S):

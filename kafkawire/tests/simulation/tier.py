@@ -1,4 +1,5 @@
-"""The remote tier of a run: its store, a look now and then at what the broker does without, and the last word on it."""
+"""The remote tier of a run: its object store, checks now and then of the broker's files, and the final check of the
+bucket."""
 
 from __future__ import annotations
 
@@ -25,20 +26,20 @@ SETTLE_WITHIN_S = 200.0
 
 @dataclass
 class Tier:
-    """Does nothing in a run without one."""
+    """The remote tier of a run; it does nothing in a run without a tier."""
 
     plan: TierPlan
     shared: Shared
     lives: Lives
     objects: MemoryStore
-    segments: set[str] = field(default_factory=set)  # that were ever there
+    segments: set[str] = field(default_factory=set)  # all segments that were ever there
     _seen: dict[str, int] = field(default_factory=dict)  # local starts
 
     def __post_init__(self) -> None:
         self._store = TierStore(self.plan, self.shared, self.objects)
 
     async def run(self) -> None:
-        """The weather, and who looks, until the load is over."""
+        """Change the state of the store, and check the broker, until the load is over."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._store.run)
             while not self.shared.is_over:
@@ -49,7 +50,8 @@ class Tier:
         self._store.heal()
 
     def _look(self) -> None:
-        """Nothing loses its files before it is copied, and no log dir is lost because of a store."""
+        """Check that no log loses files before they are copied, and that no log dir goes offline because of the
+        store."""
         troubles, objects = self.shared.history.troubles, self._objects()
         self.segments.update(key for key in objects if is_segment(key))
         for log in self._logs():
@@ -77,10 +79,10 @@ class Tier:
         assert self.lives.broker is not None
         return names.Place(ROOT, self.lives.broker.coordinator.image.cluster_id, topic_id, partition)
 
-    # The last word
+    # The final check
 
     async def settle(self) -> None:
-        """Return when there is nothing left to do, and nothing under way."""
+        """Wait until the broker has finished its work on the tier, and no request is under way."""
         if not self.plan.is_on:
             return
         with trio.move_on_after(SETTLE_WITHIN_S) as waited:
@@ -103,7 +105,7 @@ class Tier:
     def judge(
         self, final: Mapping[Place, Mapping[int, StoredRecord]], transactions: TransactionHistory
     ) -> list[Anomaly]:
-        """What is wrong with the bucket, by what consumers have found last."""
+        """Anomalies of the bucket, compared with the last reads of consumers."""
         if not self.plan.is_on:
             return []
         objects = self._objects()

@@ -1,7 +1,7 @@
-"""Finds what must not be in a bucket: segments that are lost, wrong, doubled or out of place, and what nobody knows of.
+"""Anomalies in a bucket: segments that are lost, wrong, doubled or out of place, and objects that no manifest names.
 
-Pure: objects and what the last broker says of its logs in, anomalies out. It looks when the store is healed and the
-broker has done what was left to do: docs/formats/tier.md says what may be there then.
+Pure: objects and the last broker's state of its logs in, anomalies out. The check comes when the store is healed and
+the broker has finished its work; docs/formats/tier.md says which objects may be there then.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tiering.segment_object import read_trailer
 
 Objects = Mapping[str, bytes]
 NOTHING = Manifest()
-OF_A_PARTITION = re.compile(r".*/[0-9a-f]{32}/\d+/")  # what a bucket has of a cluster besides is another matter
+OF_A_PARTITION = re.compile(r".*/[0-9a-f]{32}/\d+/")  # a bucket also has other objects, which are not checked here
 
 
 class TieredLog(NamedTuple):
-    """A partition in the tier, as its broker sees it. `records`: what consumers have found, by offset; `is_whole`: they
-    were told of all there is, aborted transactions included. None: nobody has looked."""
+    """A partition in the tier, as its broker sees it. `records`: the values that consumers have read, by offset, or
+    None if no consumer has read it; `is_whole`: the reads include aborted transactions."""
 
     name: str
     place: Place
@@ -49,7 +49,7 @@ class TieredLog(NamedTuple):
 
 
 def check_bucket(objects: Objects, logs: Sequence[TieredLog], others: Collection[str]) -> list[Anomaly]:
-    """All anomalies. `others`: prefixes of keys that are of no log (any more)."""
+    """All anomalies. `others`: prefixes of keys that belong to no log, or to none any more."""
     found: list[Anomaly] = []
     known: set[str] = set()
     for log in logs:
@@ -69,7 +69,7 @@ def check_bucket(objects: Objects, logs: Sequence[TieredLog], others: Collection
 
 
 def newest(objects: Objects, place: Place) -> Manifest:
-    """What counts; version 0: nothing does. Raises TierError."""
+    """The newest manifest; version 0 if there is none. Raises TierError."""
     keys = [key for key in objects if key.startswith(place.manifests)]
     return decode_manifest(objects[max(keys)], max(keys)) if keys else NOTHING
 
@@ -82,7 +82,8 @@ def _entries(objects: Objects, place: Place, manifest: Manifest) -> list[Entry]:
 
 
 def _known(objects: Objects, place: Place, manifest: Manifest, entries: Sequence[Entry]) -> set[str]:
-    """All keys that may be there. A page that no manifest names is of a version that has lost."""
+    """All keys that may be there. A page that no manifest names belongs to a version that lost against another
+    writer."""
     known = {place.segment(one) for one in entries} | {place.page(one) for one in manifest.pages}
     known |= {place.doomed(one) for one in manifest.doomed}
     if manifest.copying is not None:
@@ -92,7 +93,7 @@ def _known(objects: Objects, place: Place, manifest: Manifest, entries: Sequence
 
 
 def uncovered(log: TieredLog, manifest: Manifest) -> Iterator[Anomaly]:
-    """What has no files must be copied."""
+    """Segments without files that are not copied."""
     if log.local_start > log.log_start:
         first, end = manifest.first_offset, manifest.end
         if first is None or end is None or first > log.log_start or end < log.local_start:
@@ -101,7 +102,7 @@ def uncovered(log: TieredLog, manifest: Manifest) -> Iterator[Anomaly]:
 
 
 def _places(log: TieredLog, manifest: Manifest, entries: Sequence[Entry]) -> Iterator[Anomaly]:
-    """One segment behind the other, from the log start to where the broker thinks that they end."""
+    """Segments that do not continue each other, or differ from the range that the broker believes to be copied."""
     for before, behind in pairwise(entries):
         if before.end != behind.base:
             yield Anomaly("hole in the tier", f"{log.name}: {behind.base} behind {before.end}")
@@ -115,7 +116,7 @@ def _places(log: TieredLog, manifest: Manifest, entries: Sequence[Entry]) -> Ite
 
 
 def _object(objects: Objects, log: TieredLog, manifest: Manifest, entry: Entry) -> Iterator[Anomaly]:
-    """It is there, it is what was to be there, and it has what consumers have."""
+    """Objects that are missing, differ from their entry, or lack the records of consumers."""
     key = log.place.segment(entry)
     data = objects.get(key)
     if data is None:
@@ -127,7 +128,7 @@ def _object(objects: Objects, log: TieredLog, manifest: Manifest, entry: Entry) 
     found: dict[int, Value] = {}
     for header, values in _batches(data[: entry.size_bytes]):
         found.update(values)
-        offset = max(header.base_offset, manifest.log_start)  # below it there are none
+        offset = max(header.base_offset, manifest.log_start)  # the manifest has no epochs below the log start
         epoch = max((one for one in manifest.epochs if one[1] <= offset), default=(-1, 0))[0]
         if epoch != header.leader_epoch and header.next_offset > offset:
             yield Anomaly("lost epoch", f"{log.name} at {header.base_offset}: {header.leader_epoch} became {epoch}")
@@ -151,7 +152,7 @@ def _records(log: TieredLog, entry: Entry, found: Mapping[int, Value]) -> Iterat
 
 
 def _batches(records: bytes) -> Iterator[tuple[BatchHeader, list[tuple[int, Value]]]]:
-    """With offsets and values of what clients wrote. AssertionError: that is no segment."""
+    """The batches with offsets and values of clients' records. AssertionError: the bytes are no segment."""
     data, position = memoryview(records), 0
     while position < len(data):
         header = parse_header(data, position)

@@ -1,7 +1,7 @@
-"""What a seed means for the remote tier: whether there is one, which topics are in it, how its store is. Pure.
+"""The plan that a seed makes for the remote tier: whether there is one, its topics, and the state of its store. Pure.
 
-It draws from a source of its own, so that topics, clients and faults of a seed stay what they are; a topic that is in
-the tier has smaller segments.
+It has a random source of its own, so that topics, clients and faults of a seed stay the same; only topics in the tier
+get smaller segments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROPERTIES = {"remote.log.storage.system.enable": "true", "tier.store": f"s3://b
 
 
 class Weather(Enum):
-    """How a store is for a while."""
+    """The state of a store for a while."""
 
     FINE = "healthy"
     FLAKY = "some requests fail, or are answered wrongly"
@@ -28,19 +28,20 @@ class Weather(Enum):
 
 @dataclass(frozen=True)
 class TierPlan:
-    """`topics`: what is configured for them beside what they have. `weathers` are drawn from, one after the other."""
+    """`topics`: additional configs by topic. `weathers`: the states of the store to choose from, one after the
+    other."""
 
     is_on: bool = False
     properties: dict[str, str] = field(default_factory=dict)
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     weathers: tuple[Weather, ...] = (Weather.FINE,)
     fault_rate: float = 0.0  # of the requests, when it is flaky
-    loses_indexes: float = 0.0  # how likely the next start finds no index
-    has_files: bool = False  # its objects are, and are read where they are
+    loses_indexes: float = 0.0  # the probability that the next start finds no index
+    has_files: bool = False  # whether its objects are files, which are read in place
 
     @property
     def pace(self) -> int:
-        """How much longer lives are: segments have to be filled and copied."""
+        """A factor for the duration of processes: segments have to be filled and copied."""
         return 4 if self.is_on else 1
 
     def of(self, topic: TopicPlan) -> TopicPlan:
@@ -57,7 +58,7 @@ def _rng(seed: int) -> Random:
 
 
 def plan_tier(seed: int, topics: Sequence[TopicPlan]) -> TierPlan:
-    """Some seeds have a tier; `topics` are those of all clients."""
+    """The plan; only some seeds have a tier. `topics`: of all clients."""
     rng = _rng(seed)
     if not has_tier(seed):
         return TierPlan()

@@ -1,7 +1,7 @@
-"""The object store of a run, and what the seed does to it: healthy for a while, then flaky, then away.
+"""The object store of a run, and the states that the seed gives it: healthy for a while, then flaky, then away.
 
-It outlives every broker, and so does what is under way in it: a request that its broker has given up may take effect
-when the next one is at work.
+It outlives each broker process, and so do requests that are under way: a request that its broker has given up may take
+effect when the next process runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 
 LATE_MAX_S = 20.0
 LATE_PUT_MS = 25_000  # how long the broker thinks that a request may be under way
-STARTS = (f"{ROOT}probe/", "/owner/")  # within these: a store that answers them wrongly is refused at the start
-NAMES_PER_PARTITION = 3  # of what a key begins with: cluster, topic, partition
+STARTS = (f"{ROOT}probe/", "/owner/")  # keys that a start checks: wrong answers for them would stop the start
+NAMES_PER_PARTITION = 3  # a key begins with cluster, topic and partition
 
 _WRITES = ("lost", "reply lost", "late", "refused")
 _KINDS = {
@@ -34,7 +34,7 @@ _OF_STARTS = frozenset({"lost", "reply lost", "late"})
 
 @dataclass
 class TierStore:
-    """Says what becomes of each request to `store`, until it is healed."""
+    """Decides the outcome of each request to `store`, until it is healed."""
 
     plan: TierPlan
     shared: Shared
@@ -50,14 +50,14 @@ class TierStore:
             self.shared.history.store_healed = UNANSWERED
 
     async def run(self) -> None:
-        """One weather after the other, until the load is over."""
+        """Change the state from time to time, until the load is over."""
         rng = self.shared.rng("weather")
         while not self.shared.is_over:
             self.weather = rng.choice(self.plan.weathers)
             await trio.sleep(rng.choice((0.3, 1.0, 3.0)) * rng.uniform(0.5, 1.5))
 
     def heal(self) -> None:
-        """For good, but for what is on its way."""
+        """End all faults for good, except of requests that are under way."""
         if self.plan.is_on:
             self.store.fault = self._slow
             self.shared.history.store_healed = self.shared.history.tick()
@@ -104,5 +104,5 @@ class TierStore:
 
 
 def is_segment(key: str) -> bool:
-    """What else there is of a partition lies deeper."""
+    """Whether the key is that of a segment. Other objects of a partition have longer paths."""
     return key.removeprefix(ROOT).count("/") == NAMES_PER_PARTITION

@@ -1,9 +1,9 @@
-"""Finds what must not be in the history of transactions. Pure: a history in, anomalies out.
+"""Anomalies in the history of transactions. Pure: a history in, anomalies out.
 
-Nothing is lost at a crash or a power cut: what is committed is synced, whatever the topic says. The anomalies have the
-names of Adya's where there are any: aborted reads are G1a; a read that has some of a transaction's records in a
-partition and not all that were written by then, G1b; transactions of one producer in another order than they were
-made, G0. A log tells versions and their order by itself, so that no cycles need to be searched for, as Elle does.
+No crash and no power cut loses anything: committed records are synced, in any topic. Anomalies have Adya's names where
+there are any: an aborted read is G1a; a read with some of a transaction's records in a partition, but not all that were
+written by then, is G1b; transactions of one producer out of their order are G0. A log shows versions and their order,
+so a search for cycles, as in Elle, is not needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kafkawire.tests.simulation.transaction_history import (
 
 
 def check_transactions(history: TransactionHistory) -> list[Anomaly]:
-    """All that is wrong."""
+    """All anomalies."""
     return [
         *_reads(history),
         *_fractured(history),
@@ -44,7 +44,7 @@ def _by_number(history: TransactionHistory) -> dict[int, Transaction]:
 
 
 def _reads(history: TransactionHistory) -> Iterator[Anomaly]:
-    """Only what is committed, or may be, is seen; an offset has one record for good; all in order and once."""
+    """Reads of aborted or invented records, of two records at one offset, and of records out of order or twice."""
     known = _by_number(history)
     at: dict[tuple[Target, int], tuple[int, int]] = {}
     for read in history.reads:
@@ -63,8 +63,8 @@ def _reads(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _fractured(history: TransactionHistory) -> Iterator[Anomaly]:
-    """A read has all that is committed of the offsets that it went through, as the last reader finds them: what is
-    stable was decided then, and stays so."""
+    """Reads that differ from the final committed records in the same range of offsets: the records below the last
+    stable offset are decided, and stay so."""
     for target, records in history.final.items():
         if target in history.compacted:
             continue
@@ -82,7 +82,7 @@ def _fractured(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _orders(history: TransactionHistory) -> Iterator[Anomaly]:
-    """What was written under one transactional id is in the order in which it was written."""
+    """Records of one transactional id that are not in the order in which they were written."""
     ids = {one.number: one.transactional_id for one in history.transactions}
     for target, records in history.final.items():
         newest: dict[str, Value] = {}
@@ -94,8 +94,8 @@ def _orders(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:
-    """The last stable offset never goes back: who asks after somebody was told one is told no lower one. But whoever
-    comes to lead may know less of it."""
+    """Replies with a lower last stable offset than an earlier reply of the same leader epoch. A new leader may know
+    less."""
     events: list[tuple[int, int, int]] = []
     for number, read in enumerate(history.reads):
         if read.epoch == NO_EPOCH:
@@ -114,7 +114,7 @@ def _stable_ends(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _final(history: TransactionHistory) -> Iterator[Anomaly]:
-    """A transaction is there as a whole, once, or not at all."""
+    """Transactions that are there in part, or twice."""
     found: dict[Target, dict[tuple[int, int], int]] = {}
     for target, records in history.final.items():
         counts = Counter(seen.value for seen in records)
@@ -137,9 +137,9 @@ def _final(history: TransactionHistory) -> Iterator[Anomaly]:
 
 
 def _newest_of_keys(history: TransactionHistory, target: Target, records: list[Seen]) -> Iterator[Anomaly]:
-    """The cleaner takes a record only for a later one of its key that is committed as well.
+    """Committed records that the cleaner removed without a later committed record of their key.
 
-    Which of two is later is known where one producer wrote both, by their numbers, or by the offsets they were seen at.
+    The order of two records is known if one producer wrote both, by their numbers, or by the offsets in reads.
     """
     seen_at = {seen.value: seen.offset for read in history.reads if read.target == target for seen in read.records}
     newest = {seen.key: seen.offset for seen in sorted(records, key=lambda one: one.offset)}
@@ -153,13 +153,13 @@ def _newest_of_keys(history: TransactionHistory, target: Target, records: list[S
 
 def _is_covered(written: Written, seen_at: dict[tuple[int, int], int], newest: dict[int, int]) -> bool:
     offset = seen_at.get(written.value)
-    if offset is None:  # it was gone before anybody looked: something later must be there
+    if offset is None:  # it was gone before the first read: a later record must be there
         return written.key in newest
     return newest.get(written.key, -1) >= offset
 
 
 def _offsets(history: TransactionHistory) -> Iterator[Anomaly]:
-    """What a group is told is of a transaction that is committed, or of a plain commit, and never an older one."""
+    """Offsets in replies that belong to no committed transaction or plain commit, or are older than a known one."""
     fates = _by_number(history)
     effective: dict[str, list[tuple[int, int]]] = defaultdict(list)  # when it was known, and its number
     for one in history.transactions:

@@ -1,8 +1,8 @@
-"""Producers that write in transactions, and die, come back, hesitate and are fenced; as librdkafka asks and retries.
+"""Transactional producers that die, come back, hesitate and are fenced; they send and retry as librdkafka does.
 
-What is lost on its way is asked again over the next connection. In the first protocol the producer then begins anew
-when that transaction is over: a request of an earlier transaction that arrives late is taken for one of this. In the
-second one (KIP-890) it goes on, and requests are made to come late.
+A request whose reply is lost is sent again over the next connection. In the first protocol the producer gets a new
+identity when that transaction is over, because a late request of it would count for the next transaction. In the second
+protocol (KIP-890) it goes on, and the simulation makes requests late.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from kafkawire.wire.message import Message
 
 GROUP, TRANSACTIONAL_ID = 0, 1  # kinds of coordinators
 TIMEOUT_MS = 20_000
-FIRST_AT_ONCE, GIVEN_UP = 10, 20  # numbers of records within a transaction: those of before are single
-# Asked again, in time: whoever coordinates or leads is away, or the transaction before is not over.
+FIRST_AT_ONCE, GIVEN_UP = 10, 20  # numbers of records within a transaction; lower ones are sent singly
+# Errors to retry: the coordinator or leader is away, or the previous transaction is not over.
 RETRIED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,9 +55,9 @@ RETRIED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-# An id that is no more, as its epochs are used up, is somebody else's.
+# INVALID_PRODUCER_ID_MAPPING: the epochs of the producer id are used up, and another producer has the new id.
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-TIMED_OUT = ErrorCode.INVALID_TXN_STATE  # to whoever wants to commit then: the epoch is the one of before the abort
+TIMED_OUT = ErrorCode.INVALID_TXN_STATE  # for a commit after the time-out: its epoch is that of before the abort
 MAY_COME_LATE = (ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest)
 
 
@@ -70,7 +70,7 @@ class GivenUp(Exception):
 
 
 def code_in(answer: Any) -> int:
-    """The worst there is in an answer."""
+    """The greatest error code in a reply."""
     if isinstance(answer, list):
         return max((code_in(one) for one in answer), default=0)
     if not hasattr(answer, "__slots__"):
@@ -81,28 +81,28 @@ def code_in(answer: Any) -> int:
 
 @dataclass
 class Asking:
-    """A client that asks until it is answered."""
+    """A client that repeats a request until it gets a reply."""
 
     name: str
     shared: Shared
     history: TransactionHistory
-    rests_s: ClassVar[tuple[float, float]] = (0.005, 0.05)  # of who is told to ask again
+    rests_s: ClassVar[tuple[float, float]] = (0.005, 0.05)  # the pause before a retry
     rng: Random = field(init=False)
-    was_lost: bool = field(init=False, default=False)  # a request may still be on its way
-    had_to_repeat: bool = field(init=False, default=False)  # a request, which may have had its effect before
+    was_lost: bool = field(init=False, default=False)  # whether a lost request may still arrive
+    had_to_repeat: bool = field(init=False, default=False)  # whether a repeated request may have been executed twice
     _connection: Connection | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.rng = self.shared.rng(self.name)
 
     async def ask(self, request: Message, version: int, retried: Collection[int] = RETRIED) -> Any:
-        """The first answer that is not one of those."""
+        """Send a request, and return the first reply without one of the `retried` error codes."""
         [answer] = await self.ask_all([request], version, retried)
         return answer
 
     async def ask_all(self, requests: Sequence[Message], version: int, retried: Collection[int] = RETRIED) -> list[Any]:
-        """As `ask`, of several requests that are sent at once, all of them again if one has to be. What is behind such
-        a one may be out of order."""
+        """Send several requests at once, as `ask` does. If one has to be retried, all are: the ones behind it may be
+        out of order."""
         while True:
             connection = await self._connected(requests[0])
             try:
@@ -120,16 +120,16 @@ class Asking:
             await trio.sleep(self.rng.uniform(*self.rests_s))
 
     async def _connected(self, _request: Message) -> Connection:
-        """To whoever answers such a one."""
+        """A connection to the broker that answers the request."""
         if self._connection is None:
             self._connection = await self.shared.connected(self.name, self.rng)
         return self._connection
 
     def _put_off(self, answers: Sequence[Any]) -> None:
-        """Told to ask again."""
+        """Hook for replies with an error code to retry."""
 
     def _come_late(self, requests: Sequence[Message], version: int) -> bool:
-        """Whether they are held up on their way, and the connection breaks meanwhile."""
+        """Whether the requests are held up on their way, and the connection breaks meanwhile."""
         return False
 
     def hang_up(self) -> None:
@@ -143,15 +143,15 @@ class Asking:
 
 @dataclass
 class Transactor(Asking):
-    """One process after the other, until the run is over."""
+    """A transactional producer: one process after the other, until the run is over."""
 
     plan: TransactorPlan
     all: TransactionsPlan
     late: LateRequests
     _identity: tuple[int, int] = (-1, -1)
     _sequences: dict[Target, int] = field(default_factory=dict)
-    _fresh_until_s: float = 0.0  # an end has just said who it is: till then only a twin can have fenced it
-    _more: Random = field(init=False)  # for what came later, so that a seed stays what it was
+    _fresh_until_s: float = 0.0  # after a new identity; until then only a second producer can have fenced it
+    _more: Random = field(init=False)  # for actions that were added later, so that a seed stays the same
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,10 +173,10 @@ class Transactor(Asking):
         if len(requests) > 1 or self.rng.random() >= self.plan.late_share or not isinstance(requests[0], MAY_COME_LATE):
             return False
         self.late.send(requests[0], version, self.rng)
-        return self.rng.random() < 0.5  # else it comes twice
+        return self.rng.random() < 0.5  # else the request arrives twice
 
     async def _live(self) -> None:
-        """A process: it takes the id, and writes until it dies. Raises Fenced, GivenUp."""
+        """A producer process: it initialises, and writes until it dies. Raises Fenced, GivenUp."""
         for kind, key in ((GROUP, self.plan.group), (TRANSACTIONAL_ID, self.plan.transactional_id)):
             await self.ask(FindCoordinatorRequest(key=key, key_type=kind), 3)
         self.was_lost = False
@@ -190,7 +190,7 @@ class Transactor(Asking):
             await self._transact()
 
     def _expect(self, answer: Any, what: str, *others: ErrorCode) -> Any:
-        """Raises Fenced; an answer that nobody who keeps to the protocol gets is trouble."""
+        """Return the reply. Raises Fenced. An error that no client within the protocol should get is trouble."""
         code, was_fresh = code_in(answer), trio.current_time() < self._fresh_until_s
         self._fresh_until_s = 0.0
         if code in FENCED:
@@ -245,7 +245,7 @@ class Transactor(Asking):
         self._expect_written(written, await self.ask(request, 12 if self._is_second else self.rng.choice((3, 9, 11))))
 
     async def _write_at_once(self, one: Transaction, target: Target) -> None:
-        """As many as a client has in flight (named case 5)."""
+        """Write as many batches as a client has in flight (named case 5)."""
         numbers = range(FIRST_AT_ONCE, FIRST_AT_ONCE + self._more.randint(2, 5))
         both = [self._written(one, target, number, self._more) for number in numbers]
         answers = await self.ask_all([request for _, request in both], 12 if self._is_second else 11)
@@ -253,14 +253,15 @@ class Transactor(Asking):
             self._expect_written(written, answer)
 
     def _expect_written(self, written: Written, answer: Any) -> None:
-        """A twin may have aborted between what the coordinator said of the batch and its append, as in Kafka."""
+        """Note the outcome of a batch. A second producer with the same id may have aborted between the verification of
+        the batch and its append, as in Kafka."""
         others = (TIMED_OUT,) if self._is_second and self.plan.has_twin else ()
         if code_in(self._expect(answer, "Produce", *others)):
             raise Fenced
         written.is_acked = True
 
     async def _give_up_a_write(self, one: Transaction, target: Target) -> NoReturn:
-        """The client waits no longer for it, aborts, and begins anew; it may arrive any time (KIP-890)."""
+        """Stop waiting for a batch, abort, and initialise again; the batch may arrive at any time (KIP-890)."""
         _, request = self._written(one, target, GIVEN_UP, self._more)
         self.late.send(request, 11, self._more)
         await self._end(one, is_commit=False)
@@ -268,12 +269,13 @@ class Transactor(Asking):
         raise GivenUp
 
     async def _end_nothing(self) -> None:
-        """It is a real abort, and may come while the markers of the one before are on their way (named case 9)."""
+        """Abort an empty transaction. This is a real abort, and may come while the markers of the previous one are
+        under way (named case 9)."""
         answer = self._expect(await self.ask(EndTxnRequest(**self._named(), committed=False), 5), "EndTxn of nothing")
         self._begin_epoch(answer)
 
     def _written(self, one: Transaction, target: Target, count: int, rng: Random) -> tuple[Written, ProduceRequest]:
-        """The next record, and the request that brings it."""
+        """The next record, and its Produce request."""
         key = rng.randrange(KEYS)
         written = Written(target, (one.number, count), key)
         one.written.append(written)
@@ -301,7 +303,7 @@ class Transactor(Asking):
         request = TxnOffsetCommitRequest(
             **named, topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])], generation_id=-1
         )
-        fenced = ErrorCode.ILLEGAL_GENERATION  # what an older epoch is told of
+        fenced = ErrorCode.ILLEGAL_GENERATION  # the error for an older epoch
         version = 5 if self._is_second else self.rng.choice((0, 2, 3))
         answer = self._expect(await self.ask(request, version), "TxnOffsetCommit", fenced)
         if code_in(answer):
@@ -310,7 +312,8 @@ class Transactor(Asking):
             await self._commit_plainly(topic, partition)
 
     async def _commit_plainly(self, topic: str, partition: int) -> None:
-        """It is later in the log than what the transaction has pending (named case 10)."""
+        """Commit an offset outside the transaction: it is later in the log than the transaction's pending offset (named
+        case 10)."""
         commit = PlainCommit(self.history.next_number(), self.plan.group)
         self.history.plain_commits.append(commit)
         row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=commit.number)
@@ -352,7 +355,7 @@ class Transactor(Asking):
         self.shared.history.note(self.name, one.number, one.fate.value)
 
     def _begin_epoch(self, ended: Any) -> None:
-        """As the end of the transaction before says."""
+        """Take the new identity from the reply to the previous EndTxn."""
         self._identity = (ended.producer_id, ended.producer_epoch)
         self._sequences.clear()
         self._fresh_until_s, self.had_to_repeat = trio.current_time() + self.plan.timeout_ms / 1000, False

@@ -1,8 +1,7 @@
-"""What producers in transactions asked and were told, and what readers of committed data saw: a part of the history.
+"""Requests of transactional producers and the replies, and the reads of committed data: a part of the history.
 
-Every record has a unique value, (transaction, number within it), and every transaction a number of its own, which is
-also the offset that it commits. Those of one transactional id have rising numbers: a later producer fences the one
-before.
+Each record has a unique value, (transaction, number within it), and each transaction a number of its own, which is also
+the offset that it commits. The numbers of one transactional id rise: a later producer fences the earlier one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ NO_EPOCH = -1
 
 
 class Fate(Enum):
-    """What the producer knows of its transaction in the end."""
+    """The producer's final knowledge of its transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"  # or never asked to be committed: sooner or later it is aborted
@@ -28,7 +27,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Written:
-    """A record that is in the log, for certain or perhaps."""
+    """A record that is in the log, certainly or perhaps."""
 
     target: Target
     value: Value
@@ -38,7 +37,7 @@ class Written:
 
 @dataclass(slots=True)
 class Transaction:
-    """From its beginning to what was heard of its end."""
+    """A transaction, from its beginning to the reply about its end."""
 
     number: int
     transactional_id: str
@@ -51,7 +50,7 @@ class Transaction:
 
 @dataclass(slots=True)
 class PlainCommit:
-    """An offset that was committed without a transaction; `completed` is when that was known."""
+    """An offset that was committed without a transaction. `completed`: the time at which that was known."""
 
     number: int
     group: str
@@ -60,7 +59,7 @@ class PlainCommit:
 
 @dataclass(slots=True)
 class Seen:
-    """A record as a reader of committed data was given it."""
+    """A record in a read of committed data."""
 
     offset: int
     value: Value
@@ -79,12 +78,12 @@ class StableRead:
     high_watermark: int
     records: tuple[Seen, ...]
     next_offset: int
-    epoch: int = 0  # in which whoever answered leads, where there are several brokers; -1: in none
+    epoch: int = 0  # the leader epoch of the answering broker, among several brokers; -1: none
 
 
 @dataclass(slots=True)
 class StableOffset:
-    """What a group was told that does not take what is undecided; NO_OFFSET where nothing is committed."""
+    """The offset in the reply to a group that requires stable offsets; NO_OFFSET if none is committed."""
 
     group: str
     invoked: int
@@ -94,7 +93,7 @@ class StableOffset:
 
 @dataclass(slots=True)
 class TransactionHistory:
-    """All events of all transactions; `final` has what was read of each partition in the end."""
+    """All events of all transactions. `final`: the final contents of each partition."""
 
     transactions: list[Transaction] = field(default_factory=list)
     plain_commits: list[PlainCommit] = field(default_factory=list)
@@ -105,6 +104,6 @@ class TransactionHistory:
     numbers: int = 0
 
     def next_number(self) -> int:
-        """Of a transaction, or of a plain commit."""
+        """A number for a transaction, or for a plain commit."""
         self.numbers += 1
         return self.numbers

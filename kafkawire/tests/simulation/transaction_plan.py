@@ -1,6 +1,6 @@
-"""What a seed means for transactions: topics of their own, who writes to them, how quickly they are given up. Pure.
+"""The plan that a seed makes for transactions: topics of their own, their producers, and time-outs. Pure.
 
-It draws from sources of its own, so that topics, groups and faults of a seed stay what they are.
+It has random sources of its own, so that topics, groups and faults of a seed stay the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LATE_EPOCH = 32_760  # not many are left
 
 @dataclass(frozen=True)
 class TransactorPlan:
-    """A process that writes in transactions; twins have the same transactional id, and fence each other. `late_share`
-    of its requests come late, or once more: only the second protocol (KIP-890) is safe from that."""
+    """A transactional producer. Two may have the same transactional id, and fence each other. A share `late_share` of
+    the requests come late, or twice: only the second protocol (KIP-890) is safe against that."""
 
     name: str
     transactional_id: str
@@ -31,13 +31,13 @@ class TransactorPlan:
 
     @property
     def group(self) -> str:
-        """Whose offsets it commits."""
+        """The group whose offsets it commits."""
         return f"group-of-{self.transactional_id}"
 
 
 @dataclass(frozen=True)
 class TransactionsPlan:
-    """All transactions of a run, and what the operator set for them."""
+    """All transactions of a run, and the broker's properties for them."""
 
     topics: tuple[TopicPlan, ...]
     transactors: tuple[TransactorPlan, ...]
@@ -65,7 +65,7 @@ class TransactionsPlan:
 
 
 def plan_transactions(seed: int) -> TransactionsPlan:
-    """Most seeds have transactions."""
+    """The plan of transactions; most seeds have transactions."""
     rng = Random(f"{seed}/transactions")
     if rng.random() < SHARE_WITHOUT_TRANSACTIONS:
         return TransactionsPlan((), (), 0, {})

@@ -1,4 +1,4 @@
-"""Readers of what is committed: records as Java's client picks them from a fetch, offsets that are stable."""
+"""Readers of committed data: records as the Java client picks them from a fetch, and stable offsets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ OFFSET_FETCH_VERSION = 7  # the first with require_stable
 
 
 def committed_records(data: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchHeader, list[Seen]]]:
-    """Each whole batch with what a consumer takes from it; `aborted`: producer ids and first offsets.
+    """Each complete batch with the records that a consumer takes from it. `aborted`: producer ids and first offsets.
 
-    After CompletedFetch.nextFetchedRecord of Kafka's consumer.
+    It follows CompletedFetch.nextFetchedRecord of Kafka's consumer.
     """
     coming = sorted(aborted, key=lambda one: one[1])
     open_producers: set[int] = set()
@@ -67,7 +67,8 @@ def _seen(header: BatchHeader, body: memoryview) -> Iterator[Seen]:
 
 @dataclass
 class StableReader(Asking):
-    """Follows all partitions, and starts over now and then; asks for offsets of all groups in between."""
+    """A reader that follows all partitions, starts over now and then, and reads the offsets of all groups in
+    between."""
 
     plan: TransactionsPlan
     _positions: dict[Target, int] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class StableReader(Asking):
                 await self.read_offset(self.rng.choice(self.plan.transactors).group)
 
     async def read(self, target: Target) -> StableRead | None:
-        """The next that is committed; None if it cannot be said now."""
+        """Read the next committed records; None if that is not possible now."""
         offset = self._positions.get(target, 0)
         asked = FetchPartition(
             partition=target.partition,
@@ -127,7 +128,7 @@ class StableReader(Asking):
         )
 
     def offset_request(self, group: str) -> OffsetFetchRequest:
-        """What a group is told, if no transaction may change it."""
+        """The request for the offset of a group that no open transaction can change."""
         topic, partition = self.plan.offset_target
         return OffsetFetchRequest(
             group_id=group,
@@ -147,7 +148,7 @@ class StableReader(Asking):
         self.shared.history.note(self.name, group, number)
 
     async def read_to_the_end(self, target: Target) -> list[Seen]:
-        """All of it, once no transaction is open there any more. What is committed stays so: nothing is read twice."""
+        """All records, after the last transaction there has ended. Committed records stay, so none is read twice."""
         self._positions[target] = 0
         records: list[Seen] = []
         while True:
@@ -157,7 +158,7 @@ class StableReader(Asking):
                 if found.stable_end == found.high_watermark and self._is_all(found):
                     return records
             if found is None or found.next_offset == found.offset:
-                await trio.sleep(0.1)  # a transaction is open, or what only a tier has is on its way
+                await trio.sleep(0.1)  # a transaction is open, or records are under way from the tier
 
     def _is_all(self, found: StableRead) -> bool:
         is_stuck = found.next_offset == found.offset and not self.plan.is_tiered(found.target)

@@ -1,4 +1,4 @@
-"""Everybody who has to do with transactions in a run: started, brought to rest, and asked for the last words."""
+"""All transactional clients of a run: it starts them, brings them to rest, and reads the result in the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "transactions"
 
 @dataclass
 class Transactions:
-    """Runs until the load is over."""
+    """The transactional clients, which run until the load is over."""
 
     plan: TransactionsPlan
     shared: Shared
@@ -42,7 +42,7 @@ class Transactions:
             await self._create(topic)
 
     async def use_them(self) -> None:
-        """Until the load is over."""
+        """Run the producers and readers until the load is over."""
         async with trio.open_nursery() as nursery:
             late = self._late(nursery)
             for one in self.plan.transactors:
@@ -66,7 +66,7 @@ class Transactions:
             self.shared.history.troubles.append(f"{plan.name} is not created: {ErrorCode(code).name}")
 
     async def last_words(self) -> None:
-        """What is committed in the end, when nothing is open any more: time-outs see to that."""
+        """Read the committed records and offsets in the end, when no transaction is open: time-outs end them."""
         reader = self._reader("stable-reader-last")
         with trio.move_on_after(SETTLE_WITHIN_S) as waited:
             for target in self.plan.targets:

@@ -1,7 +1,7 @@
-"""The machine under the broker: a disk that fails and loses power in the middle of a job, a pool that can be slow.
+"""The machine under the broker: a disk that fails and loses power in the middle of a job, and a pool that can be slow.
 
-What is different from `kafkawire.testing.MemoryWorld`: the power can go at any single file operation, jobs take time
-on the mock clock, and a job of a broker that is dead is never done.
+The difference from `kafkawire.testing.MemoryWorld`: the power can fail at any single file operation, jobs take time on
+the mock clock, and a job of a dead broker is never done.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ T = TypeVar("T")
 
 
 class PowerLost(BaseException):
-    """Unwinds whatever the dead broker was doing; no `except Exception` may stop it."""
+    """Unwinds all work of the dead broker; no `except Exception` may catch it."""
 
 
 @dataclass
 class SimulatedFileSystem(MemoryFileSystem):
-    """Counts the faults that hit, tells every change to the trace, and can end a life at a given change."""
+    """A file system that counts the faults that hit, adds each change to the trace, and can end a process at a given
+    change."""
 
     history: History = field(default_factory=History)
     hits: int = 0
-    was_hit: bool = False  # in this life
-    has_lost_pages: bool = False  # in this life: a sync failed, and what it was for is gone
+    was_hit: bool = False  # in this process
+    has_lost_pages: bool = False  # in this process: a sync failed, and its data are gone
     changes_until_end: int | None = None
     on_end: Callable[[], None] | None = None
-    on_failure: Callable[[str], None] = lambda _: None  # a log dir is lost: what failed may not be tried again
+    on_failure: Callable[[str], None] = lambda _: None  # a log dir is lost: a failed operation may not be retried
     on_unreadable: Callable[[str], None] = lambda _: None
     is_dead: bool = False
 
@@ -74,22 +75,22 @@ class SimulatedFileSystem(MemoryFileSystem):
         return found
 
     def lose_indexes(self, log_dirs: Sequence[str]) -> None:
-        """They can be made again, of the segments or of what a remote tier has of them."""
+        """Remove the indexes. The broker can make them again, from the segments or from the remote tier."""
         for directory in [f"{one}/{INDEX}" for one in log_dirs if self.exists(f"{one}/{INDEX}")]:
             for name in self.list_dir(directory):
                 self.unlink(f"{directory}/{name}")
             self.sync_dir(directory)
 
     def loss_told(self, path: str) -> None:
-        self.was_hit = True  # also by what the life before was not told
+        self.was_hit = True  # also by an error that the previous process did not get
         if f"/{INDEX}/" not in path and f"/{CACHE_DIRECTORY}/" not in path:
             self.on_failure(path)
 
 
 @dataclass
 class SimulatedPool:
-    """Every lane does one job after the other, each after a delay of `delay_s`; none when the broker is dead. A sync
-    takes as long, beside whatever else is done meanwhile: what is written then is not durable by it."""
+    """A pool whose lanes each do one job after the other, each after `delay_s()` seconds, and none when the broker is
+    dead. A sync takes as long, beside other jobs: data that are written meanwhile are not durable by it."""
 
     delay_s: Callable[[], float]
     jobs_begun: int = 0
@@ -103,7 +104,7 @@ class SimulatedPool:
             await trio.sleep(self.delay_s())
             if not self._is_dead:
                 return job()
-        raise PowerLost  # whoever waits may be shielded: no cancellation would end it
+        raise PowerLost  # the waiting task may be shielded: no cancellation would end it
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         async with self._waiting():
@@ -117,7 +118,7 @@ class SimulatedPool:
 
     @asynccontextmanager
     async def _waiting(self) -> AsyncIterator[None]:
-        """No cancellation but death ends the block."""
+        """A block that no cancellation ends, only the death of the broker."""
         self.jobs_begun += 1
         number = self.jobs_begun
         self.jobs_waiting += 1
@@ -130,18 +131,18 @@ class SimulatedPool:
             del self._shields[number]
 
     def die(self) -> None:
-        """Nothing that waits, or comes, will be done."""
+        """Drop all waiting and future jobs."""
         self._is_dead = True
         for shield in self._shields.values():
             shield.cancel()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources."""
 
 
 @dataclass
 class SimulatedWorld(MemoryWorld):
-    """A MemoryWorld with this disk and this pool, a new pool for each life."""
+    """A MemoryWorld with this disk and this pool, a new pool for each process."""
 
     disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
     speed: DiskSpeed = field(default_factory=lambda: DiskSpeed(Random(0)))
@@ -157,24 +158,24 @@ class SimulatedWorld(MemoryWorld):
         return replace(super().surroundings(), pool=self.pool)
 
     def lose_session(self) -> bool:
-        """The metadata store has not heard of the broker for too long; whether there was a session."""
+        """Expire the broker's metadata session. Return whether there was one."""
         for store in self.sessions:
             self.ensemble.expire(store)
         return bool(self.sessions)
 
     def excuses(self, _failure: BaseException) -> bool:
-        """Whether a broker has a reason to give up: disks that failed."""
+        """Whether the broker may give up for this reason: its disks failed."""
         return self.disk.was_hit
 
     def end_life(self) -> None:
-        """The instant of a crash: from here on the broker changes nothing."""
+        """End the process: from this instant on the broker changes nothing."""
         self.disk.is_dead = True
         self.disk.changes_until_end = None
         self.pool.die()
         self.views.crash()
 
     def restore(self, *, power_cut: bool, rng: Random) -> None:
-        """After everything of the old broker has ended: what the next one finds."""
+        """Restore the state that the next process finds, after all tasks of the old one have ended."""
         if power_cut:
             self.disk.crash(rng)
         else:
@@ -188,7 +189,7 @@ class SimulatedWorld(MemoryWorld):
 
 @dataclass
 class DiskSpeed:
-    """How long jobs take: fractions of a millisecond, or what a sick disk needs."""
+    """The duration of jobs: fractions of a millisecond, or the times of a sick disk."""
 
     rng: Random
     slow_s: float = 0.0

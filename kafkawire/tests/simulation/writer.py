@@ -1,9 +1,9 @@
 """Producers: idempotent ones that retry as librdkafka does, and plain ones with any acks.
 
-A writer keeps a window of batches in flight over one connection, pipelined, some of them in one request. What fails
-for now, or was on its way when the connection went, is sent again in the same order with the same sequences. What is
-new of an idempotent one stays near to that. Only an answer that nothing was stored makes a batch FAILED; what is given
-up otherwise is UNKNOWN.
+A writer keeps a window of batches in flight over one connection, pipelined, some of them in one request. Batches with a
+retriable error, and batches in flight on a lost connection, are sent again in the same order with the same sequences.
+An idempotent writer sends few new batches ahead of these. Only a reply that no record was stored makes a batch FAILED;
+a batch that is given up otherwise is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTEMPTS_MAX = 40
 NO_SEQUENCE = -1
 KNOWN_AGAIN = 5  # newest batches of a producer by which a broker tells a retry (NUM_BATCHES_TO_RETAIN of Apache Kafka)
 
-# Nothing of the batch was stored, and nothing will be.
+# Errors after which no record of the batch was stored, or will be.
 _REFUSED = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -46,7 +46,7 @@ _REFUSED = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-# The broker does not know what went before: the producer starts over with a new identity.
+# The broker does not know the earlier batches: the producer starts over with a new identity.
 _LOST_TRACK = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -56,7 +56,7 @@ _LOST_TRACK = frozenset(
     }
 )
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-# What a producer that did nothing wrong may be told; it tries again.
+# Errors that a correct producer may get and retries.
 _RETRIED = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT} | _GONE
 )
@@ -77,7 +77,7 @@ class Batch:
 
 @dataclass
 class Writer:
-    """One producer. It ends when the run is over and everything it sent is settled."""
+    """A producer. It ends when the run is over and all its batches are settled."""
 
     plan: WriterPlan
     shared: Shared
@@ -128,7 +128,7 @@ class Writer:
     # Making batches
 
     def _is_far_ahead(self, target: Target) -> bool:
-        """Whether a leader that stored one more batch might not know again the first one that is to be retried."""
+        """Whether a leader that stored one more batch might no longer recognize the first batch to retry."""
         first = next((batch for batch in self._pending if batch.target == target), None)
         return self.plan.is_idempotent and first is not None and self._counts[target] - first.number >= KNOWN_AGAIN
 
@@ -218,7 +218,8 @@ class Writer:
         )
 
     async def _send_all(self, connection: Connection) -> None:
-        """Everything pending, pipelined; then the answers. What stays pending goes into the next try."""
+        """Send all pending batches, pipelined, and take the replies. Batches that stay pending are sent at the next
+        try."""
         groups = self._grouped()
         history = self.shared.history
         for group in groups:
@@ -281,13 +282,15 @@ class Writer:
             self._pending.remove(batch)
 
     def _look_for_reason(self, batch: Batch, code: int) -> None:
-        """A store that is away fails nobody who writes: only a disk does."""
+        """Note trouble if a partition of the tier refuses records without a disk error: a store that is away must not
+        fail producers."""
         is_tiered = self.shared.plans[batch.target.topic].is_tiered
         if is_tiered and code == ErrorCode.KAFKA_STORAGE_ERROR and self.shared.era() != NO_ERA:
             self.shared.history.troubles.append(f"{self.name}: {batch.target} takes nothing, and no disk has failed")
 
     def _lost_track(self, batch: Batch, code: int) -> None:
-        """Right for a batch behind one that failed. For the first of its partition it needs a reason."""
+        """Handle an unexpected sequence error. It is normal for a batch behind a failed one; for the first batch of its
+        partition it is trouble."""
         first = next(other for other in self._pending if other.target == batch.target)
         if batch is not first:
             return
@@ -300,7 +303,7 @@ class Writer:
         self._start_over()
 
     def _start_over(self) -> None:
-        """A new producer id for what comes; what is pending is given up, for its sequences are of the old one."""
+        """Take a new producer id. The pending batches are given up, because their sequences belong to the old one."""
         for batch in self._pending:
             self._settle(batch, Outcome.UNKNOWN)
         self._pending.clear()

@@ -1,4 +1,4 @@
-"""Seeded values for kio's message classes, and what they are in ours: the ground of the oracle tests."""
+"""Seeded values for kio's message classes, and the same values for kafkawire's: the base of the oracle tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kio.static.constants import EntityType
 Side = Literal[EntityType.request, EntityType.response]
 
 STRINGS = ("", "a", "tøpic-é-日本", "x" * 126, "x" * 127, "x" * 128, "x" * 300)
-ELEMENTS_MAX = 10_000  # of one message: nested arrays of 127 would multiply beyond what the decoder takes (RULES W1)
+ELEMENTS_MAX = 10_000  # of one message: nested arrays of 127 would exceed the decoder's limit (RULES W1)
 RANGES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -32,14 +32,14 @@ def kio_class(api: str, version: int, kind: Side) -> type[Any]:
 
 
 def oracle_bytes(value: Any) -> bytes:
-    """A kio value as kio writes it."""
+    """A kio value encoded by kio."""
     with io.BytesIO() as buffer:
         entity_writer(type(value))(buffer, value)
         return buffer.getvalue()
 
 
 class Maker:
-    """Makes instances: `style` is "least" (defaults, empty, null) or "random"."""
+    """Maker of instances: `style` is "least" (defaults, empty, null) or "random"."""
 
     def __init__(self, seed: str, style: str) -> None:
         self.random = random.Random(seed)
@@ -47,7 +47,7 @@ class Maker:
         self.elements_left = ELEMENTS_MAX
 
     def make(self, cls: type[Any]) -> Any:
-        """One instance of a kio class."""
+        """Make an instance of a kio class."""
         hints = typing.get_type_hints(cls)
         values = {}
         for field in dataclasses.fields(cls):
@@ -104,7 +104,7 @@ class Maker:
 
 
 def as_ours(value: Any) -> Any:
-    """A kio value as a plain wire value: structs become dicts of our field names."""
+    """A kio value as a plain wire value: structs become dicts with kafkawire's field names."""
     if dataclasses.is_dataclass(value):
         return {our_name(field): as_ours(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):
@@ -125,7 +125,7 @@ def our_name(field: dataclasses.Field[Any]) -> str:
 
 
 def matches(ours: Any, theirs: Any) -> bool:
-    """Whether our value has everything theirs has. None is the zero uuid, no time, or a default tagged struct."""
+    """Whether our value has all fields of theirs. None equals the zero uuid, no time, or a default tagged struct."""
     if isinstance(theirs, dict):
         return ours is None or all(matches(getattr(ours, name), value) for name, value in theirs.items())
     if isinstance(theirs, list):

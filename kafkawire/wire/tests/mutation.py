@@ -1,4 +1,4 @@
-"""Mutated frames: valid requests of every API and version with bytes flipped, cut, doubled or blown up."""
+"""Mutated frames: valid requests of every API and version with bytes flipped, cut, doubled or enlarged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOSTILE = (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"
 
 @cache
 def seeds(keys: tuple[int, ...]) -> list[bytes]:
-    """One whole request per API and version, without its size."""
+    """Whole requests of each API and version, without their size."""
     frames = []
     for key in keys:
         message = request_class(key)
@@ -32,7 +32,7 @@ def seeds(keys: tuple[int, ...]) -> list[bytes]:
 
 
 def mutated_frames(seed: int, count: int, keys: tuple[int, ...] = tuple(MODULES)) -> Iterator[bytearray]:
-    """`count` frames from a seed; each has one to four wounds."""
+    """`count` frames from a seed; each has one to four mutations."""
     draw = random.Random(seed)
     sources = seeds(keys)
     for _ in range(count):

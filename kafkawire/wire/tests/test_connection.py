@@ -34,7 +34,7 @@ def receive(machine: ConnectionMachine, data: bytes, now_s: float = 0.0) -> None
 
 
 def start_all(machine: ConnectionMachine, *, two_stage: bool, now_s: float = 0.0) -> list[bytes]:
-    """Starts what may start and returns it."""
+    """Start all requests that may start; return their frames."""
     started = []
     while (frame := machine.next_request(now_s)) is not None:
         machine.started(len(frame), two_stage=two_stage)
@@ -116,7 +116,7 @@ def test_after_a_refusal_nothing_is_read_or_started_and_the_first_reason_stays()
     assert machine.next_request(0.0) is None
 
 
-# Deadlines: (what happened before, when it is overdue, why)
+# Deadlines: (earlier events, time of the deadline, reason)
 
 
 def test_an_idle_connection_is_overdue_after_the_idle_timeout() -> None:

@@ -18,7 +18,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def feed(framer: Framer, data: bytes) -> int:
-    """Hands over what fits into the lent buffer, as one receive would; returns how much that was."""
+    """Receive as much as fits into the lent buffer; return its size."""
     with framer.buffer() as view:
         taken = min(len(view), len(data))
         view[:taken] = data[:taken]

@@ -1,4 +1,4 @@
-"""The committed message classes are what the generator writes."""
+"""The committed message classes equal the output of the generator."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What bytes from a stranger may do to the decoder: raise DecodeError, in memory proportional to their number."""
+"""Effects of a stranger's bytes on the decoder: only DecodeError, and memory proportional to their number."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_bytes_refused(version: int, body: bytes, reason: str) -> None:
 def test_records_refused(version: int, records: bytes, reason: str) -> None:
     topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=None)])
     frame = ProduceRequest(topic_data=[topic]).encode(version)[0]
-    null = b"\xff\xff\xff\xff" if version == 8 else bytes(4)  # of the last: one for null, three without tagged fields
+    null = (
+        b"\xff\xff\xff\xff" if version == 8 else bytes(4)
+    )  # the last one: a byte for null, three for no tagged fields
     assert ProduceRequest.decode(frame, version).topic_data == [topic]
     assert frame.endswith(null)
     with pytest.raises(DecodeError, match=reason):
@@ -105,7 +107,10 @@ def test_records_refused(version: int, records: bytes, reason: str) -> None:
 def test_a_count_below_the_cap_is_held_against_the_bytes_that_remain(
     version: int, rest: bytes, none: bytes, one: bytes, many: bytes
 ) -> None:
-    """Structs of many sizes, structs of one size and numbers are read in three ways; the check stands before each."""
+    """Structs of many sizes, structs of one size and numbers are read in three ways.
+
+    Each way checks the count first.
+    """
     empty = bytes(FetchRequest().encode(version)[0])
     assert empty.endswith(rest)  # topics, forgotten topics, ...
     for counts in (many, one + many, none + many, none + one + many):
@@ -143,7 +148,7 @@ def test_unknown_tagged_field_is_skipped() -> None:
 
 
 def test_tagged_field_in_the_midst_of_elements_of_one_size() -> None:
-    """Elements of fixed fields only are read in one go; one with a tagged field among them changes none of them."""
+    """Elements of fixed fields only are read at once; a tagged field in one of them changes none."""
     rows = [FetchPartition(partition=index, fetch_offset=100 + index) for index in range(5)]
     request = FetchRequest(topics=[FetchTopic(topic="t", partitions=rows)])
     plain = bytes(request.encode(FLEXIBLE)[0])
@@ -181,7 +186,7 @@ def peak_bytes(action: Callable[[], object]) -> int:
     ],
 )
 def test_elements_and_tags_are_capped(body: bytes) -> None:
-    MetadataRequest.decode(b"\x01" + bytes(3), FLEXIBLE)  # its plan is not what is measured
+    MetadataRequest.decode(b"\x01" + bytes(3), FLEXIBLE)  # the compilation of its plan is not measured
     assert peak_bytes(lambda: MetadataRequest.decode(body, FLEXIBLE)) < 64 * 1024
 
 

@@ -48,7 +48,7 @@ def test_same_values_and_same_bytes(key: int, kind: Side) -> None:
 
 
 def body_to_cut(key: int, kind: Side, version: int, seed: int) -> bytes:
-    """A random message, small enough (nearly always) that all of its truncations can be tried."""
+    """A random message, small enough (nearly always) to try all its truncations."""
     theirs = kio_class(MODULES[key], version, kind)
     bodies = (oracle_bytes(Maker(f"t{seed}.{n}/{key}/{version}", "random").make(theirs)) for n in range(TRIES))
     shortest = b""
