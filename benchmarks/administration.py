@@ -1,5 +1,6 @@
-"""What do tools and reconnecting clients cost: the configs of 1,000 topics, and 100 clients that ask for the metadata
-of 10,000 partitions at once while somebody produces?
+"""Cost of tools and of reconnecting clients.
+
+The configs of 1,000 topics; and 100 clients that ask for the metadata of 10,000 partitions at once, beside a producer.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def metadata_frame(topics: Sequence[str]) -> bytes:
 
 
 def metadata_requests(topics: Sequence[str], count: int) -> Requests:
-    """Their answers have the first error code behind the names of the brokers: `check_metadata` reads one before."""
+    """Requests whose answers have their first error code behind the names of the brokers: `check_metadata` reads one
+    before."""
     return Requests([sized(metadata_frame(topics))], count, lambda head: None)
 
 
@@ -92,14 +94,14 @@ def descriptions(options: Options, field: Sequence[Contender]) -> report.Result:
 
 
 def ask_on(beside: Beside, port: int, topics: list[str], clients: int) -> None:
-    """Everybody asks at once, again and again, until it is over."""
+    """Send metadata requests from all clients at once, again and again, until the measurement is over."""
     while not beside.wait(0):
         for latency_s in run_load(port, [metadata_requests(topics, 1) for _ in range(clients)], 1).latencies_s:
             beside.note(latency_s)
 
 
 def beside(options: Options, topics: dict[str, list[str]], contender: Contender) -> report.Figures:
-    """Produce alone, then beside them."""
+    """Measure produce requests alone, then beside metadata requests."""
     port = contender.broker.port
     produced = bench.new_topic(contender, 1)
 

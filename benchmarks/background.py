@@ -1,4 +1,4 @@
-"""Work beside what is measured, in a process of its own: a thread would take turns from the client that measures."""
+"""Work beside a measurement, in a process of its own: a thread would take turns from the client that measures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BEGIN_WITHIN_S = 120.0
 
 
 class Beside:
-    """How long each answer took so far. Written by the process, read by whoever started it."""
+    """Latencies of the answers so far. The process beside writes them, and its parent reads them."""
 
     def __init__(self, latencies_s: SynchronizedArray[float], is_over: Event) -> None:
-        self._latencies_s = latencies_s  # the first of them is how many there are
+        self._latencies_s = latencies_s  # the first entry is their count
         self._is_over = is_over
 
     def note(self, seconds: float) -> None:
@@ -37,7 +37,7 @@ class Beside:
             self._latencies_s[int(self._latencies_s[0])] = seconds
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over."""
+        """Wait so many seconds at most. Returns whether the measurement is over."""
         return self._is_over.wait(max(0.0, seconds))
 
     @property
@@ -53,7 +53,8 @@ class Beside:
 def working(
     work: Callable[Concatenate[Beside, Arguments], None], *arguments: Arguments.args, **names: Arguments.kwargs
 ) -> Iterator[Beside]:
-    """`work` has to note its answers and to end when it is over. The block begins with its first answer."""
+    """Run `work` in a process until the end of the block, which begins with the first answer. `work` notes its
+    answers."""
     context = multiprocessing.get_context("spawn")
     is_over = context.Event()
     beside = Beside(context.Array("d", ANSWERS_MAX), is_over)
@@ -73,7 +74,7 @@ def working(
 
 
 def keep_pace(beside: Beside, port: int, requests: Requests, per_s: float) -> None:
-    """Its first request again and again, so often at most, one at a time, until it is over."""
+    """Send the first request again and again, one at a time and so often at most, until the measurement is over."""
     frame = bytes(requests.prepare(0))
     with WireConnection(port) as connection:
         due_s = time.perf_counter()
@@ -89,7 +90,7 @@ def keep_pace(beside: Beside, port: int, requests: Requests, per_s: float) -> No
 
 
 def keep_under_way(beside: Beside, port: int, requests: Requests, in_flight: int) -> None:
-    """Its first request again and again, so many always sent and not answered, until it is over."""
+    """Send the first request again and again, with so many always in flight, until the measurement is over."""
     frame = bytes(requests.prepare(0))
     sent_at = deque[float]()
     with WireConnection(port) as connection:

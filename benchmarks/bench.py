@@ -1,7 +1,7 @@
-"""What the benchmarks against Apache Kafka have in common: contenders, warming, one measured load, the result file.
+"""Common parts of the benchmarks against Apache Kafka: contenders, warming, one measured load, the result file.
 
 The machine's speed drifts by a factor of three within minutes, so only ratios of neighbouring runs mean something:
-every script alternates over its contenders. Timed assertions belong nowhere.
+every script alternates over its contenders. No test has timed assertions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ KAFKA_OVERRIDES = {"log.segment.delete.delay.ms": "1000"}
 
 @dataclass(frozen=True)
 class Options:
-    """From the command line. A toy run shows that a script works, no more: seconds, one alternation, no warming."""
+    """The options of the command line. A toy run only shows that a script works: seconds, one alternation, no
+    warming."""
 
     toy: bool
     alternations: int
@@ -63,7 +64,7 @@ class Contender:
 
 
 class Named(Protocol):
-    """What is measured beside others."""
+    """A contender, by its name."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +74,7 @@ _Measured = TypeVar("_Measured", bound=Named)
 
 
 def ours(directory: Path, overrides: Mapping[str, str], *, with_compiled: bool) -> list[Kafkawire]:
-    """Our broker and, if that is asked for and was made, the one of compiled modules."""
+    """The kafkawire brokers: the usual one and, if asked for and built, the one of compiled modules."""
     found = [Kafkawire(directory / "kafkawire", overrides)]
     if with_compiled and (COMPILED / ".done").exists():
         found.append(CompiledKafkawire(directory / "compiled", overrides))
@@ -118,7 +119,7 @@ _topics = 0
 
 def new_topic(contender: Contender, partitions: int, **config: str) -> str:
     """A topic all of whose partitions are led: Apache Kafka lists one before it leads it."""
-    global _topics  # noqa: PLW0603 - names must never meet, whoever makes them
+    global _topics  # noqa: PLW0603 - names must be unique for all callers
     _topics += 1
     topic = f"load-{_topics:05}"
     settings = contender.config | {key.replace("_", "."): value for key, value in config.items()}
@@ -132,7 +133,7 @@ def wait_until_led(contender: Contender, topic: str, partitions: Sequence[int]) 
 
 
 def wait_until_led_at(port: int, topic: str, partitions: Sequence[int]) -> None:
-    """By the broker there."""
+    """Wait until the broker at `port` leads these partitions."""
     wait_until(
         lambda: not any(error for error, _ in list_latest(port, topic, partitions)),
         f"the broker at {port} does not lead all of {topic}",
@@ -146,9 +147,8 @@ def delete_topic(contender: Contender, topic: str) -> None:
 
 @contextmanager
 def a_topic_each(field: Sequence[Contender], partitions: int, **config: str) -> Iterator[dict[str, str]]:
-    """By the contender's name, for all its runs: Apache Kafka writes to partitions that are new at half its speed, and
-    takes longer to make thousands of them than to write to them.
-    """
+    """A topic for each contender, by its name, for all its runs: Apache Kafka writes to new partitions at half its
+    speed, and takes longer to make thousands of them than to write to them."""
     topics = {contender.name: new_topic(contender, partitions, **config) for contender in field}
     yield topics
     for contender in field:
@@ -157,7 +157,7 @@ def a_topic_each(field: Sequence[Contender], partitions: int, **config: str) -> 
 
 @contextmanager
 def internal_topic_kept(contender: Contender, topic: str) -> Iterator[None]:
-    """With the contender's durability."""
+    """Give an internal topic the contender's durability."""
     admin = Admin(contender.broker)
     for key, value in contender.config.items():
         admin.alter_config(topic, key, value)
@@ -167,7 +167,7 @@ def internal_topic_kept(contender: Contender, topic: str) -> Iterator[None]:
 
 
 def measure(contender: Contender, requests: list[Requests], in_flight: int) -> dict[str, float]:
-    """One load, and what the broker paid for it."""
+    """Run one load. Returns its figures, with the broker's CPU."""
     pid = contender.broker.pid
     machine.back_memory(2 * sum(load.size_bytes for load in requests))
     before_s = machine.cpu_s(pid)
@@ -185,9 +185,10 @@ def measure(contender: Contender, requests: list[Requests], in_flight: int) -> d
 
 
 def warm(field: Sequence[Contender], options: Options) -> None:
-    """The JVM needs gigabytes before it runs at speed; every size that is measured comes by, and reads too.
+    """Warm the contenders: the JVM needs gigabytes before it runs at speed. Every size of the measurement is sent, and
+    read.
 
-    However few requests are measured then: `options.scale` is no share of this.
+    The amount does not depend on `options.scale`.
     """
     for contender in [] if options.toy else field:
         print(f"warming {contender.name}", flush=True)
@@ -209,11 +210,11 @@ def alternate(
     options: Options,
     bound: str = "",
 ) -> report.Result:
-    """Runs A B C A B C ..., and shows what came out."""
+    """Run A B C A B C ..., and print the result."""
     runs: dict[str, list[report.Figures]] = {contender.name: [] for contender in field}
     for _ in range(options.alternations):
         for contender in field:
-            os.sync()  # what an earlier run left dirty must not be written back during this one
+            os.sync()  # dirty pages of an earlier run must not be written back during this one
             runs[contender.name].append(once(contender))
     result = report.Result(case, compared, runs, bound)
     print(report.as_text(result), flush=True)
@@ -232,7 +233,7 @@ def run(
     *,
     alternations: int = 5,
 ) -> None:
-    """A benchmark's main: reads the options, runs it in a directory of its own, writes down what it found."""
+    """The main function of a benchmark: read the options, run it in a directory of its own, and write the result."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--toy", action="store_true", help="seconds instead of minutes: shows that it works, no more")
     parser.add_argument("--alternations", type=int, default=alternations)

@@ -1,8 +1,8 @@
-"""How fast is a broker in sync again whose disk is another one?
+"""How fast is a broker with a new disk in sync again?
 
-One of three is killed, its disk emptied, and started. From when there is something on its disk until it is in sync: how
-long a broker takes to start is another question, and when it says that it is ready is no measure, for Apache Kafka's
-has fetched most by then. Both as shipped.
+One of three is killed, its disk emptied, and started. The time counts from the first file of the topic on its disk
+until it is in sync: the time of a start is another question. The line that says "ready" is no measure, because Apache
+Kafka's broker has fetched most by then. Both as shipped.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def catch_up(count: int, cluster: Cluster) -> report.Figures:
 
 
 def empty(broker: Any) -> None:
-    """Its disk is another one."""
+    """Replace the broker's disk by an empty one."""
     shutil.rmtree(broker.data_dir)
     broker.prepare()
 
 
 def begins(data_dir: Path, topic: str) -> float:
-    """When something of the topic is there."""
+    """Wait until the topic has `BEGUN_BYTES` on the disk. Returns the time then."""
     deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
     while size_bytes(data_dir.glob(f"{topic}-*/*.log")) < BEGUN_BYTES:
         assert time.perf_counter() < deadline_s, f"nothing of {topic} is in {data_dir}"

@@ -1,4 +1,4 @@
-"""What decoding and encoding the hot messages costs: microseconds per message, best of seven rounds.
+"""Cost of decoding and encoding the messages of hot APIs: microseconds per message, best of seven rounds.
 
 python -m benchmarks.codec
 """
@@ -35,48 +35,48 @@ from kafkawire.messages.produce import (
 from kafkawire.wire.message import Message
 
 ROUNDS = 7
-ROUND_S = 0.02  # about so long is one round
+ROUND_S = 0.02  # the approximate length of a round
 TOY_ROUND_S = 0.0  # an action is called once
 
 
 def microseconds(action: Callable[[], object], round_s: float) -> float:
-    """The fastest of several rounds: on a shared machine the others measure the neighbours."""
+    """The fastest of several rounds: on a shared machine the others measure other processes."""
     once = timeit.timeit(action, number=3) / 3
     number = max(1, int(round_s / once))
     return min(timeit.repeat(action, number=number, repeat=ROUNDS)) / number * 1e6
 
 
 def produce_request(size_bytes: int) -> ProduceRequest:
-    """One topic, one partition."""
+    """A request for one topic and one partition."""
     data = PartitionProduceData(index=0, records=memoryview(bytes(size_bytes)))
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
 
 
 def produce_response(partitions: int) -> ProduceResponse:
-    """One topic with so many partitions."""
+    """A response for one topic with so many partitions."""
     rows = [PartitionProduceResponse(index=index) for index in range(partitions)]
     return ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=rows)])
 
 
 def fetch_request(partitions: int) -> FetchRequest:
-    """One topic with so many partitions."""
+    """A request for one topic with so many partitions."""
     rows = [FetchPartition(partition=index, fetch_offset=1000) for index in range(partitions)]
     return FetchRequest(max_wait_ms=500, topics=[FetchTopic(topic="t", partitions=rows)])
 
 
 def fetch_response(partitions: int, size_bytes: int) -> FetchResponse:
-    """One topic, so many partitions with records."""
+    """A response for one topic, with records of so many partitions."""
     rows = [PartitionData(partition_index=index, records=bytes(size_bytes)) for index in range(partitions)]
     return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=rows)])
 
 
 def metadata_request(topics: int) -> MetadataRequest:
-    """So many topics by name."""
+    """A request for so many topics by name."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=f"topic-{index}") for index in range(topics)])
 
 
 def metadata_response(topics: int, partitions: int) -> MetadataResponse:
-    """Topics with so many partitions each, on three replicas."""
+    """A response with topics of so many partitions each, on three replicas."""
     nodes = [1, 2, 3]
     rows = [
         MetadataResponsePartition(partition_index=index, replica_nodes=nodes, isr_nodes=nodes)
@@ -104,7 +104,7 @@ CASES: list[tuple[str, Message, int]] = [
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Prints one line per message."""
+    """Print one line per message."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--toy", action="store_true", help="shows that it works, no more")
     round_s = TOY_ROUND_S if parser.parse_args(arguments).toy else ROUND_S

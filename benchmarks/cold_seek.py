@@ -1,4 +1,4 @@
-"""How long does a reader wait for the first record of a place in a 1 GB segment that is in nobody's memory?
+"""How long does a reader wait for the first record of a place in a 1 GB segment that is not in the page cache?
 
 By timestamp (ListOffsets) and by offset (Fetch), after the page cache of the data directory was dropped; once right
 after a start, when the broker has no index in memory either, and then again and again. That start makes the JVM cold
@@ -69,7 +69,7 @@ def by_offset_ms(contender: Contender, topic: str, offset: int) -> float:
 
 
 def once(filled: dict[str, Filled], seeks: int, choice: random.Random, contender: Contender) -> report.Figures:
-    """The same places for every contender of an alternation are not needed: they are many, and anywhere."""
+    """Seek to random places: each contender may have others, because they are many."""
     data = filled[contender.name]
     contender.broker.stop()
     contender.broker.start()

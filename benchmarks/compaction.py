@@ -1,8 +1,8 @@
-"""How fast is a log compacted, what does it cost, and what do producers feel of it?
+"""How fast is a log compacted, what does it cost, and how does it slow down producers?
 
 A topic is filled with records that may not be compacted before a certain moment (min.compaction.lag.ms). From then on
-the clock runs, until what is left on the disk is little more than one record per key; meanwhile somebody produces to
-another topic, or nobody does.
+the clock runs, until the disk has little more than one record per key; meanwhile a client produces to another topic, or
+there is no load.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LAG_S = 30.0  # in which the topic has to be filled
 DONE_WITHIN_S = 900.0
 POLL_S = 0.01
 LOAD_S = 1.0  # of produce requests before it compacts, one such load after the other
-GLANCE_S = 0.2  # and while it does: between two loads somebody looks whether it is done
+GLANCE_S = 0.2  # and while it compacts: after each load, the benchmark checks whether it is done
 ENDLESS = 1 << 40
 
 
 def keyed_batches(record_size_bytes: int, count: int, time_ms: int) -> list[bytes]:
-    """No two records have the same key."""
+    """Batches in which no two records have the same key."""
     rng, each = Random(0), BATCH_SIZE_BYTES // record_size_bytes
     values = [rng.randbytes(record_size_bytes - 40) for _ in range(each)]
     return [
@@ -53,7 +53,8 @@ def keyed_batches(record_size_bytes: int, count: int, time_ms: int) -> list[byte
 
 
 def fill(contender: Contender, record_size_bytes: int, total_bytes: int, options: Options) -> tuple[str, float, int]:
-    """The topic, the moment from which on it may be compacted, and about what will be left of it."""
+    """Fill a topic. Returns its name, the moment from which on it may be compacted, and its expected size
+    afterwards."""
     lag_s = 12.0 if options.toy else LAG_S
     ready_s = time.time() + lag_s
     unique = 4 if options.toy else UNIQUE_BATCHES
@@ -76,7 +77,7 @@ def fill(contender: Contender, record_size_bytes: int, total_bytes: int, options
 
 
 def size_on_disk(contender: Contender, topic: str) -> int:
-    """Of all segments but the last, as they are named now."""
+    """The size of all segments but the last, by their current names, in bytes."""
     sizes = []
     for path in sorted((contender.broker.data_dir / f"{topic}-0").glob("*.log")):
         try:
@@ -91,7 +92,7 @@ def is_compacted(contender: Contender, topic: str, unique_bytes: int) -> bool:
 
 
 def alone(record_size_bytes: int, total_bytes: int, options: Options, contender: Contender) -> report.Figures:
-    """Nobody else wants anything."""
+    """Measure a compaction without other load."""
     topic, ready_s, unique_bytes = fill(contender, record_size_bytes, total_bytes, options)
     dirty_bytes = size_on_disk(contender, topic)
     time.sleep(max(0.0, ready_s - time.monotonic()))
@@ -106,7 +107,7 @@ def alone(record_size_bytes: int, total_bytes: int, options: Options, contender:
 
 
 def under_load(total_bytes: int, connections: int, options: Options, contender: Contender) -> report.Figures:
-    """Producers at full speed, to another topic, before and while it compacts."""
+    """Measure producers at full speed, to another topic, before and during a compaction."""
     other = bench.new_topic(contender, connections)
     batch = batch_of(KIB)
 

@@ -1,4 +1,4 @@
-"""What does an idle connection cost, and do 2,000 of them slow down 50 busy ones?"""
+"""Cost of an idle connection, and effect of 2,000 idle ones on 50 busy ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API_VERSIONS = 18
 
 
 def open_idle(stack: ExitStack, port: int, count: int) -> None:
-    """Connections that did what every client does first."""
+    """Open connections that send the first request of every client, and are idle then."""
     for _ in range(count):
         connection = stack.enter_context(WireConnection(port))
         connection.send_frame(request_frame(API_VERSIONS, 0, b""))
@@ -29,7 +29,7 @@ def open_idle(stack: ExitStack, port: int, count: int) -> None:
 
 
 def once(idle: int, requests: int, topics: dict[str, str], contender: Contender) -> report.Figures:
-    """Without idle connections, then with them."""
+    """Measure without idle connections, then with them."""
     topic, batch = topics[contender.name], batch_of(bench.KIB)
     load = [produce_requests(topic, [each], batch, requests // BUSY) for each in range(BUSY)]
     alone = bench.measure(contender, load, 1)
@@ -47,14 +47,15 @@ def once(idle: int, requests: int, topics: dict[str, str], contender: Contender)
 
 
 def cost(idle: int, directory: Path, options: Options) -> report.Result:
-    """Of brokers that have just been started: who has served others has memory to spare."""
+    """The memory of idle connections on brokers that have just been started: a broker that has served others has memory
+    to spare."""
     runs: dict[str, list[report.Figures]] = {}
     for number in range(options.alternations):
         with bench.both(directory / f"fresh-{number}", with_kafka=not options.toy) as field:
             for contender in field:
                 broker = contender.broker
                 with ExitStack() as stack:
-                    open_idle(stack, broker.port, BUSY)  # what the first ones need is no cost of each
+                    open_idle(stack, broker.port, BUSY)  # the memory of the first ones is no cost of each
                     before_mib = machine.rss_mib(broker.pid)
                     open_idle(stack, broker.port, idle)
                     after_mib = machine.rss_mib(broker.pid)

@@ -1,4 +1,4 @@
-"""What waits for what in a cluster: changes of the metadata for each other, work at a log dir for its checkpoints.
+"""Conflicts and waits in a cluster: changes of the metadata that others overtake, work that waits for checkpoints.
 
 Kafka's counterparts are inside its controller and its log cleaner: no comparison. Each case has three brokers of its
 own.
@@ -59,7 +59,7 @@ def three(directory: Path) -> Iterator[KafkawireCluster]:
 
 
 def create_topics(cluster: KafkawireCluster, prefix: str, partitions: int) -> list[str]:
-    """By clients at all three brokers at once."""
+    """Create topics, by clients at all three brokers at once."""
     names = [f"{prefix}-{number}" for number in range(max(3, partitions // PARTITIONS_EACH))]
     each = max(1, partitions // len(names))
 
@@ -77,7 +77,7 @@ def create_topics(cluster: KafkawireCluster, prefix: str, partitions: int) -> li
 
 
 def of_changes(cluster: KafkawireCluster) -> report.Figures:
-    """Of all its brokers, which have left."""
+    """The changes of the metadata by all brokers, which have been stopped."""
     notes = [notes_of(one) for one in cluster.brokers.values()]
     taken_s = sorted(chain.from_iterable(one["changes_s"] for one in notes))
     overtaken = sum(one["overtaken"] for one in notes)
@@ -91,7 +91,7 @@ def of_changes(cluster: KafkawireCluster) -> report.Figures:
 
 
 def of_checkpoints(notes: dict[str, Any]) -> report.Figures:
-    """Of one broker."""
+    """The checkpoints of one broker."""
     taken_s, longest_s = sorted(notes["checkpoints_s"]), 0.0
     for kind, waits_s in sorted(notes["waits_s"].items()):
         longest_s = max(longest_s, *waits_s)
@@ -115,7 +115,7 @@ def topics(options: Options, directory: Path) -> report.Figures:
 
 
 def restart(options: Options, directory: Path) -> report.Figures:
-    """The notes of the restarted broker are of its second life."""
+    """Measure a restart. The notes of the restarted broker are of its second process."""
     with three(directory) as cluster:
         names = create_topics(cluster, "replicated", options.count(PARTITIONS, 6))
         restarted = cluster.brokers[RESTARTED]
@@ -151,7 +151,7 @@ def write_compacted(cluster: KafkawireCluster, topic: str, records: int) -> None
 
 
 def size_of(broker: Kafkawire, topic: str) -> int:
-    """Of its segments, in bytes."""
+    """The size of the topic's segments on a broker, in bytes."""
     return size_bytes(broker.data_dir.glob(f"{topic}-*/*.log"))
 
 

@@ -1,7 +1,7 @@
-"""`kafkawire` that counts what waits for what: for `contention.py` alone, no part of the product.
+"""`kafkawire` that counts conflicts and waits: for `contention.py` alone, no part of the product.
 
 It counts changes of the metadata and those that another broker overtook, checkpoints, and the waits for the one lock
-that a log dir has for checkpoints and for what excludes them. The notes are written when the broker leaves.
+that a log dir has for checkpoints and for the work that excludes them. The notes are written when the broker leaves.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What one append costs the event loop, in microseconds of CPU, without a network: checks, round, result.
+"""Cost of an append on the event loop, in microseconds of CPU, without a network: checks, commit batch, result.
 
-The twin filesystem would measure itself, so files are real (`--dir`, best on tmpfs) and syncs run on the thread pool.
-A client keeps 1 to 100 appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
+The simulated filesystem would measure itself, so files are real (`--dir`, best on tmpfs) and syncs run on the thread
+pool. A client keeps 1 to 100 appends going; CPU of the loop's thread is divided by the number of appends. The CRC is
 timed apart, because it grows with the bytes and nothing else here does.
 
-Then rounds, as the dispatcher begins them: a turn's appends to several partitions, held until all are there. With the
-log dirs on tmpfs what is left of a sync is what it costs the loop; two versions of the engine differ by a twentieth or
+Then commit batches, as the dispatcher begins them: a turn's appends to several partitions, held until all are there.
+With the log dirs on tmpfs, a sync costs only the work of the loop; two versions of the engine differ by a twentieth or
 more if they differ here (`PYTHONPATH` names the other one).
 """
 
@@ -46,13 +46,13 @@ def complain(message: str) -> None:
 
 
 def new_store(directory: str, pool: ThreadPool) -> SegmentStore:
-    """On real files."""
+    """A store on real files."""
     world = StoreWorld(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
     return SegmentStore(StoreOptions((directory,), "bench", 1), world)
 
 
 def plain_batch(size_bytes: int) -> bytearray:
-    """Of one record."""
+    """A batch with one record."""
     return build_batch([Record(None, bytes(size_bytes - 80), now_ms())])
 
 
@@ -94,7 +94,8 @@ async def measure(directory: str, batch_size_bytes: int, count: int, in_flight: 
 
 
 async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, each: int, count: int) -> float:
-    """CPU of the loop per append of 1 KiB, in microseconds, of rounds with `each` appends to each of `partitions`."""
+    """CPU of the loop per append of 1 KiB, in microseconds, in commit batches with `each` appends to each of
+    `partitions`."""
     plain = plain_batch(1024)
     pool = ThreadPool()
     store = new_store(directory, pool)
@@ -117,7 +118,7 @@ async def measure_rounds(directory: str, policy: FlushPolicy, partitions: int, e
 async def _one_round(
     store: SegmentStore, logs: deque[PartitionLog], partitions: int, buffers: Sequence[bytearray]
 ) -> None:
-    """To the first ones of `logs`, which go to the end of it."""
+    """Append one commit batch to the first of `logs`, and move these to the end."""
     pending = []
     store.hold_rounds()
     for number, buffer in enumerate(buffers):

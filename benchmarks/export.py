@@ -1,9 +1,9 @@
-"""What does it cost to have a topic in a table of Parquet: by `kafkawire-spark export`, and by a job of Spark's?
+"""Cost of an export of a topic to a Parquet table: by `kafkawire-spark export`, and by a Spark job.
 
 All rows with all their columns, and files in zstd. Spark's jobs read by its own connector for Kafka, as shipped and
-tuned, and by ours, in a session that is warm, whose JVM and workers in Python are what is counted. Of an export all
-processes are counted, and that they have to begin: each run is a command line. What is compared is rows for a second of
-CPU, as either keeps all cores at work, and the broker has them, too. The table is looked at afterwards.
+tuned, and by kafkawire's, in a warm session: its JVM and Python workers are counted. Of an export all processes are
+counted, with their start: each run is a command line. The figure is rows per second of CPU, because both keep all cores
+at work, which they share with the broker. The table is checked afterwards.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 
 @dataclass(frozen=True)
 class Exporter:
-    """Our job, and options of how it reads."""
+    """The export job, and options of its reads."""
 
     name: str
     options: Mapping[str, str]
@@ -70,13 +70,13 @@ def table(site: Site) -> Path:
 
 
 def children_cpu_s() -> float:
-    """Of all that have ended."""
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def by_spark(site: Site, topic: Topic, connector: Connector) -> float:
-    """Seconds of CPU."""
+    """CPU seconds of an export by a Spark job."""
     begun_s = machine.tree_cpu_s(site.jvm_pid)
     writer = site.frame(connector, topic.name).write.option("compression", "zstd")
     writer.parquet(str(table(site)))
@@ -84,13 +84,14 @@ def by_spark(site: Site, topic: Topic, connector: Connector) -> float:
 
 
 def as_installed(directory: Path) -> dict[str, str]:
-    """Where modules are compiled once, whatever this process was told."""
+    """The environment of an installed program: modules are compiled once, although this process may not write
+    bytecode."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**inherited, "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
 
 
 def by_export(site: Site, topic: Topic, exporter: Exporter, file_bytes: int) -> float:
-    """Likewise."""
+    """CPU seconds of an export, with all its processes."""
     options = [word for name, value in exporter.options.items() for word in ("--option", f"{name}={value}")]
     command = [sys.executable, "-m", "spark_connectors.jobs", "export", "-b", site.broker.bootstrap]
     command += ["--topic", topic.name, "--to", f"parquet:{table(site)}", "--file-size", str(file_bytes), *options]
@@ -102,7 +103,7 @@ def by_export(site: Site, topic: Topic, exporter: Exporter, file_bytes: int) -> 
 
 
 def once(site: Site, topic: Topic, file_bytes: int, contender: Connector | Exporter) -> report.Figures:
-    """To a table that is new."""
+    """Export to a new table, and check the number of its rows."""
     shutil.rmtree(table(site), ignore_errors=True)
     broker_s, begun_s = machine.cpu_s(site.broker.pid), time.perf_counter()
     if isinstance(contender, Exporter):
@@ -125,7 +126,7 @@ def once(site: Site, topic: Topic, file_bytes: int, contender: Connector | Expor
 
 
 def run_case(site: Site, reading: Reading, options: Options) -> report.Result:
-    """The first run of each is not counted: Spark gets warm, and modules are compiled."""
+    """Measure a case. The first run of each is not counted: Spark gets warm, and modules are compiled."""
     assert isinstance(site.broker, Kafkawire), "others do not tell what is sealed"
     topic = filled(site, reading, options)
     file_bytes = TOY_FILE_BYTES if options.toy else FILE_BYTES

@@ -1,9 +1,9 @@
-"""How long are three brokers without a leader that was killed?
+"""How long are three brokers without a leader after a kill?
 
 The leader of a partition dies (kill -9); how long does it take until another broker acknowledges the next record,
-acks=all? And the coordinator of a group: until another one tells the group's offsets? Ours find by probes that a
-broker is gone; Apache Kafka waits for the session of nine seconds. Each broker comes back and is in sync before the
-next one is killed. Both as shipped: what is synced matters little here.
+acks=all? And if the coordinator of a group dies, how long until another one answers with the group's offsets? kafkawire
+brokers find by probes that a broker is gone; Apache Kafka waits for the session of nine seconds. Each broker comes back
+and is in sync before the next one is killed. Both as shipped: syncs matter little here.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ KILLS_OF_KAFKA = 12
 GROUP = "readers"
 OFFSETS_TOPIC, OFFSETS_PARTITIONS = "__consumer_offsets", 50
 OFFSET_FETCH_VERSION = 7  # the first with require_stable
-ATTEMPT_TIMEOUT_S = 2.0  # of one that looks for a leader
+ATTEMPT_TIMEOUT_S = 2.0  # of a request to a possible leader
 LOOK_EVERY_S = 0.01
 
 
 def failovers(counts: Mapping[str, int], cluster: Cluster) -> report.Figures:
-    """The leader is killed, as often as `counts` says of that cluster."""
+    """Kill the leader, as often as `counts` says for that cluster."""
     with cluster.topic(1) as topic:
 
         def leader() -> int:
@@ -51,7 +51,7 @@ def failovers(counts: Mapping[str, int], cluster: Cluster) -> report.Figures:
 
 
 def coordinator_failovers(counts: Mapping[str, int], cluster: Cluster) -> report.Figures:
-    """The coordinator of a group is killed, as often as `counts` says of that cluster."""
+    """Kill the coordinator of a group, as often as `counts` says for that cluster."""
     with cluster.topic(1) as topic:
         commit(cluster, topic)
 
@@ -69,8 +69,8 @@ def kills(
     attempt: Callable[[int], None],
     partitions: Mapping[str, int],
 ) -> report.Figures:
-    """How long `attempt`, which asks the broker at a port, fails after each kill. In between all replicas of these
-    topics are in sync again."""
+    """Seconds that `attempt`, which asks the broker at a port, fails after each kill. In between, all replicas of these
+    topics get in sync again."""
     brokers = cluster.brokers.brokers
     without_s = []
     for _ in range(count):
@@ -95,7 +95,7 @@ def commit(cluster: Cluster, topic: str) -> None:
 
 
 def tell_offsets(port: int, topic: str) -> None:
-    """By the coordinator that the broker at `port` knows. Raises OSError, LoadFailed."""
+    """Ask the coordinator that the broker at `port` names for the group's offsets. Raises OSError, LoadFailed."""
     found = whereabouts.coordinator(port, GROUP, whereabouts.GROUP)
     if found["error_code"]:
         raise LoadFailed("there is no coordinator")
@@ -112,7 +112,7 @@ def tell_offsets(port: int, topic: str) -> None:
 
 
 def acknowledge(port: int, topic: str) -> None:
-    """By whoever leads, as the broker at `port` knows. Raises OSError, LoadFailed."""
+    """Produce a record to the leader that the broker at `port` names. Raises OSError, LoadFailed."""
     leader = whereabouts.partitions(port, topic)[0]
     if not leader.port:
         raise LoadFailed("nobody leads")
@@ -126,7 +126,7 @@ def acknowledge(port: int, topic: str) -> None:
 
 
 def until_done(attempt: Callable[[int], None], ports: Sequence[int]) -> None:
-    """As a client does that is told to ask again."""
+    """Try each port again and again until one attempt succeeds, as a client does after retriable errors."""
     deadline_s = time.perf_counter() + IN_SYNC_TIMEOUT_S
     while True:
         for port in ports:

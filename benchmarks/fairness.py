@@ -1,8 +1,8 @@
-"""Do small requests get their turn: beside a connection that sends large ones without pause, and on many connections?
+"""Are small requests served in time: beside a connection that sends large ones without pause, and on many connections?
 
-Everything is `flush.policy=async`, so that what is shared is the event loop and not the disk. How late the loop is, the
-broker says itself, ten times a second; loop_lag looks closer. It is about one task for all: no Apache Kafka here, but
-the floor, for many connections cost the machine something too.
+Everything is `flush.policy=async`, so that the event loop is shared and not the disk. The broker itself reports the lag
+of the loop, ten times a second; loop_lag looks closer. The subject is one task for all connections: no Apache Kafka
+here, but the floor, because many connections cost the machine something too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FEW, MANY = 50, 500  # connections
 LARGE_IN_FLIGHT = 16  # as many as the broker takes of a connection
-PER_S = 1_000.0  # of all connections together: some twentieth of what the broker can do
+PER_S = 1_000.0  # of all connections together: about a twentieth of the broker's maximum
 OVERRIDES = {"log.retention.check.interval.ms": "1000", "log.segment.delete.delay.ms": "1000"}
 LARGE_KEPT = {"segment_bytes": str(128 * MIB), "retention_bytes": str(256 * MIB)}  # else it is gigabytes, and the disk
 LAG: Final = re.compile(r'^kafkawire_event_loop_lag_seconds_bucket\{le="(\S+)"\} (\S+)$', re.MULTILINE)
@@ -56,25 +56,25 @@ def send_large(beside: Beside, port: int, topic: str) -> None:
 
 
 def small_requests(topic: str, connections: int, count: int) -> list[Requests]:
-    """A partition for each connection."""
+    """Small requests, with a partition for each connection."""
     batch = batch_of(KIB)
     return [produce_requests(topic, [each], batch, count // connections) for each in range(connections)]
 
 
 def lags(broker: Kafkawire) -> dict[float, float]:
-    """How often the loop was at most so many seconds late, since the broker started."""
+    """The number of lags of the loop up to each bound in seconds, since the broker started."""
     with urllib.request.urlopen(f"{broker.http_url}/metrics", timeout=10) as answer:
         return {float(bound): float(count) for bound, count in LAG.findall(answer.read().decode())}
 
 
 def lag_p99_ms(before: dict[float, float], after: dict[float, float]) -> float:
-    """The bound of the bucket that it is in."""
+    """The p99 of the lag in ms, as the upper bound of its bucket."""
     times = {bound: count - before[bound] for bound, count in after.items()}
     return next(1000 * bound for bound, count in sorted(times.items()) if count >= 0.99 * times[math.inf])
 
 
 def beside_large(load: Load, count: int, broker: Kafkawire, contender: Contender) -> report.Figures:
-    """Small requests without the large ones, then with them."""
+    """Measure small requests without the large ones, then with them."""
     topic, large_topic = bench.new_topic(contender, FEW), bench.new_topic(contender, 1, **LARGE_KEPT)
     requests = small_requests(topic, FEW, count)
     alone_ms = percentile_ms(sorted(load(broker.port, requests)), 0.99)
@@ -97,7 +97,8 @@ def beside_large(load: Load, count: int, broker: Kafkawire, contender: Contender
 
 
 def many(topic: str, count: int, contender: Contender) -> report.Figures:
-    """As many requests over few connections, then over many; the floor makes a topic when it is first written to."""
+    """The same number of requests over few connections, then over many; the floor makes a topic at its first
+    request."""
     few_figures = bench.measure(contender, small_requests(topic, FEW, count), 1)
     many_figures = bench.measure(contender, small_requests(topic, MANY, count), 1)
     return {

@@ -1,18 +1,18 @@
-"""The floor: what Produce requests have to cost in this interpreter, to hold the broker's cost against.
+"""The floor: the least possible cost of Produce requests in this interpreter, for comparison with the broker.
 
     python -m benchmarks.floor PORT DIRECTORY async|sync|journal
 
-One task waits for all sockets. Requests are decoded by hand and their CRC is checked; what comes in one turn is one
-write for each partition and one send for each connection. When it is answered, by mode:
+One task waits for all sockets. Requests are decoded by hand and their CRC is checked. The requests of one turn are a
+commit batch: one write for each partition and one send for each connection. The answer is sent, by mode:
 
-    async    once it is written
-    sync     once every file that was written to is synced, on a thread, while the next rounds are written
-    journal  once it has also been written to a journal, all of a round at once, and that is synced, on a thread,
-             while the next round is collected; the files are not synced
+    async    once the commit batch is written
+    sync     once every file that was written to is synced, on a thread, while the next commit batches are written
+    journal  once the commit batch is also written to a journal, as one write, and that is synced, on a thread,
+             while the next one is collected; the files are not synced
 
-It is no broker. It serves Produce 9 with one batch for one partition, up to 256 KiB, and trusts whoever sends it:
-anything else ends it. It knows no limits, deadlines, segments, indexes, producers or metrics, does not read what it has
-written, and uses its journal again when it is full, though nothing says that the files have what it held.
+It is no broker. It serves Produce 9 with one batch for one partition, up to 256 KiB, and trusts its clients: any other
+request ends it. It knows no limits, deadlines, segments, indexes, producers or metrics, does not read its files, and
+uses its journal again when it is full, even if the files do not have its content.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MODES: Final = ("async", "sync", "journal")
 PRODUCE: Final = 0
 BUFFER_SIZE_BYTES: Final = 256 << 10
 JOURNAL_SIZE_BYTES: Final = 64 << 20
-PAGE_SIZE_BYTES: Final = 4096  # rounds begin at pages: no write touches one that is being synced
-SWITCH_INTERVAL_S: Final = 0.0005  # how long the thread that syncs may have to wait for the interpreter
+PAGE_SIZE_BYTES: Final = 4096  # commit batches begin at pages: no write touches a page that is being synced
+SWITCH_INTERVAL_S: Final = 0.0005  # the longest wait of the syncing thread for the interpreter
 BATCH_CRC_FROM: Final = 21
 
 _INT32: Final = struct.Struct(">i")
@@ -50,7 +50,7 @@ _JOURNAL_ENTRY: Final = struct.Struct(">iqqi")  # file, offset behind it, positi
 
 
 class Connection:
-    """A socket and what has come of a frame."""
+    """A socket and the received part of a frame."""
 
     __slots__ = ("buffer", "filled", "socket", "view")
 
@@ -61,7 +61,7 @@ class Connection:
         self.filled = 0
 
     def frames(self) -> Iterable[bytearray]:
-        """Those that are complete, each in a buffer of its own."""
+        """The complete frames, each in a buffer of its own."""
         position = 0
         while self.filled - position >= 4:
             end = position + 4 + _INT32.unpack_from(self.buffer, position)[0]
@@ -74,7 +74,7 @@ class Connection:
 
 
 class Partition:
-    """A file that batches are written behind each other to."""
+    """A file to which batches are appended."""
 
     __slots__ = ("answer_begin", "end", "file", "index", "position")
 
@@ -86,7 +86,7 @@ class Partition:
         self.answer_begin = b"\x00\x02" + bytes((len(topic) + 1,)) + topic + b"\x02"  # tags, one topic, one partition
 
     def stamp(self, batch: memoryview, count: int) -> int:
-        """Gives it the next offset."""
+        """Give a batch the next offset."""
         base_offset = self.end
         _INT64.pack_into(batch, 0, base_offset)
         self.end += count
@@ -99,7 +99,7 @@ class Partition:
 
 
 class Round:
-    """What is to be written, the files that were written to, and what is answered when both have come to an end."""
+    """A commit batch: the batches to write, the files that were written, and the answers to send afterwards."""
 
     __slots__ = ("answers", "batches", "files")
 
@@ -122,7 +122,7 @@ class Round:
 
 
 class Syncer:
-    """Makes files durable on a thread, those of one round at a time; `descriptor` can be read when that is done."""
+    """Syncs files on a thread, those of one commit batch at a time; `descriptor` becomes readable when that is done."""
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0)
@@ -139,7 +139,7 @@ class Syncer:
         self._jobs.put(files)
 
     def finish(self) -> Round:
-        """What has waited."""
+        """Take the commit batch whose sync has ended."""
         os.eventfd_read(self.descriptor)
         done, self._under_way = self._under_way, None
         assert done is not None
@@ -153,7 +153,7 @@ class Syncer:
 
 
 class Journal:
-    """A file of zeros, or of earlier rounds, that rounds are written behind each other to."""
+    """A file of zeros, or of earlier commit batches, which commit batches are written to one behind the other."""
 
     def __init__(self, path: Path) -> None:
         self.file = os.open(path, os.O_CREAT | os.O_RDWR)
@@ -163,7 +163,7 @@ class Journal:
         self._sequence = 0
 
     def write(self, batches: dict[Partition, list[memoryview]]) -> None:
-        """All of them at once, up to the end of a page."""
+        """Write all batches at once, up to the end of a page."""
         head = bytearray(_JOURNAL_HEAD.size)
         buffers: list[bytes | bytearray | memoryview] = [head]
         size_bytes = _JOURNAL_HEAD.size + len(batches) * _JOURNAL_ENTRY.size
@@ -186,7 +186,7 @@ class Journal:
 
 
 class Floor:
-    """All sockets and partitions, and the round that is being collected."""
+    """The server: all sockets and partitions, and the commit batch that is being collected."""
 
     def __init__(self, port: int, directory: Path, mode: str) -> None:
         self._directory = directory
@@ -237,7 +237,7 @@ class Floor:
             self._take(connection, frame)
 
     def _take(self, connection: Connection, frame: bytearray) -> None:
-        """One request into the round."""
+        """Add one request to the commit batch."""
         correlation_id, topic, index, batch, count = parse(frame)
         partition = self._partitions.get((topic, index))
         if partition is None:
@@ -246,7 +246,7 @@ class Floor:
         self._round.batches.setdefault(partition, []).append(batch)
         self._round.answers.setdefault(connection, []).append(answer)
 
-    # What becomes of a round with something in it, by mode. Each returns the round to go on with.
+    # The end of a commit batch that is not empty, by mode. Each returns the one that collects next.
 
     def _answer(self, collected: Round) -> Round:
         collected.write()
@@ -270,7 +270,7 @@ class Floor:
 
 
 def parse(frame: bytearray) -> tuple[int, bytes, int, memoryview, int]:
-    """Correlation id, topic, partition, batch and how many records it has, out of a Produce 9."""
+    """Correlation id, topic, partition, batch and number of its records, out of a Produce 9."""
     key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
     assert (key, version) == (PRODUCE, 9), "only Produce 9 is served"
     size, at = unsigned_varint(frame, _HEADER.size + client_id_size + 1)  # header tags; transactional id
@@ -289,7 +289,7 @@ def parse(frame: bytearray) -> tuple[int, bytes, int, memoryview, int]:
 
 
 def unsigned_varint(data: bytearray, at: int) -> tuple[int, int]:
-    """The value, and where it ends."""
+    """The value, and the position behind it."""
     value, shift = data[at] & 0x7F, 7
     while data[at] & 0x80:
         at += 1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Floor(Broker):
-    """In one of its modes: async, journal, sync."""
+    """The floor in one of its modes: async, journal, sync."""
 
     name = "floor"
     ready_line = re.compile(r"^ready", re.MULTILINE)
@@ -24,7 +24,7 @@ class Floor(Broker):
         self.mode = mode
 
     def prepare(self) -> None:
-        """Nothing: it makes its directory."""
+        """Prepare nothing: the program makes its directory."""
 
     def command(self) -> list[str]:
         arguments = [str(self.port), str(self.data_dir), self.mode]

@@ -1,4 +1,4 @@
-"""Members of a group on bare connections, and the requests of commits: encoded once, answers read for what is needed.
+"""Members of a group on bare connections, and the requests of commits: encoded once, answers decoded in part.
 
 JoinGroup 5, SyncGroup 3, OffsetCommit 7 and OffsetFetch 5, the last versions that are not flexible.
 """
@@ -30,7 +30,7 @@ SUBSCRIPTION = b"\0\0\0\0\0\1\0\4load"  # ConsumerProtocolSubscription 0, user d
 
 
 class Member:
-    """One member on a connection of its own."""
+    """A member on a connection of its own."""
 
     def __init__(self, port: int, group: str) -> None:
         self._connection = WireConnection(port, PATIENCE_S)
@@ -38,13 +38,13 @@ class Member:
         self._joins = 0
         self.member_id = ""
         self.generation = -1
-        self.others: list[str] = []  # that a leader has to assign to, itself included
+        self.others: list[str] = []  # the members of the group, on its leader
 
     def close(self) -> None:
         self._connection.close()
 
     def send_join(self) -> None:
-        """With something new each time: that makes a settled group rebalance, whoever comes first."""
+        """Send a JoinGroup with new metadata each time, so that a settled group rebalances for each member."""
         self._joins += 1
         metadata = SUBSCRIPTION + struct.pack(">ii", 4, self._joins)
         fields = {
@@ -70,7 +70,7 @@ class Member:
         self.others = [one["member_id"] for one in answer["members"]]
 
     def introduce(self) -> None:
-        """Asks for its id."""
+        """Join with the id that the coordinator gives to the member."""
         self.send_join()
         answer = decode_response("join_group", JOIN_VERSION, self._receive())
         if answer["error_code"] != MEMBER_ID_REQUIRED:
@@ -103,7 +103,7 @@ class Member:
 
 
 def rebalance_s(members: Sequence[Member]) -> float:
-    """From the first JoinGroup until all know their assignments."""
+    """Seconds from the first JoinGroup until all members have their assignments."""
     begun_s = time.perf_counter()
     for member in members:
         member.send_join()
@@ -117,7 +117,7 @@ def rebalance_s(members: Sequence[Member]) -> float:
 
 
 def wait_for_coordinator(port: int, group: str) -> None:
-    """The first look-up makes the topic of offsets; its partitions take a while."""
+    """Wait for the coordinator: the first look-up creates the topic of offsets; its partitions take a while."""
     deadline_s = time.monotonic() + PATIENCE_S
     with WireConnection(port) as connection:
         while time.monotonic() < deadline_s:
@@ -149,13 +149,13 @@ def commit_many(port: int, group: str, topic: str, partitions: Sequence[int]) ->
 
 
 def commit_on(beside: Beside, port: int, group: str, topic: str, offsets_per_s: int) -> None:
-    """`CHUNK` offsets a request, until it is over."""
+    """Commit `CHUNK` offsets a request, until the measurement is over."""
     requests = _commits(topic, [_commit(group, topic, range(CHUNK))], 1)
     keep_pace(beside, port, requests, offsets_per_s / CHUNK)
 
 
 def produce_on(beside: Beside, port: int, topic: str, offsets_per_s: int) -> None:
-    """What such commits lead to on the disk, without the groups: as many batches, of their size."""
+    """Produce as many batches as the commits would write, of their size, without the groups."""
     requests = produce_requests(topic, [0], batch_of(CHUNK * RECORD_SIZE_BYTES), 1)
     keep_pace(beside, port, requests, offsets_per_s / CHUNK)
 
@@ -176,7 +176,7 @@ def fetch_requests(group: str, topic: str, partitions: Sequence[int], count: int
 
 
 def _commit(group: str, topic: str, partitions: Sequence[int], generation: int = -1, member_id: str = "") -> bytes:
-    """Of a member, or of nobody."""
+    """An OffsetCommit of a member, or of no member."""
     rows = [
         {"partition_index": each, "committed_offset": 1_000, "committed_leader_epoch": -1, "committed_metadata": ""}
         for each in partitions

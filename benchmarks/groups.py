@@ -1,7 +1,7 @@
-"""What do groups cost: a rebalance of 10 to 500 members, commits, offsets of 1,000 partitions, 1,000 idle groups?
+"""Cost of groups: a rebalance of 10 to 500 members, commits, offsets of 1,000 partitions, 1,000 idle groups.
 
-Kafkawire syncs what it acknowledges; Apache Kafka, as shipped, does not. So commits are also compared with an Apache
-Kafka that is told to sync its topic of offsets.
+kafkawire syncs before it acknowledges; Apache Kafka, as shipped, does not. So commits are also compared with an Apache
+Kafka that syncs its topic of offsets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COMMITS = (
 
 
 def rebalance(size: int, numbers: list[int], contender: Contender) -> report.Figures:
-    """Of a settled group: all join again at once."""
+    """Measure rebalances of a settled group: all members join again at once."""
     numbers[0] += 1
     port = contender.broker.port
     with ExitStack() as stack:
@@ -96,7 +96,8 @@ def fetches(options: Options, field: Sequence[Contender]) -> report.Result:
 
 
 def beside(options: Options, numbers: list[int], contender: Contender) -> report.Figures:
-    """Produce and topic creation alone, beside commits of 20,000 offsets a second, and beside as many batches."""
+    """Measure produce requests and topic creation alone, beside commits of 20,000 offsets a second, and beside as many
+    batches."""
     port = contender.broker.port
     committed = bench.new_topic(contender, group_requests.CHUNK)
     produced = bench.new_topic(contender, 1)
@@ -124,7 +125,8 @@ def beside(options: Options, numbers: list[int], contender: Contender) -> report
 
 
 def idle_groups(directory: Path, options: Options) -> report.Result:
-    """On fresh brokers: who has served others has memory to spare. Each group has a member and ten offsets."""
+    """The memory of idle groups on fresh brokers: a broker that has served others has memory to spare. Each group has a
+    member and ten offsets."""
     count = options.count(IDLE_GROUPS, 10)
     runs: dict[str, list[report.Figures]] = {}
     for number in range(options.alternations):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Point:
-    """One load of a series: 5 requests in flight in all, or one per connection where there are more."""
+    """A load of a series: 5 requests in flight in all, or one per connection where there are more."""
 
     name: str
     request_size_bytes: int
@@ -44,7 +44,7 @@ TOY_PARTITIONS_MAX = 10
 
 
 def once(point: Point, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
-    """Each connection writes partitions of its own in turn."""
+    """Run a load in which each connection writes to partitions of its own in turn."""
     topic = topics[contender.name]
     batch = batch_of(point.request_size_bytes, point.record_size_bytes)
     share = point.partitions // point.connections
@@ -57,7 +57,7 @@ def once(point: Point, options: Options, topics: dict[str, str], contender: Cont
 
 
 def alternate(point: Point, options: Options, field: Sequence[Contender]) -> report.Result:
-    """One point, by all contenders."""
+    """Measure one load of a series with all contenders."""
     with bench.a_topic_each(field, point.partitions, max_message_bytes=str(2 * MIB)) as topics:
         return bench.alternate(point.name, "req/s", field, partial(once, point, options, topics), options)
 

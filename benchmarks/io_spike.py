@@ -1,7 +1,7 @@
 """Where should small writes, fsync and the journal run when the event loop is busy?
 
-One process, one trio loop with a task that burns CPU in small slices (as decoding requests does), one worker thread.
-A round writes one batch to each of n partition files and makes them durable. Six ways to split that:
+One process, one trio loop with a task that burns CPU in small slices (as decoding requests does), one worker thread. A
+commit batch writes one batch to each of n partition files and makes them durable. Six ways to split that:
 
   loop+worker   write on the loop, fdatasync on the worker
   worker        write and fdatasync on the worker
@@ -10,8 +10,8 @@ A round writes one batch to each of n partition files and makes them durable. Si
   loop+aio      write on the loop, fdatasync queued in the kernel (Linux AIO), completion by eventfd: no thread
   journal+aio   writev of a single file on the loop, its fdatasync queued in the kernel
 
-Reported per way: latency of a round and the stall of the loop, how much later than its burnt CPU a slice comes round.
-The decision taken from it: docs/decisions/0003-where-io-runs.md.
+Reported per way: latency of a commit batch, and the stall of the loop: the delay of a slice beyond its burnt CPU. The
+decision taken from it: docs/decisions/0003-where-io-runs.md.
 """
 
 import argparse
@@ -36,10 +36,10 @@ TOY = ("--seconds", "0.02", "--rounds", "1", "--partitions", "1", "--intervals-s
 
 
 class DoorHolder(trio.abc.Instrument):
-    """Lets go of the GIL for a moment, at most every `every_s`, while a job is with a worker and the loop is busy.
+    """Releases the GIL for a moment, at most every `every_s`, while a job is with a worker and the loop is busy.
 
-    Why: a loop that polls more often than the switch interval gives up the GIL at each poll and takes it back before
-    a waiting thread has woken; each time that thread's switch interval starts anew, so it may starve for seconds.
+    Why: a loop that polls more often than the switch interval gives up the GIL at each poll and takes it back before a
+    waiting thread has woken. Each time, the switch interval of that thread begins again, so it may starve for seconds.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -58,7 +58,7 @@ class DoorHolder(trio.abc.Instrument):
 
 
 class Worker:
-    """One thread; each job wakes the loop once."""
+    """A thread that runs jobs; each job wakes the loop once."""
 
     def __init__(self, let_in_s: float) -> None:
         self._door = DoorHolder(let_in_s)
@@ -242,8 +242,8 @@ def run_case(way: str, partitions: int, batch_size_bytes: int, options: argparse
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per case")
-    parser.add_argument("--rounds", type=int, default=3, help="at least that many rounds per case")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each case")
+    parser.add_argument("--rounds", type=int, default=3, help="least number of commit batches of each case")
     parser.add_argument("--slice-s", type=float, default=0.0002, help="CPU the loop burns between two polls")
     parser.add_argument("--let-in-s", type=float, default=0.0, help="let workers in that often; 0: never")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)

@@ -26,7 +26,7 @@ PORTION = 50_000
 
 
 def fill(broker: Kafkawire, topic: str, count: int) -> None:
-    """Each key ten times, spread over the whole log."""
+    """Write each key ten times, spread over the whole log."""
     client = producer(broker, linger_ms=50, batch_size=1 << 17, queue_buffering_max_messages=2 * PORTION)
     keys = count // RECORDS_PER_KEY
     stored = 0
@@ -42,7 +42,7 @@ def fill(broker: Kafkawire, topic: str, count: int) -> None:
 
 
 def ask_s(broker: Kafkawire, topic: str, key: str) -> float:
-    """Until all records of the key are there."""
+    """Seconds until all records of a key are found."""
     begun_s = time.perf_counter()
     url = f"{broker.http_url}/v1/topics/{topic}/messages?key={key}"
     with urllib.request.urlopen(url, timeout=INDEXED_WITHIN_S) as answer:
@@ -54,7 +54,7 @@ def ask_s(broker: Kafkawire, topic: str, key: str) -> float:
 
 
 def settle(broker: Kafkawire) -> float:
-    """Until the broker has done what it does behind its answers; returns how long that took."""
+    """Wait until the broker has ended its background work. Returns the seconds that it took."""
     begun_s, before_s = time.perf_counter(), -1.0
     while (spent_s := machine.cpu_s(broker.pid)) - before_s > 0.05:
         before_s = spent_s

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def run_load(port: int, requests: Sequence[Requests], in_flight: int, seconds: float = math.inf) -> Measured:
-    """One connection per entry of `requests`, to the end of all or until time is up; raises LoadFailed."""
+    """Run a load with one connection per entry of `requests`, until all are answered or time is up. Raises
+    LoadFailed."""
     address = Address("127.0.0.1", port)
     return Load(in_flight).run(((address, each) for each in requests), seconds)

@@ -1,4 +1,4 @@
-"""How late does the event loop come to what is due, under full load? Kafka has no such loop: no comparison."""
+"""How large is the lag of the event loop under full load? Kafka has no such loop: no comparison."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fetch(requests: int, contender: Contender) -> None:
 
 
 def produce_beside_large(requests: int, contender: Contender) -> None:
-    """What benchmarks.fairness asks the clients about."""
+    """The load of benchmarks.fairness, whose clients measure their latency there."""
     topic, large_topic = bench.new_topic(contender, fairness.FEW), bench.new_topic(contender, 1, **fairness.LARGE_KEPT)
     with working(fairness.send_large, contender.broker.port, large_topic):
         run_load(contender.broker.port, fairness.small_requests(topic, fairness.FEW, requests), 1)

@@ -1,4 +1,4 @@
-"""What a result must carry to be worth keeping: the machine, the versions, the commit; and what a broker cost."""
+"""Facts about the machine, the versions and the commit for each result; and CPU and memory of a broker."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from compat_tests.harness.processes import children_of
 from compat_tests.harness.versions import client
 
 ROOT = Path(__file__).resolve().parent.parent
-CPU_CLOCK = 2  # of a process, by its id: what clock_getcpuclockid(3) makes of it, which Python has no name for
-WRITTEN_BY_RUNS = (":!benchmarks/results", ":!docs/pictures")  # an earlier one's leave the commit as it is
+CPU_CLOCK = 2  # of a process, by its id: as clock_getcpuclockid(3) does, which Python lacks
+WRITTEN_BY_RUNS = (":!benchmarks/results", ":!docs/pictures")  # results of earlier runs are no change of the commit
 
 
 def facts() -> dict[str, str]:
@@ -43,7 +43,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """Of a process and all that it has started, by the hundredth; those that have ended count for their parents."""
+    """CPU seconds of a process and its descendants, in hundredths; those that have ended count for their parents."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
@@ -53,7 +53,7 @@ def tree_cpu_s(pid: int) -> float:
 
 
 def tree_read_bytes(pid: int) -> int:
-    """What a process and all that it has started, and that still run, have read so far, from files or otherwise."""
+    """Bytes that a process and its running descendants have read so far, from files or otherwise."""
     try:
         own = int(_line(f"/proc/{pid}/io", "rchar").split()[1])
     except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
@@ -62,7 +62,7 @@ def tree_read_bytes(pid: int) -> int:
 
 
 def first_thread_cpu_s(pid: int) -> float:
-    """The part of it that the thread has which the process began with."""
+    """CPU seconds of the first thread of a process."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
@@ -75,10 +75,10 @@ def rss_mib(pid: int) -> float:
 
 
 def back_memory(size_bytes: int) -> None:
-    """Touch as much memory and let go of it, so that the page cache finds it at hand.
+    """Touch as much memory and release it, so that the page cache finds it at hand.
 
     The host of a virtual machine supplies memory when it is first touched, which can cost more than the write that
-    needed it. Whoever writes to memory that another contender has not given back yet must not pay for that.
+    needed it. A contender must not pay for memory that another one has not given back yet.
     """
     with mmap.mmap(-1, max(size_bytes, mmap.PAGESIZE)) as memory:
         for position in range(0, len(memory), mmap.PAGESIZE):
@@ -86,7 +86,7 @@ def back_memory(size_bytes: int) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """For this process and those that it starts."""
+    """Raise the limit of open files for this process and its children."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -96,7 +96,7 @@ def descriptors(pid: int) -> int:
 
 
 def drop_page_cache(directory: Path) -> None:
-    """Forget what the kernel holds of the files below; pages that a process has mapped stay."""
+    """Drop the cached pages of the files below a directory; pages that a process has mapped stay."""
     os.sync()
     for path in directory.rglob("*"):
         if path.is_file():

@@ -1,7 +1,7 @@
-"""Sends requests when they are due, whether or not earlier ones are answered: what does a client in no hurry wait for?
+"""Load that sends requests when they are due, answered or not: how long does a client in no hurry wait?
 
-A load that sends the next request behind an answer (`kafkawire.client.load`) keeps the broker busy all the time: what
-its requests wait for is mostly each other. At a pace well below what the broker can do, they wait for others.
+A load that sends the next request behind an answer (`kafkawire.client.load`) keeps the broker busy all the time: its
+requests mostly wait for each other. At a pace well below the broker's maximum, they wait for other work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STALL_TIMEOUT_S = 30.0
 
 
 class PacedConnection:
-    """One connection, and when each of its requests on their way was sent."""
+    """A connection, with the times when its requests in flight were sent."""
 
     def __init__(self, port: int, requests: Requests) -> None:
         self.wire = WireConnection(port)
@@ -39,7 +39,7 @@ class PacedConnection:
         self.wire.send_bytes(frame)
 
     def receive(self) -> float:
-        """How long the answer took."""
+        """Receive an answer. Returns its latency in seconds."""
         answer = self.wire.receive_frame()
         if answer is None:
             raise LoadFailed("the broker closed a connection")
@@ -48,7 +48,8 @@ class PacedConnection:
 
 
 def run_paced(port: int, requests: Sequence[Requests], per_s: float) -> list[float]:
-    """So many a second in all, each connection in its turn, until all are answered: how long each answer took."""
+    """Send so many requests a second in all, each connection in its turn, and wait for all answers. Returns their
+    latencies."""
     latencies_s: list[float] = []
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())

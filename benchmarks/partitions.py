@@ -1,7 +1,7 @@
-"""What do 10,000 partitions on one broker cost: to make, to write, to hold open, to open again?
+"""Cost of 10,000 partitions on one broker: to make, to write, to hold open, to open again.
 
 Opening is measured after an orderly stop, to the line that says "ready" and to the first acknowledged record. Creating
-and writing meet a warm JVM, writing to what was reopened a cold one.
+and writing use a warm JVM, writing to reopened partitions a cold one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTENDERS = ("kafkawire", "Kafka", "Kafka fsync")
 
 
 def loads(topics: Sequence[str], partitions_each: int) -> list[Requests]:
-    """1 KiB to every partition in turn, each connection to its own part of a topic."""
+    """Requests of 1 KiB to every partition in turn, each connection to its own part of a topic."""
     batch = batch_of(bench.KIB)
     share = partitions_each // CONNECTIONS_PER_TOPIC
     return [
@@ -38,7 +38,7 @@ def loads(topics: Sequence[str], partitions_each: int) -> list[Requests]:
 
 
 def once(partitions_each: int, contender: Contender) -> report.Figures:
-    """Makes them all, writes to all, stops, starts, writes to all again."""
+    """Create all partitions, write to all, stop, start, and write to all again."""
     broker = contender.broker
     begun_s = time.perf_counter()
     topics = [bench.new_topic(contender, partitions_each) for _ in range(TOPICS)]
@@ -68,7 +68,7 @@ def once(partitions_each: int, contender: Contender) -> report.Figures:
 
 
 def compare(directory: Path, options: Options) -> report.Report:
-    """Every run has fresh brokers: Apache Kafka takes minutes to let go of the files of deleted partitions."""
+    """Compare fresh brokers in every run: Apache Kafka takes minutes to close the files of deleted partitions."""
     partitions_each = 10 if options.toy else options.count(1_000, 10)
     runs: dict[str, list[report.Figures]] = {}
     for number in range(options.alternations):

@@ -1,6 +1,6 @@
 """Draws how throughput and p99 grow with records, partitions and connections: docs/pictures/*.svg.
 
-It draws what `benchmarks.growth` measured last, the medians, and measures nothing. Each picture names its source.
+It draws the medians of the last run of `benchmarks.growth`, and measures nothing. Each picture names its source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def newest(directory: Path = RESULTS) -> Path:
 
 
 def points(results: Sequence[dict[str, Any]], series: str) -> Points:
-    """Of the cases of one series, which are called "records of 1,024 B" or "50 connections"."""
+    """The points of one series, whose cases are called "records of 1,024 B" or "50 connections"."""
     found = []
     for result in results:
         words = result["case"].replace(",", "").split()
@@ -44,8 +44,8 @@ def points(results: Sequence[dict[str, Any]], series: str) -> Points:
 
 
 def draw(source: Path, directory: Path) -> list[Path]:
-    """One picture a series; the same figures give the same bytes with the same matplotlib."""
-    import matplotlib as mpl  # only who draws needs it
+    """Draw one picture a series; the same figures give the same bytes with the same matplotlib."""
+    import matplotlib as mpl  # only needed for drawing
     from matplotlib import pyplot as plt
 
     mpl.use("svg")

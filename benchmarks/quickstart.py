@@ -1,4 +1,4 @@
-"""Seconds to the first record read back, by the steps that a newcomer is told: ours of the README, Apache Kafka's own.
+"""Seconds to the first record read back, by the steps of the quick starts: kafkawire's README, and Apache Kafka's own.
 
 On a clean machine everything is fetched: kafkawire's packages by `make install` in a new clone, without pip's cache;
 the jars of Apache Kafka by Maven into an empty repository, which stands for its archive with the same jars. Then
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 WITHIN_S = 600.0
 TOPIC = "quickstart-events"
 EVENT = "This is my first event"
-# What kafka-run-class.sh passes to tools.
+# The options that kafka-run-class.sh gives to tools.
 TOOL_JVM = ("-Xmx256M", *RUN_CLASS_JVM)
 
 
 class MadeKafkawire(Broker):
-    """`make run`, on ports of its own."""
+    """kafkawire as `make run` starts it, on ports of its own."""
 
     name = "kafkawire"
     ready_line = re.compile(r"^kafkawire ready", re.MULTILINE)
@@ -48,7 +48,7 @@ class MadeKafkawire(Broker):
         self._tree = tree
 
     def prepare(self) -> None:
-        """Nothing."""
+        """Prepare nothing."""
 
     def command(self) -> list[str]:
         settings = {
@@ -61,7 +61,7 @@ class MadeKafkawire(Broker):
 
 @dataclass(frozen=True)
 class Steps:
-    """Of one beginner, who has nothing yet unless `fetch` is nothing."""
+    """The steps of a beginner, from nothing, or without `fetch` if the files are there."""
 
     fetch: Callable[[], None]
     broker: Broker

@@ -1,13 +1,13 @@
-"""What do three brokers that replicate cost, and how long is a record on its way to all of them?
+"""Cost of three brokers that replicate, and latency of a record that goes to all of them.
 
-Each record goes to all three, acks=all, as the brokers are shipped: ours sync it on each before it counts, Apache Kafka
-does not. And each with the other durability: ours with flush.policy=async, Apache Kafka with flush.messages=1. All of
-them, and the client, share this machine's cores: how the load grows with brokers, and where it ends, cannot be told
-here. ZooKeeper is not counted among ours: it is not asked for anything. With a checkout of an earlier version in
-KAFKAWIRE_EARLIER three brokers of that take part.
+Each record goes to all three, acks=all, as the brokers are shipped: kafkawire syncs it on each before the
+acknowledgement, Apache Kafka does not. And each with the other durability: kafkawire with flush.policy=async, Apache
+Kafka with flush.messages=1. All of them, and the client, share this machine's cores: so these figures do not say how
+the load grows with brokers, and where it ends. ZooKeeper's CPU is not counted: it gets no requests here. With a
+checkout of an earlier version in KAFKAWIRE_EARLIER, three brokers of that version take part.
 
 - Load: CPU of the three brokers for each GB that was sent to one of them, in large and in small requests.
-- Pace: 200 requests a second, which is less than each of them can do: how long is one of them under way?
+- Pace: 200 requests a second, which is less than each of them can do: how long does one of them take?
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Cluster:
         return int(self.brokers.brokers[LEADER].port)
 
     def cpu_s(self) -> float:
-        """Of all that run."""
+        """CPU seconds of all brokers that run."""
         return sum(machine.cpu_s(one.pid) for one in self.brokers.brokers.values() if one.is_alive)
 
     @contextmanager
     def topic(self, partitions: int = PARTITIONS) -> Iterator[str]:
-        """All of it is led by one of them, and followed by both others, from the start on."""
+        """A topic whose partitions are all led by one broker from the start on, and followed by both others."""
         admin = Admin(self.brokers, MAKE_TIMEOUT_S)
         name = f"load-{time.monotonic_ns()}"
         others = [one for one in self.brokers.brokers if one != LEADER]
@@ -80,13 +80,13 @@ class Cluster:
 
 
 def is_whole(port: int, topic: str, partitions: int) -> bool:
-    """Whether all have a leader and three replicas in sync."""
+    """Whether all partitions have a leader and three replicas in sync."""
     states = whereabouts.partitions(port, topic)
     return len(states) == partitions and all(one.leader >= 0 and len(one.in_sync) == 3 for one in states.values())
 
 
 def requests_to(topic: str, size_bytes: int, count: int) -> list[Requests]:
-    """So many, of a batch of that size each, over all partitions."""
+    """So many requests, of a batch of that size each, over all partitions."""
     batch = batch_of(size_bytes)
     return [produce_requests(topic, [one], batch, count // PARTITIONS) for one in range(PARTITIONS)]
 
@@ -118,7 +118,7 @@ def pace(count: int, cluster: Cluster) -> report.Figures:
 
 
 def earlier_cluster(directory: Path) -> KafkawireCluster | None:
-    """Of an earlier version, to be compared with today's; None unless `EARLIER` has a checkout of one."""
+    """A cluster of an earlier version, to be compared with today's; None unless `EARLIER` has a checkout of one."""
     checkout = os.environ.get(EARLIER)
     if checkout is None:
         return None

@@ -1,4 +1,4 @@
-"""What a benchmark found, as text for people and JSON for later comparison."""
+"""Result of a benchmark, as text for people and JSON for later comparison."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Figures = Mapping[str, float]  # one contender once: by name, with the unit in t
 
 @dataclass(frozen=True)
 class Result:
-    """One case: the runs of each contender, in the order of the alternations."""
+    """The result of a case: the runs of each contender, in the order of the alternations."""
 
     case: str
     compared: str  # the figure a ratio compares: a fetch is judged by its bytes, for a broker may answer with fewer
     runs: dict[str, list[Figures]]
-    bound: str = ""  # what the figures are meant to stay within, where that is settled
+    bound: str = ""  # the limit of the figures, if there is one
 
     def ratios(self, contender: str, baseline: str) -> list[float]:
         """Contender to baseline, alternation by alternation."""
@@ -74,7 +74,7 @@ def heading(result: Result) -> list[str]:
 
 
 def as_text(result: Result) -> str:
-    """One case in columns, for the terminal."""
+    """The result of a case in columns, for the terminal."""
     table = [heading(result), *rows(result)]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]

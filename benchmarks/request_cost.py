@@ -1,11 +1,12 @@
-"""How much CPU does the broker spend on a small request, and how much has any server in this interpreter to spend?
+"""How much CPU does the broker need for a small request, and how much does any server in this interpreter need?
 
-The second is told by benchmarks.floor, which takes the same bytes in the same run. Where records are synced, `floor` is
-its journal, and `floor, files` is without one. What reads nothing but where a partition begins and ends, as Spark's own
-source does at each poll, the floor does not know.
+The second figure is that of benchmarks.floor, which takes the same bytes in the same run. Where records are synced,
+`floor` is its journal, and `floor, files` is without one. The floor does not know requests that only read the start and
+end of a partition, as Spark's own source sends at each poll.
 
-A server's CPU is that of the process. The broker leaves its syncs to workers of the kernel, which no process is charged
-for, the floor to a thread: so the CPU of the first thread, which is that of the event loop in both, is shown beside it.
+A server's CPU is that of the process. The broker leaves its syncs to workers of the kernel, whose CPU no process is
+charged for, the floor to a thread: so the CPU of the first thread, which is that of the event loop in both, is shown
+beside it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from kafkawire.client.load import Requests
 
 COMPARED = "CPU us/request"
-WARM_REQUESTS = 10  # to each partition, by each contender: its file is there, and what is learned is known
+WARM_REQUESTS = 10  # to each partition, by each contender: files exist and caches are filled
 
 
 @dataclass(frozen=True)
 class Case:
-    """So many requests of a size, over so many connections, with so many in flight on each."""
+    """A case: so many requests of a size, over so many connections, with so many in flight on each."""
 
     name: str
     request_size_bytes: int
@@ -47,8 +48,8 @@ class Case:
     bound: str = ""
 
 
-# No load writes more than 64 MiB: with hundreds, what is measured is how fast the host of a virtual machine supplies
-# the page cache with memory, which was seen to cost four times the request, though bench.measure has some at hand.
+# No load writes more than 64 MiB: with hundreds, the host of a virtual machine has to supply memory for the page cache.
+# That was seen to cost four times the request, although bench.measure has some memory at hand.
 CASES = (
     Case("1 KiB async, 1 connection x 5", KIB, 1, 5, 40_000, bound="CPU at most 1.8 x the floor's"),
     Case("1 KiB async, 50 connections x 1", KIB, 50, 1, 40_000, bound="CPU at most 1.8 x the floor's"),
@@ -63,7 +64,7 @@ LOOKUPS = 40_000
 
 @contextmanager
 def servers(directory: Path) -> Iterator[tuple[list[Contender], list[Contender]]]:
-    """All of them running; those that answer what is written, and those that answer what is synced."""
+    """All servers, running: those that answer when records are written, and those that answer when they are synced."""
     with ExitStack() as stack:
         ours = [stack.enter_context(broker) for broker in bench.ours(directory, {}, with_compiled=True)]
         modes = ("async", "journal", "sync")
@@ -82,7 +83,7 @@ def servers(directory: Path) -> Iterator[tuple[list[Contender], list[Contender]]
 
 
 def requests_of(case: Case, count: int, topic: str) -> list[Requests]:
-    """As many to each of the partitions; each connection has partitions of its own."""
+    """Requests of a case: the same number to each partition; each connection has partitions of its own."""
     batch, each = batch_of(case.request_size_bytes), case.partitions_each
     firsts = range(0, case.connections * each, each)
     return [produce_requests(topic, range(first, first + each), batch, count * each) for first in firsts]
@@ -106,7 +107,8 @@ def once(
 
 
 def run_case(case: Case, field: Sequence[Contender], options: Options) -> report.Result:
-    """All get the same bytes but for the topic's number; the floor makes a topic when it is first written to."""
+    """Measure a case. All get the same bytes but for the topic's number; the floor makes a topic at its first
+    request."""
     partitions = case.connections * case.partitions_each
     brokers = [contender for contender in field if isinstance(contender.broker, Kafkawire)]
     made = {contender.name: bench.new_topic(contender, partitions) for contender in brokers}
@@ -122,7 +124,7 @@ def run_case(case: Case, field: Sequence[Contender], options: Options) -> report
 
 
 def run_lookups(field: Sequence[Contender], options: Options) -> report.Result:
-    """One connection, one at a time: a consumer waits for each."""
+    """Measure ListOffsets with one connection and one request at a time: a consumer waits for each."""
     brokers = [contender for contender in field if isinstance(contender.broker, Kafkawire)]
     topics = {contender.name: bench.new_topic(contender, 1) for contender in brokers}
     count = options.count(LOOKUPS, 20)

@@ -1,10 +1,10 @@
-"""How fast does Spark read topics and write them, by its own connector for Kafka and by ours, and what does that cost?
+"""How fast does Spark read and write topics, by its own connector for Kafka and by kafkawire's, and at which cost?
 
 Batch jobs of one local session on two cores, which the broker shares. All columns of all rows are read, and go nowhere;
-what is written was cached before. Spark's CPU is that of its JVM with all workers in Python. The stock source is
-measured as shipped and with two settings, without which it asks for the end of the log at every 500 rows; ours also
-past a broker of ours, from the files that it has sealed. A GB is one of record batches as they are stored. Before a
-case is measured each connector does all of it once: the JVM gets warm.
+written rows were cached before. Spark's CPU is that of its JVM with all workers in Python. The stock source is measured
+as shipped and with two settings, without which it asks for the end of the log at every 500 rows; kafkawire's also past
+a kafkawire broker, from its sealed files. A GB is one of record batches as they are stored. Before a case is measured
+each connector does all of it once: the JVM gets warm.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SEGMENT_BYTES: Final = 16 << 20  # of which all but the last are sealed
 
 
 def readers_of(broker: Broker) -> tuple[Connector, ...]:
-    """And ours past the broker, if that tells what is sealed."""
+    """The connectors for reads; with a kafkawire broker also kafkawire's connector on sealed files."""
     if not isinstance(broker, Kafkawire):
         return READERS
     return (*READERS, Connector("kafkawire, sealed files", OURS, sealed_files(broker)))
@@ -79,7 +79,7 @@ WRITERS: Final = (
 
 @dataclass(frozen=True)
 class Reading:
-    """Of a topic that has so many rows, more or less, to a sink of Spark's."""
+    """A read of a topic that has about so many rows, to a sink of Spark's."""
 
     log: Case
     rows: int
@@ -97,7 +97,7 @@ READINGS: Final = (
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a job: the time that went by, and CPU."""
+    """The cost of a job: elapsed seconds, and CPU seconds."""
 
     seconds: float
     spark_s: float
@@ -106,7 +106,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Site:
-    """Where jobs run, on what broker, and where they may leave files."""
+    """The session of the jobs, their broker, and a directory for their files."""
 
     spark: SparkSession
     jvm_pid: int
@@ -118,13 +118,13 @@ class Site:
         return Contender(self.broker.name, self.broker, {})
 
     def frame(self, connector: Connector, topic: str) -> DataFrame:
-        """What is committed of a topic, by a reader that plans it anew."""
+        """The committed records of a topic, by a reader that plans it again."""
         reader = self.spark.read.format(connector.format).option("kafka.bootstrap.servers", self.broker.bootstrap)
         reader = reader.options(subscribe=topic, **{"kafka.isolation.level": "read_committed"})
         return reader.options(**connector.settings).load()
 
     def measured(self, job: Callable[[], None], rows: int, size_bytes: int) -> report.Figures:
-        """What came of it, and what Spark and the broker paid."""
+        """Run a job. Returns its figures, with the CPU of Spark and of the broker."""
         cost = self.cost_of(job)
         return {
             COMPARED: rows / 1e3 / cost.seconds,
@@ -144,7 +144,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Topic:
-    """What there is to read."""
+    """A topic to read."""
 
     name: str
     rows: int
@@ -152,7 +152,7 @@ class Topic:
 
 
 def filled(site: Site, reading: Reading, options: Options) -> Topic:
-    """The same batches again and again, alike in all partitions."""
+    """A topic with the same batches again and again, alike in all partitions."""
     batches = log_of(reading.log, TOY_LOG_BYTES if options.toy else LOG_BYTES)
     rows = PARTITIONS * sum(batch.records for batch in batches_of(b"".join(batches)))
     times = 1 if options.toy else max(1, round(reading.rows * options.scale / rows))
@@ -163,7 +163,7 @@ def filled(site: Site, reading: Reading, options: Options) -> Topic:
 
 
 def read(site: Site, topic: Topic, sink: str, connector: Connector) -> report.Figures:
-    """All columns."""
+    """Read all columns of a topic."""
     writer = site.frame(connector, topic.name).write.format(sink).mode("overwrite")
     return site.measured(partial(writer.save, str(site.directory / "read")), topic.rows, topic.size_bytes)
 
@@ -184,7 +184,7 @@ def run_reading(site: Site, reading: Reading, options: Options) -> report.Result
 
 
 def cached(spark: SparkSession, count: int) -> DataFrame:
-    """Rows of 100 bytes, made before they are needed."""
+    """Rows of 100 bytes, made before the measurement."""
     columns = "lpad(id, 8, '0') key", "left(repeat(sha1(cast(id as string)), 3), 80) value"
     frame = spark.range(0, count, 1, PARTITIONS).selectExpr(*columns).persist()
     assert frame.count() == count
@@ -192,7 +192,7 @@ def cached(spark: SparkSession, count: int) -> DataFrame:
 
 
 def write(site: Site, rows: DataFrame, count: int, connector: Connector) -> report.Figures:
-    """To a topic that is new."""
+    """Write the rows to a new topic, and check their number."""
     topic = bench.new_topic(site.contender, PARTITIONS)
     settings = {"topic": topic, "stagingLocation": str(site.directory), **connector.settings}
     writer = rows.write.format(connector.format).option("kafka.bootstrap.servers", site.broker.bootstrap)

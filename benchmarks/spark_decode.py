@@ -1,8 +1,8 @@
-"""How many records a core decodes for Spark: from bytes of a Fetch to Arrow columns, with CRC, codec, keys and headers.
+"""How many records does a core decode for Spark: from Fetch bytes to Arrow columns, with CRC, codec, keys and headers?
 
-Beside it what other decoders in Python do with the same bytes, which give an object a record and no column: aiokafka's,
-in memory, and confluent-kafka's, which is to be had with its consumer only, so that it has a broker to read from and
-pays for a socket, too. Time is CPU time of this process with all its threads: the broker is another one.
+For comparison, other Python decoders with the same bytes, which make an object for each record and no columns:
+aiokafka's, in memory, and confluent-kafka's, which only its consumer can run, so that it reads from a broker and pays
+for a socket, too. Time is CPU time of this process with all its threads: the broker is another one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Case:
-    """Records of about a size, so many bytes of them to a batch."""
+    """A case: the size of the records, and the bytes of a batch."""
 
     name: str
     record_size_bytes: int
@@ -70,7 +70,7 @@ CASES: Final = (
 
 
 def records_of(case: Case, chance: random.Random) -> Iterator[Record]:
-    """Words, of which compression makes a third; sizes differ as those of texts do; times go on slowly."""
+    """Records of words that compress to a third; sizes differ as those of texts do; timestamps rise slowly."""
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz ", k=8)).encode() for _ in range(500)]
     headers = tuple(RecordHeader(b"header-%d" % index, b"its value") for index in range(case.headers))
     number = 0
@@ -103,7 +103,7 @@ def log_of(case: Case, size_bytes: int) -> list[bytes]:
 
 
 def by_spark_connectors(log: bytes, columns: Sequence[str]) -> int:
-    """As a task does with what it has fetched, up to where batches of Arrow go to the JVM."""
+    """Decode as a task does, up to the Arrow batches that go to the JVM."""
     batches = visible(batches_of(log), [], is_committed_only=True)
     schema = schema_of(columns)
     found = decode(log, batches, topic="measured", partition=0, start=0, end=2**63 - 1, schema=schema)
@@ -111,7 +111,7 @@ def by_spark_connectors(log: bytes, columns: Sequence[str]) -> int:
 
 
 def by_aiokafka(log: bytes) -> int:
-    """As its fetcher does, each field looked at."""
+    """Decode as aiokafka's fetcher does, and read each field."""
     count = 0
     records = MemoryRecords(log)
     while (batch := records.next_batch()) is not None:
@@ -146,14 +146,14 @@ def measured(action: Callable[[], int], record_size_bytes: int) -> report.Figure
 
 
 def store(port: int, topic: str, batches: Sequence[bytes], *, partition: int = 0, times: int = 1) -> None:
-    """Each batch as it is, but for its offset, which is the broker's to say."""
+    """Send each batch as it is, but for its offset, which the broker assigns."""
     requests = [produce_requests(topic, [partition], bytes(8) + batch[8:], 1) for batch in batches]
     frames = [each.frames[0] for each in requests]
     run_load(port, [Requests(frames, times * len(frames), requests[0].check)], in_flight=5)
 
 
 def consume(contender: Contender, topic: str, count: int, record_size_bytes: int) -> report.Figures:
-    """From the first record on: a consumer needs up to a second until it fetches."""
+    """Consume from the first record on: a consumer needs up to a second until it fetches."""
     settings = {"bootstrap.servers": contender.broker.bootstrap, "group.id": topic}
     with closing(Consumer(settings)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -1,4 +1,4 @@
-"""How many rows of Spark's a core makes batches of: partitions chosen, records encoded, a file staged.
+"""How many Spark rows does a core turn into batches: partitions chosen, records encoded, a file staged?
 
 All that a task of the sink does with the batches of Arrow that come from the JVM, in pieces as Spark cuts them. Time is
 CPU time of this process with all its threads.
@@ -35,7 +35,7 @@ BOUND: Final = "at least 0.5 M records a second and core"
 
 @dataclass(frozen=True)
 class Encoding:
-    """Rows of a case, with or without a key, to so many partitions."""
+    """A case: rows with or without a key, to so many partitions."""
 
     rows: Case
     partitions: int
@@ -61,7 +61,7 @@ CASES: Final = (
 
 
 def rows_of(case: Encoding, count: int) -> list[pa.RecordBatch]:
-    """As they come from the JVM."""
+    """The rows in batches, as they come from the JVM."""
     records = list(itertools.islice(records_of(case.rows, random.Random(1)), count))
     columns = {"value": pa.array([one.value for one in records], COLUMNS["value"])}
     if case.has_keys:

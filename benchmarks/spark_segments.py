@@ -1,13 +1,13 @@
-"""What is saved when Spark reads sealed segments where they lie, past the broker?
+"""How much is saved when Spark reads sealed segments past the broker, from their files?
 
-A scan of what is sealed, to Spark's own source and to ours that fetches: what the broker has to do for it. A slice of
-time out of 24 that are alike, which a filter wants: how much of the topic is read. It is the time at which the broker
-has appended that is looked for, as it is in order; the slices are as long as writing them takes. And one partition
-divided among 1, 2 and 4 tasks of a session that has two cores.
+A scan of sealed segments, by Spark's own source and by kafkawire's that fetches: the work of the broker. One slice of
+time out of 24 equal ones, by a filter: the part of the topic that is read. The filter is on the append time of the
+broker, as it is in order; the slices are as long as writing them takes. And one partition divided among 1, 2 and 4
+tasks of a session that has two cores.
 
-Batch jobs, all columns, to nowhere, on the cores that the broker shares. What is read is what all processes of Spark
-have asked the kernel for, from files and from connections: of what ours reads past the broker that is twice as much, as
-its workers in Python read a file, and the JVM their rows.
+Batch jobs, all columns, to nowhere, on the cores that the broker shares. Read bytes are those that all processes of
+Spark have asked the kernel for, from files and from connections. For reads past the broker these are twice as many: the
+workers in Python read a file, and the JVM their rows.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ SLICE_BOUND: Final = "past the broker: at most 1/12 of the topic's bytes"
 
 @dataclass(frozen=True)
 class Topic:
-    """Of one partition. `ends`: behind what is sealed; `borders_ms`: when its parts were begun, and when it was
-    full."""
+    """A topic of one partition. `ends`: the offset behind its sealed segments; `borders_ms`: the times at which its
+    parts were begun, and the time at which it was full."""
 
     name: str
     rows: int
@@ -65,7 +65,7 @@ def past(site: Site, **more: str) -> Connector:
 
 
 def filled(site: Site, parts: int, part_bytes: int, options: Options, **config: str) -> Topic:
-    """Of as many parts. What would be left in the active segment is not read."""
+    """A topic with so many parts. Records in the active segment are not read."""
     batches = log_of(LOG, TOY_LOG_BYTES if options.toy else LOG_BYTES)
     rows = sum(batch.records for batch in batches_of(b"".join(batches)))
     size_bytes = sum(map(len, batches))
@@ -86,7 +86,7 @@ def _now_ms() -> int:
 
 
 def sealed_only(site: Site, topic: Topic, options: Options) -> Topic:
-    """Up to where a segment is full for certain: one holds no more rows than fit into its bytes."""
+    """The topic up to the last offset that is certainly in a full segment, by the bytes of a row."""
     if options.toy:
         return topic
     row_bytes = topic.size_bytes / topic.rows
@@ -96,7 +96,7 @@ def sealed_only(site: Site, topic: Topic, options: Options) -> Topic:
 
 
 class Reads:
-    """Of one topic."""
+    """Reads of one topic."""
 
     def __init__(
         self, site: Site, topic: Topic, wanted: Callable[[DataFrame], DataFrame] = lambda frame: frame
@@ -110,7 +110,7 @@ class Reads:
         return self._wanted(self._site.frame(ended, self._topic.name))
 
     def once(self, rows: int, connector: Connector) -> report.Figures:
-        """Reads all that is wanted, which are as many rows."""
+        """Measure a read of the wanted rows. `rows`: their number."""
         assert isinstance(self._site.broker, Kafkawire)
         job = self.frame(connector).write.format("noop").mode("overwrite").save
         asked, read_bytes = fetches(self._site.broker), machine.tree_read_bytes(self._site.jvm_pid)
@@ -128,7 +128,7 @@ class Reads:
 def alternated(
     case: str, reads: Reads, connectors: Sequence[Connector], options: Options, bound: str = ""
 ) -> report.Result:
-    """Each counts once before, so that all are warm, and all have to find the same."""
+    """Alternate over the connectors after a warm run of each, and check that all find the same number of rows."""
     (rows,) = {reads.frame(connector).count() for connector in connectors}
     return bench.alternate(f"{case}: {rows:,} rows", COMPARED, connectors, partial(reads.once, rows), options, bound)
 
@@ -164,7 +164,7 @@ def tasks(site: Site, options: Options) -> report.Result:
 
 
 def compare(directory: Path, options: Options) -> report.Report:
-    """Of kafkawire alone: no other broker tells what is sealed."""
+    """Compare kafkawire alone: no other broker lists sealed segments."""
     with local_session(need_spark_jars(), directory / "spark", MEMORY) as spark:
         jvm_pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
         with Kafkawire(directory / "kafkawire") as broker:

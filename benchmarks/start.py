@@ -1,4 +1,4 @@
-"""From the start of the process to the first acknowledged record: on an empty directory, and again on the same data."""
+"""Time from the start of the process to the first acknowledged record: on an empty directory, and on the same data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def produce(port: int) -> None:
 
 
 def until_done(step: Callable[[int], None], port: int) -> None:
-    """Tries again and again, as an impatient client does."""
+    """Repeat a request at short intervals until it succeeds."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -53,7 +53,7 @@ def until_done(step: Callable[[int], None], port: int) -> None:
 
 
 def once(makers: dict[str, Callable[[], Contender]], again: bool, contender: Contender) -> report.Figures:
-    """A new broker on an empty directory each time; `again` measures its second start."""
+    """Measure the start of a new broker on an empty directory; with `again`, its second start."""
     broker = makers[contender.name]().broker
     if again:
         with broker:

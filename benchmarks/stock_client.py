@@ -1,9 +1,10 @@
-"""What does a user see? confluent-kafka as it comes, but for a linger of 5 ms: 1 KiB records in, and out again.
+"""Throughput that a user sees: confluent-kafka with its defaults and a linger of 5 ms; 1 KiB records in, and out again.
 
-The client shares the machine and is much of what is measured, so its own CPU is shown beside the broker's. What is its
-own waiting is kept out, for it is by chance and as long as all the rest:
-- With several partitions it may leave all but one empty, and a fetch that meets only empty ones takes half a second.
-- A consumer that was sent more than it holds, by a fast broker, asks for nothing during a second: ours asks at once.
+The client shares the machine and is a large part of the measurement, so its own CPU is shown beside the broker's. Its
+own waits are kept out, because they are by chance and as long as all the rest:
+
+- With several partitions it may leave all but one empty, and a fetch of only empty ones takes half a second.
+- A consumer that gets more than it holds, by a fast broker, asks for nothing during a second: this one asks at once.
 - A consumer needs up to a second until it fetches: the clock runs from the first record on.
 """
 
@@ -37,7 +38,7 @@ WITHIN_S = 120.0
 
 
 class Reports:
-    """Counts what was stored; the first record that was not ends the run."""
+    """Counts the stored records; the first failed record ends the run."""
 
     def __init__(self) -> None:
         self.stored = 0
@@ -48,7 +49,7 @@ class Reports:
 
 
 def send(contender: Contender, topic: str, count: int) -> None:
-    """Until each record is acknowledged."""
+    """Send so many records, and wait until each is acknowledged."""
     client, reports = producer(contender.broker), Reports()
     for _ in range(count):
         while True:
@@ -63,7 +64,7 @@ def send(contender: Contender, topic: str, count: int) -> None:
 
 
 def receive(consumer: Consumer, count: int) -> None:
-    """So many records, each looked at."""
+    """Receive so many records, and check each for an error."""
     received = 0
     while received < count:
         messages = consumer.consume(min(PORTION, count - received), WITHIN_S)
@@ -75,7 +76,7 @@ def receive(consumer: Consumer, count: int) -> None:
 
 
 def measured(contender: Contender, action: Callable[[], None], count: int) -> report.Figures:
-    """What came of it, and what the broker and this client paid."""
+    """Run an action. Returns its figures, with the CPU of the broker and of this client."""
     moved_bytes = count * len(VALUE)
     broker_s, client_s, begun_s = machine.cpu_s(contender.broker.pid), time.process_time(), time.perf_counter()
     action()
@@ -100,7 +101,7 @@ def produce(count: int, contender: Contender) -> report.Figures:
 
 
 def consume(count: int, topics: dict[str, str], contender: Contender) -> report.Figures:
-    """From the first record on."""
+    """Consume from the first record on."""
     topic = topics[contender.name]
     settings = {"bootstrap.servers": contender.broker.bootstrap, "group.id": topic, "fetch.queue.backoff.ms": 0}
     with closing(Consumer(settings)) as consumer:

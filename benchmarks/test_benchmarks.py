@@ -1,7 +1,7 @@
 """Each benchmark runs once at toy size, so that it still works when its figures are needed; nothing is timed.
 
-Only the wire load meets Apache Kafka here, for it takes long to start: most of what the others do to it is the same
-code, the rest (its quickstart, restarts, limits of its own) is not tried at this size.
+Only the wire load uses Apache Kafka here, because it takes long to start: most code of the others for it is the same,
+and the rest (its quickstart, restarts, limits of its own) is not tried at this size.
 """
 
 from __future__ import annotations

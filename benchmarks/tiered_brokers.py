@@ -1,4 +1,4 @@
-"""Brokers with a remote tier, side by side, and what their stores do without them."""
+"""Brokers with a remote tier, side by side, and direct requests to their stores for comparison."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from tiering.object_store import ObjectInfo, ObjectStore
 
 BUCKET: Final = "bucket"
-GET_BYTES: Final = 2 * CHUNK_BYTES  # what a broker asks for when somebody seeks, most of the times
-OVERRIDES: Final = {"log.retention.ms": "-1"}  # what is sent is years old
+GET_BYTES: Final = 2 * CHUNK_BYTES  # the usual request of a broker for a seek
+OVERRIDES: Final = {"log.retention.ms": "-1"}  # the records are years old
 OURS: Final = {"tier.cache.size.bytes": str(64 * MIB)}
 
 
 class KafkawireOnS3(Kafkawire):
-    """Its store is a bucket of a server, in which it is alone."""
+    """A broker whose store is a bucket of a server, with no other objects in it."""
 
     name = "kafkawire S3"
 
@@ -46,7 +46,7 @@ class KafkawireOnS3(Kafkawire):
         self.bucket = bucket
 
     def ask_at(self, endpoint: str) -> None:
-        """From its next start on."""
+        """Use this endpoint from the next start on."""
         self.overrides["tier.s3.endpoint"] = endpoint
 
 
@@ -55,15 +55,14 @@ def in_directory(directory: Path) -> TieredKafkawire:
 
 
 def without_tier(directory: Path) -> Kafkawire:
-    """The same, but that nothing leaves its log dir."""
+    """The same broker without a tier."""
     untiered = {key: value for key, value in QUICK.items() if key != "remote.log.storage.system.enable"}
     return Kafkawire(directory, {**untiered, **OVERRIDES})
 
 
 @dataclass(frozen=True)
 class Tiers:
-    """`field`: whose tier is on this machine. `stores` of them, by the name of the contender, as a plain client asks
-    them."""
+    """`field`: brokers with a tier on this machine. `stores`: clients of their stores, by the name of the contender."""
 
     field: list[Contender]
     stores: dict[str, ObjectStore]
@@ -91,14 +90,14 @@ def running(directory: Path, server: S3Server, *, with_kafka: bool) -> Iterator[
 
 
 def directory_store(directory: Path) -> ObjectStore:
-    """To read from it only, also what somebody else has put there."""
+    """A store to read from only, also objects of another program."""
     store = directory_at(directory)
     trio.run(store.prepare)
     return store
 
 
 class Distance:
-    """How far a store is away: a plan of `FaultyStore` that may change."""
+    """The delay of a far store: a plan of `FaultyStore` that may change."""
 
     def __init__(self) -> None:
         self.delay_s = 0.0
@@ -108,12 +107,12 @@ class Distance:
 
 
 def large_objects(store: ObjectStore) -> list[ObjectInfo]:
-    """The segments, in the order of their keys."""
+    """The segment objects, in the order of their keys."""
     return [one for one in trio.run(objects_below, store, "") if one.size_bytes > CHUNK_BYTES // 2]
 
 
 def get_s(store: ObjectStore, objects: list[ObjectInfo], share: float) -> float:
-    """How long a bare GET takes, of as much as a broker asks for, as far into all that there is."""
+    """Seconds of a bare GET of as many bytes as a broker asks for, at that share of all objects."""
     number, into = divmod(share * len(objects), 1)
     one = objects[int(number)]
     position = int(into * one.size_bytes) // CHUNK_BYTES * CHUNK_BYTES

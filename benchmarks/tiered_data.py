@@ -1,6 +1,6 @@
-"""Topics in a remote tier, filled for a measurement, and how they are read: the same for every broker.
+"""Topics in a remote tier, filled for a measurement, and reads of them: the same for every broker.
 
-A topic's batches are stamped by the broker, so that its times are spread over it and retention finds nothing old.
+A topic's batches are stamped by the broker, so that its times are spread over it and no batch is old for retention.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COLD = {"remote_storage_enable": "true", "local_retention_bytes": "1"}
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a topic: sealed segments of each partition, and behind them an active one with a batch."""
+    """The size of a topic: sealed segments of each partition, and behind them an active one with a batch."""
 
     partitions: int
     segments: int
@@ -60,13 +60,13 @@ class Sizes:
 
     @property
     def sealed_bytes(self) -> int:
-        """Of all partitions."""
+        """The size of the sealed segments of all partitions, in bytes."""
         return self.partitions * self.sealed_to // RECORDS_A_BATCH * len(BATCH)
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A topic, and between which times its records came."""
+    """A topic, and the times of its first and last record."""
 
     topic: str
     sizes: Sizes
@@ -97,13 +97,13 @@ def fill(contender: Contender, sizes: Sizes, **config: str) -> Filled:
 
 
 def enter_tier(contender: Contender, data: Filled) -> None:
-    """From now on its segments are copied."""
+    """Let the segments of a topic be copied from now on."""
     Admin(contender.broker).alter_config(data.topic, "remote.storage.enable", "true")
 
 
 @contextmanager
 def copying_at_most(contender: Contender, bytes_per_s: int | None) -> Iterator[None]:
-    """While this lasts, by the config that brokers of either kind have for it; None: as fast as they can."""
+    """Limit the copies during the block, by the config that brokers of either kind have for it; None: no limit."""
     if bytes_per_s is None:
         yield
         return
@@ -168,8 +168,8 @@ def find_offset(port: int, topic: str, partition: int, timestamp_ms: int) -> tup
 
 
 def seek_by_offset_s(contender: Contender, data: Filled, share: float) -> float:
-    """Until there are records of a place as far into what is sealed. A broker may answer that there are none yet; then
-    it is asked again."""
+    """Seconds until there are records of a place, which is a share of the sealed part. If a broker answers without
+    records, it is asked again."""
     requests = fetch_requests(data.topic, [int(share * data.sizes.sealed_to)], 1, SEEK_BYTES)
     with WireConnection(contender.broker.port) as connection:
         begun_s = time.perf_counter()
@@ -178,7 +178,7 @@ def seek_by_offset_s(contender: Contender, data: Filled, share: float) -> float:
 
 
 def seek_by_time_s(contender: Contender, data: Filled, share: float) -> float:
-    """Until it is known which record was the first after that share of the time in which they came."""
+    """Seconds until the broker has found the first record after that share of the time in which the records came."""
     timestamp_ms = int(data.first_ms + share * (data.last_ms - data.first_ms))
     offset, seconds = find_offset(contender.broker.port, data.topic, 0, timestamp_ms)
     if not 0 <= offset <= data.sizes.sealed_to:
@@ -187,8 +187,8 @@ def seek_by_time_s(contender: Contender, data: Filled, share: float) -> float:
 
 
 def read_through(contender: Contender, data: Filled) -> tuple[int, float]:
-    """What is sealed of partition 0, as a consumer reads: each fetch begins where the one before has ended. Bytes of
-    whole batches, and seconds."""
+    """Read the sealed part of partition 0 as a consumer does: each fetch begins where the one before has ended. Returns
+    the bytes of whole batches, and seconds."""
     offset, read_bytes = 0, 0
     with WireConnection(contender.broker.port) as connection:
         begun_s = time.perf_counter()
@@ -202,7 +202,7 @@ def read_through(contender: Contender, data: Filled) -> tuple[int, float]:
 
 
 def _fetch(connection: WireConnection, topic: str, requests: Requests) -> memoryview:
-    """The records, as soon as there are any."""
+    """Fetch until there are records, and return them."""
     frame, deadline_s = bytes(requests.prepare(0)), time.monotonic() + READ_WITHIN_S
     while True:
         connection.send_bytes(frame)
@@ -218,7 +218,7 @@ def _fetch(connection: WireConnection, topic: str, requests: Requests) -> memory
 
 
 def fetched_records(reply: bytes, topic: str) -> memoryview:
-    """Out of an answer to Fetch 12 of one partition, in which nothing was aborted."""
+    """The records of an answer to Fetch 12 of one partition without aborted transactions."""
     # correlation id, tags, throttle, error, session, a topic, its name, a partition, its index, error, three offsets
     position = 4 + 1 + 4 + 2 + 4 + 1 + (1 + len(topic)) + 1 + 4 + 2 + 3 * 8
     if reply[position] > 1:
@@ -229,7 +229,7 @@ def fetched_records(reply: bytes, topic: str) -> memoryview:
 
 
 def whole_batches(records: memoryview) -> tuple[int, int]:
-    """The offset behind the last batch that is not cut, -1 without any, and how many bytes they have."""
+    """The offset behind the last complete batch, -1 without any, and the size of the complete batches in bytes."""
     following, size_bytes = -1, 0
     for batch in split(records):
         following = next_offset(batch)

@@ -1,8 +1,8 @@
-"""How long does a broker take to open 10,000 partitions that are in the remote tier, to one that has none?
+"""How long does a broker take to open 10,000 partitions that are in the remote tier, and without a tier?
 
-Of either each partition is given two batches of a record, the second of which begins a segment, because the first is
-older than a millisecond (segment.ms). In the tier the first segment is copied and loses its file, without it both stay:
-the same appends, and a log of two segments. The tier is a directory. Then both are stopped in order and started.
+Each partition gets two batches of a record, the second of which begins a segment, because the first is older than a
+millisecond (segment.ms). In the tier the first segment is copied and loses its file, without it both stay: the same
+appends, and a log of two segments. The tier is a directory. Then both are stopped in order and started.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLL_S: Final = 0.5
 
 
 def write(contender: Contender, topics: list[str], partitions_each: int) -> None:
-    """A record to each partition."""
+    """Write a record to each partition."""
     share = partitions_each // CONNECTIONS_PER_TOPIC
     loads = [
         produce_requests(topic, range(first, first + share), batch_of(bench.KIB), share)
@@ -44,13 +44,13 @@ def write(contender: Contender, topics: list[str], partitions_each: int) -> None
 
 
 def segment_files(broker: Kafkawire, topics: list[str]) -> int:
-    """Of all partitions of these topics."""
+    """The number of segment files of these topics."""
     directories = [one.path for one in os.scandir(broker.data_dir) if one.name.rpartition("-")[0] in topics]
     return sum(name.endswith(".log") for directory in directories for name in os.listdir(directory))
 
 
 def make(broker: Kafkawire, partitions_each: int, *, is_tiered: bool) -> str:
-    """Them all, and a broker that has stopped; returns one of the topics."""
+    """Create all partitions on a broker, and stop it. Returns one of the topics."""
     with broker:
         contender = Contender(broker.name, broker, {}, is_synced=True)
         config = {"segment_ms": "1", "message_timestamp_type": "LogAppendTime", **(TIERED if is_tiered else {})}
@@ -65,7 +65,8 @@ def make(broker: Kafkawire, partitions_each: int, *, is_tiered: bool) -> str:
 
 
 def open_again(broker: Kafkawire, topic: str) -> tuple[float, float, float]:
-    """Seconds until it says that it is ready, and until a record was acknowledged; MiB."""
+    """Start the broker. Returns seconds until it says that it is ready, and until a record was acknowledged, and
+    MiB."""
     begun_s = time.perf_counter()
     with broker:
         ready_s = time.perf_counter() - begun_s

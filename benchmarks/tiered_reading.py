@@ -1,4 +1,4 @@
-"""How fast is read what only the remote tier has: from the beginning, anywhere in it, and the same by many at once."""
+"""How fast are reads of records that only the remote tier has: from the beginning, anywhere, and the same by many?"""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 SEED: Final = 1
 FAR_S: Final = 0.03
-PAUSE_S: Final = 0.05  # between seeks: what is read ahead of one must not hold up the next
+PAUSE_S: Final = 0.05  # between seeks: the read-ahead of one must not delay the next
 READERS: Final = 20
 SEEK_BOUND: Final = "p99 at most 50 ms beyond that of a GET"
 
 
 class Places:
-    """Where somebody seeks: shares of what there is, never near each other."""
+    """Places of seeks, as shares of the data, never near each other."""
 
     def __init__(self, choice: Random, count: int) -> None:
         self._choice = choice
@@ -48,7 +48,7 @@ class Places:
 
 
 def sequential(directory: Path, data: dict[str, Filled], contender: Contender) -> report.Figures:
-    """Somebody reads all that is cold, one fetch after the other."""
+    """Read the whole cold part, one fetch after the other."""
     machine.drop_page_cache(directory)
     before_s = machine.cpu_s(contender.broker.pid)
     read_bytes, seconds = read_through(contender, data[contender.name])
@@ -57,7 +57,7 @@ def sequential(directory: Path, data: dict[str, Filled], contender: Contender) -
 
 
 class Seeks:
-    """One after the other, everywhere in what is cold; and bare GETs of the same places."""
+    """Seeks, one after the other, everywhere in the cold part; and bare GETs of the same places."""
 
     def __init__(self, directory: Path, data: dict[str, Filled], places: Places, pause_s: float) -> None:
         self._directory = directory
@@ -84,7 +84,7 @@ class Seeks:
         }
 
     def _timed(self, seek_s: Callable[[float], float]) -> list[float]:
-        """In order."""
+        """The times of seeks to some places, sorted."""
         found = []
         for share in self._places.some():
             time.sleep(self._pause_s)
@@ -94,9 +94,9 @@ class Seeks:
 
 
 def readers(proxy: FaultyStore, data: Filled, numbers: itertools.count[int], contender: Contender) -> report.Figures:
-    """How often the store is asked for the end of a segment by one reader, and by many at once."""
+    """The number of requests to the store for the end of a segment, by one reader and by many at once."""
     contender.broker.stop()
-    contender.broker.start()  # nothing is here any more of what it has read
+    contender.broker.start()  # its cache of chunks is empty now
     asked = []
     for count in (1, READERS):
         last = (next(numbers) % data.sizes.segments + 1) * data.sizes.segment_records - 1

@@ -1,12 +1,12 @@
-"""What does the remote tier cost: to bring segments there, to read them back, and whoever uses the broker meanwhile?
+"""Cost of the remote tier: of copies to it, of reads from it, and for clients of the broker meanwhile.
 
 Beside Apache Kafka with its LocalTieredStorage, a directory on the same disk: kafkawire with a directory, and with a
 real S3 server over one. Kafka copies without a sync, kafkawire to a directory with one. Before anything is read from a
-tier the page cache of all directories is dropped, and what a broker keeps of its tier is much less than what is read.
+tier the page cache of all directories is dropped, and a broker's cache of its tier is much smaller than the reads.
 
-A store that is far away is a proxy that holds up each request. It passes on whole messages, which costs milliseconds,
-and Apache Kafka's store has no such thing: those rows are of kafkawire only. Beside each seek stands what a bare GET
-takes, of as much as the broker asks for, of the same store. With 10,000 partitions: benchmarks.tiered_partitions.
+A store that is far away is a proxy that delays each request. It passes on whole messages, which costs milliseconds, and
+Apache Kafka's store has no such thing: those rows are of kafkawire only. Each seek is shown with the time of a bare
+GET, of as much as the broker asks for, of the same store. With 10,000 partitions: benchmarks.tiered_partitions.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from compat_tests.harness.s3_server import S3Server
 
 CONNECTIONS, PER_S = 50, 1_000.0  # of produce requests beside uploads
-QUOTA_BYTES_PER_S = 80_000_000  # what the tier is asked to take at least
-ALONE_S, GLANCE_S = 5.0, 0.5  # without uploads; until somebody looks whether they are done
+QUOTA_BYTES_PER_S = 80_000_000  # the least rate of copies
+ALONE_S, GLANCE_S = 5.0, 0.5  # time without uploads; time between two checks whether they are done
 ENDLESS: Final = 1 << 40
 
 
 def upload(sizes: Sizes, contender: Contender) -> report.Figures:
-    """A topic enters the tier with all that it has."""
+    """Measure the upload of a whole topic."""
     data = fill(contender, sizes)
     os.sync()
     before_s, begun_s = machine.cpu_s(contender.broker.pid), time.perf_counter()
@@ -83,7 +83,7 @@ def beside_uploads(
     quota_bytes_per_s: int | None,
     contender: Contender,
 ) -> report.Figures:
-    """Producers before, and while a topic enters the tier."""
+    """Measure producers before and during the upload of a topic."""
     port, data = contender.broker.port, fill(contender, sizes)
     topic = bench.new_topic(contender, CONNECTIONS)
     produce(port, topic, GLANCE_S)  # partitions that are new are slower
@@ -109,7 +109,7 @@ def beside_uploads(
 
 
 def peaks_mib(broker: Kafkawire, sizes: Sizes, places: Places, *, is_tiered: bool) -> tuple[float, float]:
-    """Of a new broker that was written to, and read by one; then by many at once."""
+    """Peaks of a new broker's memory in MiB: after writes and one reader, and after many readers at once."""
     with broker:
         contender = Contender(broker.name, broker, {}, is_synced=True)
         data = fill_cold(contender, sizes) if is_tiered else fill(contender, sizes)

@@ -1,8 +1,8 @@
-"""What do transactions cost: how many a second come from 1, 10 and 50 producers, and what of reading committed records?
+"""Cost of transactions: their number a second from 1, 10 and 50 producers, and the speed of committed reads.
 
-Java's client, as it comes: it speaks the second protocol (KIP-890) to both.
-Kafkawire syncs each step of a transaction before it is answered; Apache Kafka, as shipped, does not, so it is measured
-as well with its topic of transactions and the one that is written to synced. Readers are bare connections.
+Java's client, as shipped: it uses the second protocol (KIP-890) with both. kafkawire syncs each step of a transaction
+before it is answered; Apache Kafka, as shipped, does not, so it is measured as well with its topic of transactions and
+the written topic synced. Readers are bare connections.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPILED_WITHIN_S, RUN_WITHIN_S = 60, 600
 
 @dataclass(frozen=True)
 class Case:
-    """So many producers, each with so many transactions that are measured, after as many that warm."""
+    """A case: so many producers, each with so many measured transactions, after as many to warm up."""
 
     producers: int
     transactions: int
@@ -65,7 +65,7 @@ def compiled_load(directory: Path) -> list[str]:
 def loaded(
     command: list[str], contender: Contender, topic: str, case: Case, count: int, aborted_share: float = 0.0
 ) -> report.Figures:
-    """What the load measured, and what the broker paid for it."""
+    """The figures of the load, with the broker's CPU."""
     asked = [topic, case.producers, count, count, RECORDS, RECORD_SIZE_BYTES, aborted_share]
     process = subprocess.Popen(
         [*command, contender.broker.bootstrap, *map(str, asked)],
@@ -95,7 +95,7 @@ def loaded(
 
 
 def _event(lines: Iterable[str], event: str) -> dict[str, Any]:
-    """What it says next; whatever Java's client logs is left out."""
+    """The next event of the load program; log lines of Java's client are left out."""
     line = next((line for line in lines if line.startswith("{")), "{}")
     told: dict[str, Any] = json.loads(line)
     assert told.get("event") == event, f"the load says {line!r} where it should be {event}"
@@ -110,7 +110,7 @@ def transact(
 
 
 def read(options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
-    """The same fetches, once of everything and once of what is committed."""
+    """Fetch the same offsets, once of all records and once of committed ones."""
     topic = topics[contender.name]
     [end_offset] = end_offsets(contender.broker.port, topic, [0])
     step = MIB // RECORD_SIZE_BYTES

@@ -1,7 +1,7 @@
-"""How long many logs take to be made shorter, and what that costs those who append meanwhile.
+"""How long does the truncation of many logs take, and how much does it slow down appends meanwhile?
 
-One store with real files (`--dir`, on the disk in question): partitions of a MiB each that are cut by a quarter, all at
-once, while one more takes an append of 1 KiB after the other, `acks=all`.
+One store with real files (`--dir`, on the disk in question): partitions of a MiB each that are truncated by a quarter,
+all at once, while one more takes an append of 1 KiB after the other, `acks=all`.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", default=None, help="where to put the log dir (default: the system's temporary dir)")
     parser.add_argument("--partitions", type=int, default=1000)
-    parser.add_argument("--batches", type=int, default=64, help="of 16 KiB, in each")
+    parser.add_argument("--batches", type=int, default=64, help="batches of 16 KiB in each partition")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--toy", action="store_true", help=f"shows that it works, no more: {' '.join(TOY)}")
     given = parser.parse_args(arguments)

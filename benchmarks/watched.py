@@ -1,4 +1,4 @@
-"""Brokers that are started through a module of this folder, which writes what it saw when the broker leaves."""
+"""Brokers that are started through a module of this folder, which writes its notes when the broker leaves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def watch(broker: Kafkawire, module: str) -> None:
 
 
 def notes_of(broker: Kafkawire) -> Any:
-    """Of a broker that was watched, and has left in order."""
+    """The notes of a watched broker that has stopped in order."""
     return json.loads(_path(broker).read_text())
 
 
 def write(notes: Any) -> None:
-    """In the broker's process."""
+    """Write the notes, in the broker's process."""
     Path(os.environ[OUTPUT]).write_text(json.dumps(notes))
 
 

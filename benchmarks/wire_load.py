@@ -1,8 +1,8 @@
 """How fast are the brokers themselves? Pre-encoded requests, the same bytes to kafkawire and to Apache Kafka.
 
-Each contender is a broker and a topic configuration, so that every durability is measured: kafkawire syncs before it
-acknowledges unless told otherwise, with acks=1 as with acks=all, which is what is sent where nothing else is said;
-Apache Kafka does not. A client as users have it: benchmarks.stock_client.
+Each contender is a broker and a topic configuration, so that every durability is measured. Unless told otherwise,
+kafkawire syncs before it acknowledges, with acks=1 as with acks=all; Apache Kafka does not. Requests have acks=all
+where nothing else is said. A client as users have it: benchmarks.stock_client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """One question: so many requests of a size, over so many connections, with so many in flight on each."""
+    """A case: so many requests of a size, over so many connections, with so many in flight on each."""
 
     name: str
     request_size_bytes: int
@@ -55,13 +55,13 @@ FETCH_DATA_BYTES = 64 * MIB
 
 
 def partitions_of(case: Case, options: Options) -> tuple[int, int]:
-    """For each connection, and in all."""
+    """The number of partitions for each connection, and in all."""
     each = 1 if options.toy else case.partitions_each
     return each, each * case.connections
 
 
 def produce(case: Case, options: Options, topics: dict[str, str], contender: Contender) -> report.Figures:
-    """Each connection has partitions of its own; afterwards every partition must hold what was acknowledged."""
+    """Each connection has partitions of its own; afterwards every partition must have all acknowledged records."""
     partitions_each, partitions = partitions_of(case, options)
     topic = topics[contender.name]
     before = end_offsets(contender.broker.port, topic, range(partitions))

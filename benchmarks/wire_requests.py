@@ -1,8 +1,7 @@
 """Encodes the requests of the wire load: Produce 9 and Fetch 12, the last versions that name topics.
 
 Later versions carry topic ids, which differ between two brokers; with names both get the same bytes. ListOffsets 9 is
-as Java's consumer sends it. Encoded by hand,
-so that what is measured does not depend on what measures it.
+as Java's consumer sends it. Encoded by hand, so that the measurement does not depend on the measured code.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def fetch_requests(
 
 
 def end_requests(topic: str, count: int) -> Requests:
-    """Where partition 0 begins and where it ends, in turn, as a reader asks that seeks to both."""
+    """Lookups of the start and the end of partition 0, in turn, by a reader that seeks to both."""
     name = _compact(topic.encode())
     head = struct.pack(">ib", -1, 0) + b"\x02" + name + b"\x02" + struct.pack(">ii", 0, 0)  # partition, leader epoch
     frames = [
@@ -115,12 +114,12 @@ def end_offsets(port: int, topic: str, partitions: Sequence[int]) -> list[int]:
 
 
 def sized(frame: bytes) -> bytearray:
-    """As `Requests` wants them: its size in front."""
+    """The frame as `Requests` takes it, with its size in front."""
     return bytearray(struct.pack(">i", len(frame)) + frame)
 
 
 def checker(error_position: int) -> Callable[[bytes], None]:
-    """Raises LoadFailed for a reply with an error code there."""
+    """A function that raises LoadFailed for a reply with an error code at that position."""
 
     def check(head: bytes) -> None:
         if head[error_position : error_position + 2] != b"\x00\x00":

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Three brokers are not asked for what only one that stands alone is to do; Spark may be late."""
+    """Skip tests for a single broker if there are three, and rerun tests of Spark if a Python worker was late."""
     for item in items if TARGET == "cluster" else ():
         mark = item.get_closest_marker("one_broker")
         if mark is not None:
@@ -35,12 +35,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker with its default configuration for the whole run."""
+    """A broker with its default configuration for the whole run."""
     with target_broker(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name nobody else uses; the topic does not exist yet."""
+    """A topic name that no other test uses; the topic does not exist yet."""
     return f"{request.node.originalname.removeprefix('test_')[:40]}-{next(_numbers)}"

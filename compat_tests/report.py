@@ -1,7 +1,7 @@
-"""Runs the tests of the clients named on the command line, or of all, and records in results.json what came of them.
+"""Runs the tests of the clients named on the command line, or of all, and records the results in results.json.
 
-docs/compatibility.md is made of the record (tools/generate_compatibility_doc.py): it tells what was run, on which day
-and in which versions, and claims nothing that was not.
+docs/compatibility.md is made of the record (tools/generate_compatibility_doc.py): it says which tests were run, on
+which day and in which versions, and claims nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Outcomes = dict[str, dict[str, Counter[str]]]  # file, age of the client, outcom
 
 
 def run(test: str) -> Outcomes:
-    """One entry of a client's `tests`."""
+    """Run one entry of a client's `tests`, and return the results."""
     path, _, word = test.partition(":")
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
@@ -36,7 +36,7 @@ def run(test: str) -> Outcomes:
 
 
 def outcomes(report: Path, word: str) -> Outcomes:
-    """What pytest's JUnit report has for a client; of tests that take several, those with its name."""
+    """The results of a client in pytest's JUnit report; of tests for several clients, those with its name."""
     found: Outcomes = defaultdict(lambda: defaultdict(Counter))
     for case in ET.parse(report).iter("testcase"):
         name = case.get("name", "")
@@ -49,7 +49,8 @@ def outcomes(report: Path, word: str) -> Outcomes:
 
 
 def check_version(client: Client) -> None:
-    """Of a client that nothing here installs. What else is run is what the table says: it is pinned."""
+    """Check the version of a client that is not installed by this project. All other versions are pinned in the
+    table."""
     if client.shown_by:
         said = subprocess.run(client.shown_by, capture_output=True, text=True, timeout=60, check=True).stdout
         assert re.search(rf"\b{re.escape(client.newest)}\b", said), f"{client.name} is not {client.newest}: {said}"

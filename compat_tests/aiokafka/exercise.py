@@ -1,6 +1,6 @@
-"""An exercise of aiokafka against the broker named on the command line: what it reads has to be what it sent.
+"""An exercise of aiokafka against the broker named on the command line: it has to read the records it sent.
 
-The topic is there already: older versions have no administrator.
+The topic exists already, because older versions have no admin client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def produce(bootstrap: str, topic: str, codec: str | None) -> None:
 
 
 async def consume(bootstrap: str, topic: str, expected: int) -> None:
-    """As the one member of a group, which commits."""
+    """Read all records as the only member of a group, and commit them."""
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,
@@ -57,7 +57,7 @@ async def consume(bootstrap: str, topic: str, expected: int) -> None:
         partitions = [TopicPartition(topic, one) for one in sorted(consumer.partitions_for_topic(topic))]
         ends = await consumer.end_offsets(partitions)
         assert sum(ends.values()) == expected
-        # It takes a coordinator that loads, or is none any more, for one that knows of nothing (FINDINGS.md).
+        # aiokafka ignores errors of a coordinator that is loading or has moved: then no offset is found (FINDINGS.md).
         while None in (committed := [await consumer.committed(one) for one in partitions]):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert dict(zip(partitions, committed, strict=True)) == ends

@@ -1,6 +1,7 @@
-"""The real broker process under load, killed, cut off its power and given failing disks: what was acknowledged stays.
+"""The real broker process under load, with kills, power cuts and failing disks: no acknowledged record may be lost.
 
-The twin filesystem of `engine/files/twin.py` reaches more states; what it assumes of Linux, ext4 and stock producers is
-shown here. `KAFKAWIRE_CHAOS_KILLS`, `KAFKAWIRE_CHAOS_CUTS` and `KAFKAWIRE_CHAOS_SEED` set the size and the seed.
-Transactions go through a network with faults, too (`faulty_proxy.py`): no request that comes late is taken for another.
+The simulated filesystem of `engine/files/twin.py` reaches more states. These tests show that its assumptions about
+Linux, ext4 and stock producers hold. `KAFKAWIRE_CHAOS_KILLS`, `KAFKAWIRE_CHAOS_CUTS` and `KAFKAWIRE_CHAOS_SEED` set the
+size and the seed. Transactions also go through a network with faults (`faulty_proxy.py`): a late request must not be
+taken for another one.
 """

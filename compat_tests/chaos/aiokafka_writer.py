@@ -1,4 +1,4 @@
-"""Writes numbered values to partitions in turn, by aiokafka, until stdin ends; `told` says what it tells.
+"""Writer of numbered values to partitions in turn, by aiokafka, until stdin ends; `told` describes its output.
 
 Arguments: broker, topic, partitions, name of the writer, records per second.
 """
@@ -29,7 +29,7 @@ def tell(value: str, sent: Future[Any]) -> None:
 
 async def write() -> None:
     bootstrap, topic, partitions, name, records_per_s = sys.argv[1:]
-    # What it does not deliver within the time for a request it gives up.
+    # aiokafka gives a record up if it is not delivered within the request timeout.
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True, request_timeout_ms=600_000)
     await producer.start()
     each = numbers(float(records_per_s))

@@ -1,9 +1,12 @@
-"""Whether transactions were seen as wholes: by who read while they were made, and by who reads in the end.
+"""Check that transactions were seen as wholes, by readers during the run and by a final read.
 
-Pure bookkeeping, as `copies`. The anomalies are those of Adya, as Elle names them, for what a log allows: a record that
-was read and is not there in the end was aborted (G1a); one that a reader went past is committed all the same, so that
-the reader saw a part of its transaction (G1b, a fractured read); of a transaction some records are there and some are
-not, in whatever partitions (torn). A log tells which version is newer by its offsets: there are no cycles to look for.
+Pure bookkeeping, as `copies`. The anomalies have Adya's names, as Elle uses them, as far as a log allows them:
+
+G1a: a record was read, and is missing in the end, so that its transaction was aborted. G1b (a fractured read): a reader
+went past a record that is committed, so that it saw only a part of its transaction. Torn: some records of a transaction
+are in the log and some are not, in any partitions.
+
+The offsets of a log say which version is newer: there are no cycles to look for.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ SHOWN_PER_KIND = 3
 
 
 class Output(NamedTuple):
-    """A record that a transformer wrote; `transaction` names it, and says after a slash how many records it has."""
+    """A record that a transformer wrote. `transaction`: its name, a slash, and the number of its records."""
 
     partition: int
     offset: int
@@ -27,7 +30,8 @@ class Output(NamedTuple):
 
 
 def check_atomicity(final: Iterable[Output], read: Sequence[Output]) -> list[str]:
-    """The anomalies, a few of each kind with their number; `read` as it came to a reader that began at offset 0."""
+    """The anomalies, a few of each kind with their number. `read`: records in the order of a reader that began at
+    offset 0."""
     by_place = {(one.partition, one.offset): one for one in final}
     found = {
         "aborted read": [_told(one) for one in read if (one.partition, one.offset) not in by_place],

@@ -1,6 +1,7 @@
-"""What happens to brokers and ZooKeeper servers that are hosts at one switch: killed, paused, restarted, cut off.
+"""Faults of brokers and ZooKeeper servers, each a host at one switch: killed, paused, restarted, cut off.
 
-A blow is over when all run and reach each other again. It waits: who has a loop calls it from a thread.
+A fault is over when all of them run and reach each other again. Its method blocks until then: code with an event loop
+calls it from a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def name_of(blow: Blow) -> str:
 
 
 class Blows:
-    """At the hosts of a cluster. They last for up to two sessions of ZooKeeper."""
+    """Faults of the hosts of a cluster. Each lasts for up to two ZooKeeper session timeouts."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Blows:
         blow()
 
     def heal(self) -> None:
-        """Everybody reaches everybody, and runs."""
+        """End all faults: all hosts run and reach each other."""
         self._network.heal()
         self._ensemble.wait_ready()
         self._cluster.start()
@@ -75,7 +76,7 @@ class Blows:
         self._kill(self._brokers)
 
     def lose_broker(self) -> None:
-        """With its host: nobody refuses connections to it."""
+        """Kill a broker and cut its host off, so that connections to it time out instead of being refused."""
         [broker] = some = self._some(1)
         with self._parted([_host_of(broker)], self._others([_host_of(broker)])):
             self._kill(some)
@@ -127,7 +128,7 @@ class Blows:
         self._part(self._hosts(1), self._servers)
 
     def halve(self) -> None:
-        """Two brokers see no more than one server, and that sees no others."""
+        """Cut two brokers and one ZooKeeper server off from all others."""
         some = [self._random.choice(self._servers), *self._hosts(2)]
         self._part(some, self._others(some))
 
@@ -136,12 +137,12 @@ class Blows:
         self._part(some, self._others(some))
 
     def leave_a_bridge(self) -> None:
-        """Of two that do not reach each other all others reach both."""
+        """Cut two hosts off from each other; all other hosts still reach both."""
         one, other = self._hosts(2)
         self._part([one], [other])
 
     def cut_one_way(self) -> None:
-        """What one sends to another broker is lost, or what it sends to anybody."""
+        """Lose the packets that one host sends, either to one other host or to all of them."""
         [one] = self._hosts(1)
         others = self._others([one])
         for other in others if self._random.random() < 0.5 else self._random.sample(others, 1):
@@ -150,7 +151,7 @@ class Blows:
         self.heal()
 
     def cut_one_way_in(self) -> None:
-        """Nothing comes in, all goes out."""
+        """Lose all packets that are sent to one host; its own packets still arrive."""
         [one] = self._hosts(1)
         for other in self._others([one]):
             other.lose(one)
@@ -167,7 +168,7 @@ class Blows:
         yield
         self.heal()
 
-    # Whom it hits, and for how long
+    # Choice of the hosts, and duration
 
     def _some(self, count: int) -> list[Kafkawire]:
         return self._random.sample(self._brokers, count)

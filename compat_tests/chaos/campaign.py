@@ -1,4 +1,4 @@
-"""One broker, three idempotent producers that never stop, and a fault again and again; then everything is read back."""
+"""A campaign against one broker: three idempotent producers never stop, faults are injected, then all is read back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KILL_DURING_RECOVERY = 0.3
 
 
 class Fault(Protocol):
-    """Takes a running broker away and leaves its data as the fault would; the broker can be launched again."""
+    """A fault: it ends a running broker and leaves its data as the fault would; the broker can be launched again."""
 
     def __call__(self, broker: Broker) -> None: ...
 
@@ -45,7 +45,8 @@ def kill(broker: Broker) -> None:
 
 
 def run(broker: Broker, directory: Path, fault: Fault, count: int) -> str:
-    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
+    """Run the campaign and return a summary line for the ledger. Raises AssertionError with the seed and the
+    anomalies."""
     need_kafka_jars()
     seed = SEED
     print(f"KAFKAWIRE_CHAOS_SEED={seed}")
@@ -81,7 +82,7 @@ def fault_name(fault: Fault) -> str:
 
 
 def _faults(broker: Broker, choice: random.Random, fault: Fault, count: int) -> int:
-    """Lets `count` faults hit, some while the broker recovers from the one before; leaves the broker serving."""
+    """Inject `count` faults, some while the broker recovers from the one before; leave the broker serving."""
     in_recovery = 0
     for _ in range(count):
         time.sleep(choice.uniform(0.05, CALM_MAX_S))
@@ -96,13 +97,13 @@ def _faults(broker: Broker, choice: random.Random, fault: Fault, count: int) -> 
 
 
 def strike(broker: Broker, fault: Fault) -> None:
-    """A broker that died by itself must not count as one that was killed."""
+    """Inject the fault. Raises AssertionError if the broker has died by itself before."""
     assert broker.is_alive, f"the broker was gone before the fault:\n{broker.log_tail()}"
     fault(broker)
 
 
 def finish(writers: Sequence[Writer]) -> list[str]:
-    """Lets them end; returns what went wrong."""
+    """Stop all writers and return their failures."""
     failures = []
     for writer in writers:
         try:

@@ -1,6 +1,6 @@
-"""Whether offsets that were committed stay so, by what members of a group were told, and when.
+"""Check that committed offsets stay committed, from the answers that members of a group got, and their times.
 
-Pure bookkeeping, as `history`: who asks behind an answer must not be told of less.
+Pure bookkeeping, as `history`: a question that is asked after an answer must not get a smaller offset than that answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ SHOWN = 3
 
 
 class Sight(NamedTuple):
-    """What was committed, or was found to be, and between when and when. Times are of one clock."""
+    """An answer about one partition: an offset was committed, or was found to be committed (`kind`).
+
+    The times of the question and of the answer are in seconds, by one clock.
+    """
 
     kind: str
     partition: int
@@ -26,7 +29,7 @@ class Sight(NamedTuple):
 def check_committed(sights: Iterable[Sight]) -> list[str]:
     """The anomalies, a few with their number."""
     told = sorted(sights, key=lambda one: one.answered_at_s)
-    greatest: dict[int, Sight] = {}  # of what was answered by now
+    greatest: dict[int, Sight] = {}  # by partition, of the answers so far
     waiting = iter(told)
     following = next(waiting, None)
     found = []

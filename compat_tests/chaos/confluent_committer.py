@@ -1,7 +1,7 @@
-"""A member of a group, by librdkafka, that reads and commits until stdin ends, and asks what is committed.
+"""A member of a group, by librdkafka, that reads and commits until stdin ends, and asks for the committed offsets.
 
-Arguments: broker, topic, group. It prints a JSON document for each answer: what of a partition was committed, or was
-found to be, and from when to when that was asked (`committed_offsets.Sight`), by the clock that brokers' logs go by.
+Arguments: broker, topic, group. It prints a JSON document for each answer (`committed_offsets.Sight`): the offset that
+was committed or found, and the times of the question and of the answer, by the clock of the brokers' logs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NOTHING = -1
 
 
 class Committer:
-    """One member."""
+    """A single member of the group."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
-        self._read: dict[int, int] = {}  # up to where, by partition
+        self._read: dict[int, int] = {}  # next offset, by partition
         self._topic = topic
         self._consumer = Consumer(
             {
@@ -44,7 +44,7 @@ class Committer:
         self._consumer.subscribe([topic], on_assign=self._begin, on_revoke=self._forget, on_lost=self._forget)
 
     def _begin(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Where it was committed; nothing that was read before is committed any more."""
+        """Assign partitions at their committed offsets, and forget records that were read before."""
         self._read.clear()
         found = self._look(places).items()
         consumer.assign([TopicPartition(self._topic, number, _first(offset)) for number, offset in found])
@@ -53,8 +53,8 @@ class Committer:
         self._read.clear()
 
     def work(self) -> None:
-        """Reads, commits, and looks. Polled one by one: what came of an assignment that is over must not be taken for
-        one of the next."""
+        """Read, commit, and ask for the committed offsets. Records are polled one by one, because a record of an old
+        assignment must not be taken for a record of the next one."""
         for _ in range(RECORDS_MAX):
             message = self._consumer.poll(WAIT_S)
             if message is None:
@@ -82,7 +82,8 @@ class Committer:
             _tell_all("commit", [one for one in done if one.error is None], asked_at_s)
 
     def _look(self, places: list[TopicPartition], *, is_patient: bool = True) -> dict[int, int]:
-        """By partition. Who is not patient may learn nothing."""
+        """Ask for the committed offsets until all are known, and return them by partition. Without `is_patient`, ask
+        once: some may be missing."""
         while True:
             asked_at_s = time.time()
             try:

@@ -1,8 +1,8 @@
-"""Reads, writes and commits in transactions, by librdkafka, until stdin ends: a process that may be killed anywhere.
+"""Transformer by librdkafka, until stdin ends: it reads, writes and commits in transactions, and may be killed.
 
 Arguments: broker, input, output, group, transactional id. Keys of records name their transaction, and say how many
-there are of it (`atomicity.Output`). It prints a JSON document for each transaction that ended,
-and leaves with RESTART when another process, or the broker, has taken its place.
+there are of it (`atomicity.Output`). It prints a JSON document for each transaction that ended, and leaves with RESTART
+when another process, or the broker, has taken its place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HANGS_AFTER_S = 3.0
 
 
 class Transformer:
-    """One process's life."""
+    """The transformer of one process, with a name that no other process has."""
 
     def __init__(self, bootstrap: str, source: str, output: str, group: str, transactional_id: str) -> None:
         self._output = output
@@ -65,7 +65,7 @@ class Transformer:
         self._consumer.subscribe([source], on_assign=_begin_where_committed)
 
     def transact(self) -> None:
-        """One transaction, if there is something to read."""
+        """Copy records in one transaction, unless there is nothing to read."""
         messages = self._read()
         if not messages:
             return
@@ -83,7 +83,7 @@ class Transformer:
             self._abort()
 
     def _read(self) -> list[Message]:
-        """Polled one by one: what a batch returns behind a seek may be of before it."""
+        """Read a few records. They are polled one by one: after a seek, a batch may contain records from before it."""
         messages: list[Message] = []
         while len(messages) < RECORDS_MAX:
             message = self._consumer.poll(0 if messages else WAIT_S)
@@ -106,7 +106,7 @@ class Transformer:
             _insist(lambda: self._producer.send_offsets_to_transaction(positions, group, TIMEOUT_S))
 
     def _abort(self) -> None:
-        """And read again what was read."""
+        """Abort the transaction and seek back to the committed offsets."""
         _insist(lambda: self._producer.abort_transaction(TIMEOUT_S))
         _tell("aborted", 0)
         for place in _committed(self._consumer, self._consumer.assignment()):
@@ -117,13 +117,14 @@ class Transformer:
 
 
 def _begin_where_committed(consumer: Consumer, places: list[TopicPartition]) -> None:
-    """Not left to librdkafka: it begins at the start when partitions are dealt out anew while it waits for an offset
-    that a transaction has not decided, on Apache Kafka as well."""
+    """Assign partitions at their committed offsets. librdkafka's own lookup begins at the start of a partition if
+    partitions are assigned again while a transaction that has committed offsets is still open, with Apache Kafka
+    too."""
     consumer.assign(_committed(consumer, places))
 
 
 def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
-    """Once they are decided; the beginning of what was never committed."""
+    """The committed offsets, as soon as no transaction can change them; the beginning for partitions without one."""
     found = consumer.committed(places, TIMEOUT_S)
     begin = ((one, OFFSET_BEGINNING if one.offset == OFFSET_INVALID else one.offset) for one in found)
     return [TopicPartition(one.topic, one.partition, offset) for one, offset in begin]
@@ -131,7 +132,8 @@ def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPa
 
 @contextmanager
 def _leaving_if_it_hangs() -> Iterator[None]:
-    """When the group's coordinator was away, librdkafka waits for it for good (its issues 5456 and 5511)."""
+    """Leave the process if the block hangs: librdkafka may wait for a group's coordinator for good, if that was away
+    (its issues 5456 and 5511)."""
     watch = threading.Timer(HANGS_AFTER_S, os._exit, [RESTART])
     watch.daemon = True
     watch.start()
@@ -142,7 +144,7 @@ def _leaving_if_it_hangs() -> Iterator[None]:
 
 
 def _insist(action: Callable[[], object]) -> None:
-    """Until it is done, or cannot be."""
+    """Repeat an action until it succeeds. Raises KafkaException if an error is not retriable."""
     while True:
         try:
             action()

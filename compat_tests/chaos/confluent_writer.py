@@ -1,5 +1,6 @@
-"""Writes numbered values to one partition, by librdkafka, until stdin ends; prints a JSON document for each that is
-acknowledged, with the time by a clock that all processes share.
+"""Writer of numbered values to one partition, by librdkafka, until stdin ends.
+
+It prints a JSON document for each acknowledged record, with the time by a clock that all processes share.
 
 Arguments: broker, topic, partition, name of the writer, records per second.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ToldHistory(History):
-    """Of which nothing is kept."""
+    """A history that prints the acknowledgements and stores none."""
 
     def ack(self, partition: int, offset: int, value: str) -> None:
         print(json.dumps({"acked": [partition, offset, value], "at_s": time.monotonic()}), flush=True)

@@ -1,4 +1,4 @@
-"""What was read from a topic against what transformers wrote to another: every input once, in its order.
+"""Comparison of a topic with the copy that transformers wrote: each input exactly once, in its order.
 
 Pure bookkeeping, no client and no broker: tested on its own, so that a silent campaign means something.
 """

@@ -1,4 +1,4 @@
-"""What happens to the disks of brokers, each of which has one of its own, besides all else."""
+"""Faults of the disks of brokers, each of which has its own disk, in addition to the faults of hosts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ IMAGE_SIZE_MIB: Final = 1024  # sparse
 NEARLY_FULL: Final = 33  # of so many parts one is left
 LEFT_BYTES: Final = 200_000
 LEAVES_WITHIN_S: Final = 30.0
-TELLS_WITHIN_S: Final = 5.0  # of what happened to its log dir while the disk was full
+TELLS_WITHIN_S: Final = 5.0  # the broker logs that its log dir failed on the full disk
 LIVES_ON: Final = "a broker lives on without its last log dir"
-OFFLINE: Final = "is offline: [Errno 28]"  # what a broker tells of its log dir then
+OFFLINE: Final = "is offline: [Errno 28]"  # in the broker's log, if its log dir failed on a full disk
 
 
 def leaves_a_full_disk(broker: Broker, told_before: str = "") -> bool:
-    """Where it could not do without what it had no space for, it has no log dir any more: then it has left, or fails
-    the test. `told_before`: its log, before the disk was full."""
+    """Whether a broker has stopped because its disk was full: its only log dir failed. Raises AssertionError if it
+    lives on without a log dir. `told_before`: the content of its log before the disk was full."""
     if broker.leaves_within(TELLS_WITHIN_S):
         return True
     if OFFLINE not in broker.log_path.read_text()[len(told_before) :]:
@@ -32,7 +32,7 @@ def leaves_a_full_disk(broker: Broker, told_before: str = "") -> bool:
 
 
 class DiskBlows(Blows):
-    """And at the disks of brokers, in the order of the brokers."""
+    """Faults of hosts, and of the disks of brokers, in the order of the brokers."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -54,7 +54,7 @@ class DiskBlows(Blows):
         self.heal()
 
     def lose_disk(self) -> None:
-        """All that is written and synced fails."""
+        """Let all writes and syncs of a disk fail."""
         number = self._random.randrange(len(self._brokers))
         self.disks[number].shut_down()
         has_left = self._brokers[number].leaves_within(LEAVES_WITHIN_S)

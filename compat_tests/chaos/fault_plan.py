@@ -1,7 +1,7 @@
-"""Which request of a transaction meets which fault on its way: a function of a seed, and of nothing else.
+"""A plan that gives each request of a transaction its fault: a pure function of a seed.
 
-It knows no socket: `faulty_proxy.py` does what is decided here. Every API's requests are taken in blocks, and in each
-block every fault hits one request, so that a campaign of some length has had all of them, whatever its seed.
+No sockets: `faulty_proxy.py` carries the plan out. The requests of each API are taken in blocks, and in each block
+every fault hits one request, so that a campaign of some length has had all of them, whatever its seed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 
 class Api(IntEnum):
-    """Those of which a transaction consists."""
+    """The APIs that a transaction consists of."""
 
     PRODUCE = 0
     INIT_PRODUCER_ID = 22
@@ -30,12 +30,13 @@ class Fault(Enum):
     REPLY_DELAYED = "reply delayed"  # likewise
     REQUEST_LOST = "request lost"  # the connection is cut, and the broker never has it
     REPLY_LOST = "reply lost"  # the connection is cut once the broker has executed it
-    LATE = "late"  # the connection is cut, and the broker has the request from elsewhere, later
-    DUPLICATED = "duplicated"  # as if nothing were, and once more from elsewhere, later
+    LATE = "late"  # the connection is cut, and the broker gets the request over another one, later
+    DUPLICATED = "duplicated"  # sent on at once, and once more over another connection, later
 
 
 class Decision(NamedTuple):
-    """`delay_s`: how long it is held, or how much later it comes; a request may be held `UNTIL_LET_GO_S`, too."""
+    """The fault of a request. `delay_s`: how long it is held, or how much later it comes, in seconds; also
+    `UNTIL_LET_GO_S`."""
 
     fault: Fault
     delay_s: float = 0.0
@@ -43,7 +44,7 @@ class Decision(NamedTuple):
 
 class Planner(Protocol):
     def decide(self, api_key: int, version: int, number: int) -> Decision:
-        """What becomes of the `number`-th request of an API in a version, from 0 on."""
+        """The fault for the `number`-th request (from 0) of an API in a version."""
 
 
 NO_FAULT = Decision(Fault.NONE)
@@ -53,9 +54,9 @@ COMES_LATER = frozenset({Fault.LATE, Fault.DUPLICATED})
 OF_REPLIES = frozenset({Fault.REPLY_DELAYED, Fault.REPLY_LOST})
 DELAYED_S = (0.005, 0.3)
 LATER_S = (0.02, 3.0)  # behind its retry, behind the end of its transaction, in one of the next
-# The version from which on a request says which transaction it is of (KIP-890). An older one that comes when the next
-# transaction has begun is taken for one of that: the first protocol has nothing against it, whoever serves it. What is
-# not listed may be late in any version: at worst a transaction begins that runs into its time-out.
+# The first version of a request that says which transaction it belongs to (KIP-890). If an older version arrives after
+# the next transaction has begun, a broker takes it for a part of that one: the first protocol cannot tell them apart,
+# with Apache Kafka too. Other APIs may be late in any version: at worst, a transaction begins and times out.
 SAYS_WHICH_FROM: Final[dict[int, int]] = {Api.PRODUCE: 12, Api.TXN_OFFSET_COMMIT: 5, Api.END_TXN: 5}
 
 # Of so many requests each fault hits one. Few producers are made in a campaign, and few clients speak the second
@@ -70,13 +71,13 @@ def block_length(api_key: int, version: int) -> int:
 
 
 def may_be_late(api_key: int, version: int) -> bool:
-    """And nothing must come of it."""
+    """Whether a broker can tell a late request of that version from one of the next transaction, and must refuse it."""
     return version >= SAYS_WHICH_FROM.get(api_key, 0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`is_merciless`: requests of the first protocol come late, too."""
+    """Faults as a function of the seed. `is_merciless`: requests of the first protocol come late, too."""
 
     seed: int
     is_merciless: bool = False
@@ -97,7 +98,7 @@ class Plan:
         return hit.get(place, Fault.NONE)
 
     def _delay_s(self, api: Api, number: int, fault: Fault) -> float:
-        """As often between 20 and 200 ms as between 0.2 and 2 s: both are of interest."""
+        """A delay in seconds, log-uniform: as often between 20 and 200 ms as between 0.2 and 2 s."""
         if fault in (Fault.NONE, Fault.REQUEST_LOST, Fault.REPLY_LOST):
             return 0.0
         least_s, most_s = LATER_S if fault in COMES_LATER else DELAYED_S

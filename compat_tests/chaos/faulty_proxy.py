@@ -1,12 +1,13 @@
-"""Stands between clients and a broker and does to requests what a network may: holds them, loses them or their replies,
-and brings them late, or twice.
+"""Proxy between clients and a broker with the faults of a network: requests are delayed, lost, late or sent twice.
 
-The broker has to advertise the proxy's port to those who come this way. Frames are never changed, and replies find
-their request by its correlation id. What comes late comes over a connection of its own, as out of a switch's buffer
-after the client has long been talking over another one; what the broker answers it is only remembered. So is what it
-answers to a request that was held until it was let go, and to those behind that one on its connection.
+Replies are delayed and lost, too. The broker has to advertise the proxy's port to the clients that connect through it.
+Frames are never changed, and replies find their request by its correlation id.
 
-All of it runs on trio in one thread; whoever asks from another thread is answered by that one.
+A late request is sent over a connection of its own, as if it came out of a switch's buffer while the client uses
+another connection already; the broker's answer to it is only remembered. The same holds for the answers to a request
+that was held until it was released, and to the requests behind it.
+
+All of it runs on trio in one thread; questions from other threads are answered in that thread.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ T = TypeVar("T")
 
 
 class Landed(NamedTuple):
-    """A request that came late or once more, or was held until it was let go, or came behind that one; and the broker's
-    reply, None when it closed the connection.
-    """
+    """A request that came late or twice, or was held until its release, or came behind such a one; and the broker's
+    reply, None if it closed the connection."""
 
     at_s: float  # when it was sent, by the clock that batches are stamped with
     fault: Fault
@@ -64,7 +64,8 @@ class _Sent(NamedTuple):
 
 
 class FaultyProxy:
-    """Its port is taken at once, connections are from `serve` on, and all is over at the end of `with`."""
+    """Proxy with a plan of faults. Its port is taken at once, connections are accepted from `serve` on, and all ends
+    with the `with` block."""
 
     def __init__(self, plan: Planner) -> None:
         self._plan = plan
@@ -73,7 +74,7 @@ class FaultyProxy:
         self._broker_port = 0
         self._is_calm = False
         self._requests = Counter[tuple[int, int]]()  # by API and version
-        self._exposed = Counter[tuple[int, int]]()  # likewise, of those that came while there were faults
+        self._exposed = Counter[tuple[int, int]]()  # likewise, without the requests after `end_faults`
         self._faults = Counter[tuple[int, Fault]]()
         self._landed: deque[Landed] = deque(maxlen=LANDED_MAX)
         self._connections = 0
@@ -108,11 +109,11 @@ class FaultyProxy:
             raise self._failure
 
     def end_faults(self) -> None:
-        """Requests go through as they are from now on. What is held still comes, in its time."""
+        """Pass requests on unchanged from now on. Requests that are held still arrive, at their time."""
         self._ask(lambda: setattr(self, "_is_calm", True))
 
     def let_go(self) -> None:
-        """What is held until then goes on."""
+        """Send on all requests that are held until now."""
         self._ask(self._let_go)
 
     def _let_go(self) -> None:
@@ -141,11 +142,11 @@ class FaultyProxy:
         return self._ask(self._faults.copy)
 
     def landed(self) -> list[Landed]:
-        """The last of those that came late, in the order of their answers."""
+        """The last late requests, in the order of their answers."""
         return self._ask(lambda: list(self._landed))
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """In the proxy's thread, while it runs."""
+        """Ask in the proxy's thread while it runs."""
         return ask(self._token, question)
 
     def _run(self) -> None:
@@ -178,7 +179,7 @@ class FaultyProxy:
         return await trio.open_tcp_stream("127.0.0.1", self._broker_port)
 
     def decide(self, api_key: int, version: int) -> Decision:
-        """What becomes of the next request of an API and a version. One too many to be held goes through."""
+        """The fault of the next request of an API and a version; none if too many requests are held already."""
         self._requests[api_key, version] += 1
         if self._is_calm:
             return NO_FAULT
@@ -224,7 +225,7 @@ class _Connection:
         self._client = client
         self._broker = broker
         self._unanswered: dict[int, _Sent] = {}  # by correlation id
-        self._is_remembered = False  # what is answered from now on
+        self._is_remembered = False  # whether answers are remembered instead of sent
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -292,7 +293,7 @@ class Frames:
         self._buffer = bytearray()
 
     async def receive(self) -> bytes | None:
-        """Without its size; None at the end of the stream."""
+        """Receive a frame without its size prefix; None at the end of the stream."""
         size = await self._take(_SIZE.size)
         if size is None:
             return None

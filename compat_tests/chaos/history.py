@@ -1,4 +1,4 @@
-"""What producers were told against what the log holds: every record value is unique, `<writer>.<number>`.
+"""Comparison of the producers' acknowledgements with the log: every record value is unique, `<writer>.<number>`.
 
 Pure bookkeeping, no client and no broker: tested on its own, so that a silent campaign means something.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SHOWN_PER_KIND = 3
-UNTOLD = -1  # the offset of what is acknowledged without one
+UNTOLD = -1  # the offset of a record that was acknowledged without an offset
 
 
 class Place(NamedTuple):
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 
 class Found(NamedTuple):
-    """One record of the final read."""
+    """A record of the final read."""
 
     place: Place
     value: str
@@ -38,8 +38,8 @@ class History:
         self.acked.append(Found(Place(partition, offset), value))
 
     def check(self, read: Iterable[Found], starts: Mapping[int, int] | None = None) -> list[str]:
-        """The anomalies, a few of each kind with their number; empty when there are none. `starts`: of logs that do not
-        begin at 0, by partition."""
+        """The anomalies, a few of each kind with their number; empty without any. `starts`: the first offsets of logs
+        that do not begin at 0, by partition."""
         places: dict[str, list[Place]] = defaultdict(list)
         anomalies: dict[str, list[str]] = defaultdict(list)
         next_offset: Counter[int] = Counter(starts)

@@ -1,4 +1,4 @@
-"""Whether every replica of every partition is led and in sync, as each broker tells."""
+"""Check that every partition has a leader and all its replicas are in sync, by the answer of each broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN: Final = 3
 
 
 def told_by(broker: Kafkawire) -> Seen:
-    """Of all topics. Raises ClientError, TooSlowError."""
+    """The metadata of all topics, by the answer of a broker. Raises ClientError, TooSlowError."""
 
     async def ask() -> Seen:
         with trio.fail_after(ANSWER_WITHIN_S):
@@ -32,7 +32,7 @@ def told_by(broker: Kafkawire) -> Seen:
 
 
 def lacks_of(broker: Kafkawire) -> list[str]:
-    """What is not in sync, or not led, as this one tells."""
+    """The partitions without a leader or with replicas out of sync, by the answer of this broker."""
     try:
         seen = told_by(broker)
     except (ClientError, trio.TooSlowError) as error:
@@ -46,7 +46,7 @@ def lacks_of(broker: Kafkawire) -> list[str]:
 
 
 def wait_until_in_sync(brokers: Collection[Kafkawire]) -> None:
-    """AssertionError with some of what is not."""
+    """Wait for all replicas. Raises AssertionError with some of those that are not in sync after `IN_SYNC_WITHIN_S`."""
     deadline_s = time.monotonic() + IN_SYNC_WITHIN_S
     while lacks := [lack for one in brokers for lack in lacks_of(one)]:
         assert time.monotonic() < deadline_s, f"not in sync after {IN_SYNC_WITHIN_S:.0f} s: {lacks[:SHOWN]}"

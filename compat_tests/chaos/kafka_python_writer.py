@@ -1,4 +1,4 @@
-"""Writes numbered values to partitions in turn, by kafka-python, until stdin ends; `told` says what it tells.
+"""Writer of numbered values to partitions in turn, by kafka-python, until stdin ends; `told` describes its output.
 
 Arguments: broker, topic, partitions, name of the writer, records per second.
 """

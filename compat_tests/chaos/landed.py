@@ -1,4 +1,4 @@
-"""What came late through a `FaultyProxy`, and what the broker answered: counted, and told request by request."""
+"""Late requests of a `FaultyProxy` and the broker's answers to them: counts, and a line for each request."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _codes(reply: Any) -> Iterator[int]:
 
 
 def told_of(landed: Landed) -> str:
-    """In a line, to be laid beside a dump of the log: its time is by the same clock."""
+    """A line about a late request. Its time is by the clock of the logs, to be compared with a dump of the log."""
     api, version, fields = decode_request(landed.frame)
     at = time.strftime("%H:%M:%S", time.gmtime(landed.at_s)) + f"{landed.at_s % 1:.3f}"[1:]
     how = f"{landed.fault.value} by {landed.delay_s:.3f} s"
@@ -54,7 +54,7 @@ def told_of(landed: Landed) -> str:
 
 
 def _without_records(fields: Any) -> Any:
-    """Of a batch its producer alone."""
+    """The fields of a request, where each batch is replaced by its producer, sequence and record count."""
     if isinstance(fields, dict):
         return {name: _without_records(value) for name, value in fields.items()}
     if isinstance(fields, list):

@@ -1,6 +1,6 @@
-"""Our broker, but that producers begin in an epoch with not many left: what happens once in years happens soon.
+"""A kafkawire broker whose producers begin a few epochs before the last one, so that producer epochs run out soon.
 
-As a module it is the broker's command line.
+The module can be run as the broker's command line.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Clients change the metadata of three brokers while servers and brokers are killed, paused and cut off.
+"""Campaign: clients change the metadata of three brokers while servers and brokers are killed, paused and cut off.
 
 Each of the brokers, and of the ZooKeeper servers, is a host of its own at a switch. A witness follows the changes as a
-broker would. At the end every broker has to tell what the witness knows, what clients were told has to be there, and
-nothing may have been done twice.
+broker would. At the end every broker has to report the metadata of the witness, all acknowledged changes have to be
+there, and no change may have been made twice.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ HOUR_MS: Final = 3_600_000
 
 
 class Witness(ChangeLog):
-    """Follows all changes one by one, and remembers what became of each topic."""
+    """Follows all changes one by one, and remembers for each topic how often it was created, deleted and changed."""
 
     created: Counter[bytes]
     deleted: Counter[bytes]
@@ -106,7 +106,7 @@ class Witness(ChangeLog):
             assert self.leads.setdefault(key, lead) == lead, f"two leaders of {topic.name}-{number} in one epoch"
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Follow the changes until cancelled."""
         while True:
             wake = trio.Event()
             with suppress(ConnectionLost):
@@ -117,10 +117,10 @@ class Witness(ChangeLog):
 
 @dataclass
 class Told:
-    """What clients asked for, and what they were told."""
+    """The changes that clients asked for, and those that were acknowledged."""
 
     created: set[bytes] = field(default_factory=set)
-    known: set[bytes] = field(default_factory=set)  # and those that were found
+    known: set[bytes] = field(default_factory=set)  # topics that exist: acknowledged, or found by a client
     deleted: set[bytes] = field(default_factory=set)
     asked_to_delete: set[bytes] = field(default_factory=set)
     values: set[str] = field(default_factory=set)
@@ -131,12 +131,12 @@ class Told:
 
     @property
     def changes(self) -> int:
-        """That were acknowledged."""
+        """The number of acknowledged changes."""
         return len(self.created) + len(self.deleted) + len(self.values) + self.growths
 
 
 class Campaign:
-    """One run."""
+    """A single run of the campaign."""
 
     def __init__(self, directory: Path, network: Network, ensemble: ZooKeeperEnsemble, seed: int) -> None:
         self.random = Random(seed)
@@ -148,10 +148,10 @@ class Campaign:
         self.blows = Blows(self.random, network, ensemble, self.cluster, SESSION_TIMEOUT_MS)
         self.told = Told()
 
-    # What clients do
+    # Clients
 
     async def change_until(self, count: int) -> None:
-        """One client."""
+        """Change the metadata as one client, until so many changes are acknowledged."""
         while self.told.changes < count:
             number = self.random.randrange(3)
             try:
@@ -159,7 +159,7 @@ class Campaign:
                     async with connected(self.brokers[number]) as connection:
                         for _ in range(self.random.randrange(1, 20)):
                             await self._change(connection)
-                            await trio.sleep(PAUSE_S)  # who is refused at once must not keep the machine busy
+                            await trio.sleep(PAUSE_S)  # refusals come at once and must not keep the machine busy
             except (ClientError, trio.TooSlowError):
                 self.told.unanswered += 1
                 await trio.sleep(PAUSE_S)
@@ -188,14 +188,16 @@ class Campaign:
             await self._find(connection, name)
 
     async def _find(self, connection: Connection, name: str) -> None:
-        """Perhaps one whose creation nobody was told of: it has to be deleted some time, too."""
+        """Look a topic up by its name and note its id. Its creation may be unacknowledged: it has to be deleted later,
+        too."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
         (topic,) = (await connection.call(request, MetadataResponse, at_least=10)).topics
         if not topic.error_code:
             self.told.known.add(topic.topic_id)
 
     async def _delete(self, connection: Connection, topic_id: bytes) -> None:
-        """By its id, so that no late request meets another topic of that name. Asked for until it is gone."""
+        """Delete a topic by its id, so that a late request cannot delete another topic of the same name. The campaign
+        asks again until the topic is gone."""
         self.told.asked_to_delete.add(topic_id)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)], timeout_ms=10_000)
         (row,) = (await connection.call(request, DeleteTopicsResponse, at_least=6)).responses
@@ -224,10 +226,10 @@ class Campaign:
         self.told.errors[code] += 1
         return code == 0
 
-    # What happens meanwhile
+    # Faults
 
     async def blow_until(self, over: Callable[[], bool]) -> None:
-        """One after the other."""
+        """Inject random faults, one after the other."""
         blows = self.blows
         kinds: list[Blow] = [
             blows.kill_server,
@@ -243,7 +245,7 @@ class Campaign:
             await trio.sleep(self.random.random() * 2)
             await trio.to_thread.run_sync(blows.strike, self.random.choice(kinds))
 
-    # What has to be so afterwards
+    # Checks afterwards
 
     async def check(self, witness: Witness) -> None:
         told = self.told
@@ -261,7 +263,8 @@ class Campaign:
         assert told.growths <= witness.grown <= told.growths_asked
 
     async def _until_it_tells(self, broker: Kafkawire, expected: Callable[[], object]) -> None:
-        """What the witness knows: both may still be on the way."""
+        """Wait until the broker reports the expected metadata. Both the broker and the witness may be behind for a
+        while."""
         found: object = None
         with trio.move_on_after(SETTLED_WITHIN_S / 2):
             while True:
@@ -325,7 +328,7 @@ async def connected(broker: Kafkawire) -> AsyncIterator[Connection]:
 
 
 def run(directory: Path, seed: int, changes: int) -> Campaign:
-    """Until so many changes were acknowledged. Raises AssertionError for what should not be."""
+    """Run the campaign until so many changes are acknowledged. Raises AssertionError for each violation."""
     with ExitStack() as stack:
         network = stack.enter_context(Network())
         stack.enter_context(inside(network.hub))

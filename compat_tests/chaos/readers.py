@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 READ_WITHIN_S: Final = 90.0
 SESSION_TIMEOUT_MS: Final = 10_000  # longer than a broker that leaves in order takes to be back
-# Of a consumer that was disturbed: it raised, or lost what it owned.
+# Events of a consumer that was disturbed: it raised an error, or lost its partitions.
 DISTURBANCES: Final = ("commit_failed", "poll_failed", "error", "failed", "lost")
 
 
 def franz_go(broker: Broker, topic: str, group: str) -> Member:
-    """It obeys nothing and leaves when it is ended."""
+    """A franz-go consumer as a member. It obeys no commands and leaves when its process ends."""
     return Member(Host([go_program("stream"), "read", broker.bootstrap, topic, group]), "", [], is_process=True)
 
 
 class Readers:
-    """One of each client; whoever is left at the end of `with` is killed."""
+    """A consumer of each client library; consumers that still run at the end of `with` are killed."""
 
     def __init__(self, broker: Broker, topic: str, partitions: int, clients: Collection[str]) -> None:
         self._broker = broker
@@ -74,7 +74,7 @@ class Readers:
         return party.start(session_timeout_ms=SESSION_TIMEOUT_MS, heartbeat_interval_ms=1_000)
 
     def wait_until_all_is_committed(self) -> None:
-        """Of what is written by now."""
+        """Wait until all records that are written by now are read and committed."""
         for client, member in self._members.items():
             wait_until(
                 self._has_committed_all(client), f"{client} does not commit all\n{member.story()}", READ_WITHIN_S
@@ -89,7 +89,7 @@ class Readers:
         return has_committed_all
 
     def complaints(self) -> list[str]:
-        """What no application should hear while brokers leave in order."""
+        """Events that no application should get while brokers stop in order."""
         return [
             f"{client}: {event}"
             for client, member in self._members.items()
@@ -98,7 +98,8 @@ class Readers:
         ]
 
     def anomalies(self, read: list[Found], *, is_exact: bool = True) -> list[str]:
-        """`is_exact`: nobody had a reason to begin again."""
+        """Differences between the records that were read and the log. `is_exact`: no consumer had a reason to read
+        again."""
         return [
             f"{client}: {anomaly}"
             for client, member in self._members.items()

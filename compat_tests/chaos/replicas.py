@@ -1,5 +1,6 @@
-"""Whether brokers that are stopped have the same bytes of each partition, from where the files of both begin as far as
-the shorter of two logs goes.
+"""Comparison of the partitions of stopped brokers, byte for byte.
+
+Two logs are compared from the point where the files of both begin up to the end of the shorter one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ SEGMENTS = "[0-9]" * 20 + ".log"
 
 
 def differences(data_dirs: Mapping[int, Path]) -> list[str]:
-    """What differs, by partition, of brokers by id; logs that lie on one broker alone have nothing to differ from."""
+    """The differences by partition. `data_dirs` is by broker id; a log that only one broker has is not compared."""
     names = sorted({one.parent.name for path in data_dirs.values() for one in path.glob(f"*/{SEGMENTS}")})
     return [found for name in names for found in _of_partition(name, data_dirs)]
 
@@ -38,5 +39,5 @@ def _of_partition(name: str, data_dirs: Mapping[int, Path]) -> list[str]:
 
 
 def log_of(directory: Path, first: str) -> bytes:
-    """All segments from the one of this name on, one behind the other."""
+    """The bytes of all segments from the one of this name on."""
     return b"".join(one.read_bytes() for one in sorted(directory.glob(SEGMENTS)) if one.name >= first)

@@ -1,8 +1,8 @@
-"""Stock clients write, copy in transactions, and commit, on three brokers that replicate, while those are killed, lose
-their power or their disks, stand still, and do not reach each other or ZooKeeper.
+"""Campaign: stock clients write, copy in transactions, and commit on three brokers that replicate, with faults.
 
-Each broker is a host of its own at a switch, with a disk of its own. At the end all that was acknowledged has to be
-there once, in order, and byte for byte on all three.
+Brokers are killed, lose their power or their disks, stand still, and do not reach each other or ZooKeeper. Each broker
+is a host of its own at a switch, with a disk of its own. At the end all acknowledged records have to be there once, in
+order, and byte for byte on all three.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ CALM_MAX_S: Final = 3.0
 SETTLED_WITHIN_S: Final = 90.0
 SHOWN: Final = 3
 SPARK_FROM_S: Final = 120.0
-UNDER_WAY_S: Final = 0.1  # what was acknowledged by a broker that was killed then has arrived by then
+UNDER_WAY_S: Final = 0.1  # acknowledgements of a killed broker arrive within this time
 
 
 class Wanted(NamedTuple):
-    """`seconds`: of blows; `blows`: their names, all of them if there are none; `has_tier`: all that is written goes
-    into a remote tier, and the disks keep only what is not there yet."""
+    """Settings of a campaign. `seconds`: its length; `blows`: names of its faults, all faults if empty; `has_tier`:
+    records go into a remote tier, and the disks have only the segments that are not there yet."""
 
     seconds: float
     blows: frozenset[str] = frozenset()
@@ -77,7 +77,8 @@ class Wanted(NamedTuple):
 
 @dataclass
 class Outcome:
-    """`outages_s`: until something of a partition was acknowledged after its leader was gone, by the blow."""
+    """The result of a campaign. `outages_s`: seconds from the loss of a leader to the next acknowledgement of its
+    partition, by the name of the fault."""
 
     blows: Counter[str]
     acked: int
@@ -103,7 +104,7 @@ class Outcome:
 
 
 class Campaign:
-    """One run."""
+    """A single run of the campaign."""
 
     def __init__(
         self, directory: Path, cluster: KafkawireCluster, blows: DiskBlows, load: Load, random: Random
@@ -113,7 +114,7 @@ class Campaign:
         self._brokers = list(cluster.brokers.values())
         self._blows = blows
         self._story = directory / "blows.log"
-        self._gone: list[tuple[str, int, float]] = []  # the blow, a partition that lost its leader, and when
+        self._gone: list[tuple[str, int, float]] = []  # the fault, a partition that lost its leader, and the time
         self._is_calm = False
         self._anomalies: list[str] = []
         self._load = load
@@ -136,7 +137,7 @@ class Campaign:
         self._compare()
         return self._outcome()
 
-    # Blows
+    # Faults
 
     def _strike(self, blow: Blow) -> None:
         name, leaders, known = name_of(blow), self._leaders(), len(self._blows.killed)
@@ -149,12 +150,12 @@ class Campaign:
         self._guard(f"behind {name}", self._load.revive)
 
     def _rest(self) -> None:
-        """Until all is well again, or not."""
+        """Wait until all replicas are in sync, or skip that, and pause."""
         self._is_calm = self._random.random() < 0.5 and self._settle()
         time.sleep(self._random.random() * CALM_MAX_S)
 
     def _guard(self, what: str, work: Callable[[], None]) -> None:
-        """What goes wrong is noted, and the campaign goes on."""
+        """Do some work and note its errors; the campaign goes on after them."""
         try:
             work()
         except (AssertionError, BrokerFailedError, KafkaException) as error:
@@ -174,16 +175,17 @@ class Campaign:
         self._anomalies.append(anomaly)
 
     def _tell(self, what: str) -> None:
-        """With the time as the brokers' logs have it."""
+        """Print a line with the time in the format of the brokers' logs."""
         line = f"{datetime.now(UTC):%H:%M:%S.%f} {what}"
         print(line, flush=True)
         with self._story.open("a") as story:
             story.write(line + "\n")
 
-    # What has to be so
+    # Checks
 
     def _leaders(self) -> dict[int, int]:
-        """While all is well; otherwise a leader's end says little of how long it takes to have another."""
+        """The leaders by partition if all is well, otherwise none: the end of a leader says little about outages
+        then."""
         with suppress(ClientError, trio.TooSlowError):
             if self._is_calm:
                 _, _, partitions = told_by(self._brokers[0])[INPUT]
@@ -223,14 +225,14 @@ class Campaign:
 
 
 def _chosen(kinds: list[Blow], names: frozenset[str]) -> list[Blow]:
-    """Of those names; all, if there are none."""
+    """The faults of these names; all faults if there are none."""
     unknown = names - {name_of(one) for one in kinds}
     assert not unknown, f"there are no blows of the names {sorted(unknown)}"
     return [one for one in kinds if not names or name_of(one) in names]
 
 
 def has_go() -> bool:
-    """And franz-go's programs are built: what they need comes from where no host of the campaign gets to."""
+    """Whether Go is there. Also builds franz-go's programs: the hosts of the campaign cannot reach the module proxy."""
     if shutil.which("go") is None:
         print("franz-go takes no part: it needs Go 1.23.8 or newer")
         return False
@@ -239,7 +241,7 @@ def has_go() -> bool:
 
 
 def has_spark(seconds: float) -> bool:
-    """Its start alone takes longer than a short campaign."""
+    """Whether Spark takes part: its start alone takes longer than a short campaign."""
     if seconds < SPARK_FROM_S:
         print(f"Spark takes no part: it does in campaigns of {SPARK_FROM_S:.0f} s and more")
         return False
@@ -248,8 +250,8 @@ def has_spark(seconds: float) -> bool:
 
 
 def run(directory: Path, seed: int, wanted: Wanted) -> Outcome:
-    """Blows for so long, and then a look at what is there. Who finds anomalies finds all files below `directory`, the
-    images of the disks too."""
+    """Inject faults for so long and then check the result. If there are anomalies, all files below `directory` stay,
+    with the images of the disks."""
     random = Random(seed)
     takes_part = {"has_go": has_go(), "has_spark": has_spark(wanted.seconds)}
     tier = directory / "tier"

@@ -61,11 +61,11 @@ class Load:
             one.revive()
 
     def stop_writing(self) -> list[str]:
-        """What went wrong."""
+        """Stop the writers and return their failures."""
         return finish([self.transformation.writer, *self._processes])
 
     def kill(self) -> None:
-        """Whoever is left."""
+        """Kill all clients that still run."""
         for member in self._members:
             member.kill()
         for one in (*self._processes, *self.transformation.transformers, self._readers):
@@ -74,7 +74,7 @@ class Load:
             self.spark.end()
 
     def checks(self) -> dict[str, Callable[[], list[str]]]:
-        """What finds the anomalies, once nobody writes and all is well again."""
+        """The checks by name. They are run when no client writes and all replicas are in sync."""
         return {
             "records": self._check_records,
             "readers": self._check_readers,
@@ -87,7 +87,7 @@ class Load:
         return self.history.check(read_all(self._cluster, INPUT))
 
     def _check_readers(self) -> list[str]:
-        """They may see again what they could not commit, but nothing that is not in the log."""
+        """Check the readers. They may read uncommitted records again, but no records that are not in the log."""
         self._readers.wait_until_all_is_committed()
         return self._readers.anomalies(read_all(self._cluster, INPUT), is_exact=False)
 

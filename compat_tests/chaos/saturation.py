@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 VALUE = b"v" * 16 * 1024
-QUEUE_KIB = 4 * 1024  # of each producer: what is to be sent, and what is on its way
+QUEUE_KIB = 4 * 1024  # of each producer: records to be sent and in flight
 CLIENTS_PER_THREAD = 10
 # The load would fill a disk within minutes.
 RETENTION_BROKER_CONFIG: Final = {"log.initial.task.delay.ms": "5000", "log.retention.check.interval.ms": "5000"}
@@ -28,11 +28,11 @@ RETENTION_TOPIC_CONFIG: Final = {
     "retention.bytes": str(128 << 20),
     "segment.bytes": str(32 << 20),
 }
-LATENCIES_MAX = 200_000  # kept of each partition, of its newest records
+LATENCIES_MAX = 200_000  # newest latencies that are stored of each partition
 
 
 class Latency(NamedTuple):
-    """Of records, from `produce` to the acknowledgement; in seconds."""
+    """Latency of records in seconds, from `produce` to the acknowledgement."""
 
     mean: float
     p99: float
@@ -44,7 +44,7 @@ class Latency(NamedTuple):
 
 
 class SaturatingProducers:
-    """So many of them, with acks=all, to all partitions of a topic, until the block is left."""
+    """So many producers with acks=all, to all partitions of a topic, until the end of the block."""
 
     def __init__(self, broker: Broker, topic: str, count: int) -> None:
         self._topic = topic
@@ -79,11 +79,11 @@ class SaturatingProducers:
         if error is None:
             self.acknowledged += 1
             self._latencies_s[message.partition() or 0].append(message.latency() or 0.0)
-        elif not self._is_left.is_set():  # afterwards what is left is purged
+        elif not self._is_left.is_set():  # afterwards, the queue is purged
             self.errors.append(str(error))
 
     def rate(self, seconds: float) -> float:
-        """Acknowledged records a second, from now on: the median of three windows that make up these seconds."""
+        """Acknowledged records a second from now on: the median of three windows within these seconds."""
         rates = []
         for _ in range(3):
             before, begun_s = self.acknowledged, time.monotonic()
@@ -92,15 +92,16 @@ class SaturatingProducers:
         return statistics.median(rates)
 
     def forget_latencies(self) -> None:
-        """Measure from now on."""
+        """Drop the latencies so far."""
         self._latencies_s.clear()
 
     def latencies_s(self) -> dict[int, Latency]:
-        """By partition. The mean is the bytes in flight for the partition divided by its throughput (Little's law)."""
+        """The latencies by partition. The mean is the bytes in flight for the partition divided by its throughput
+        (Little's law)."""
         return {partition: Latency.of(found) for partition, found in [*self._latencies_s.items()] if found}
 
     def latency_s(self) -> Latency:
-        """Over all partitions."""
+        """The latency over all partitions."""
         return Latency.of(chain.from_iterable([*self._latencies_s.values()]))
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""A broker that alone leads a topic of one partition and does with the first batches what a script says, be it wrong.
+"""A broker that leads a topic of one partition and answers the first batches by a script, even if the script is wrong.
 
-For producers that are to be deceived: it says of its log what no broker should, which is known here all the same.
+It is made to deceive producers: it says of its log what no broker should say, and the test knows the real log.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ SERVED: Final = {
 
 
 class Verdict(NamedTuple):
-    """How often a batch goes into the log, and what its producer is told."""
+    """The number of times that a batch is appended, and the error code that its producer gets."""
 
     copies: int
     error_code: int = 0
 
 
 class ScriptedLeader:
-    """It answers the first batches together, once all that the script is about have come; what comes then it takes."""
+    """A broker that answers the first batches together, once all batches of the script have come. Later batches are
+    appended."""
 
     name = "scripted"
 
@@ -68,7 +69,7 @@ class ScriptedLeader:
         self._server.server_close()
 
     def answer(self, frame: bytes) -> tuple[bytes, bool]:
-        """And whether it has to wait for others."""
+        """The answer to a request, and whether it has to wait for other batches of the script."""
         api, version, fields = decode_request(frame)
         is_scripted = api == "produce" and bool(self._script)
         answer = getattr(self, f"_{api}")(fields)
@@ -123,6 +124,6 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def values(batch: bytes) -> list[str]:
-    """Of one batch that is not compressed."""
+    """The record values of an uncompressed batch."""
     records = walk_records(parse_header(batch), batch[HEADER_SIZE_BYTES:])
     return [bytes(record.value or b"").decode() for record in records]

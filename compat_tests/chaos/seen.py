@@ -1,4 +1,4 @@
-"""What a reader saw while brokers came and went, against what the log holds in the end."""
+"""Comparison of the records that a reader saw while brokers stopped and started with the log in the end."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def check_seen(seen: Sequence[Found], read: Iterable[Found], *, is_exact: bool = True) -> list[str]:
-    """The anomalies, a few of each kind with their number. `seen` is in the order of reading. Exact is who saw each
-    record once and in order; others may have begun again somewhere."""
+    """The anomalies, a few of each kind with their number. `seen` is in the order of reading. `is_exact`: the reader
+    has to see each record once and in order; without it, the reader may have begun again at an earlier offset."""
     anomalies: dict[str, list[str]] = defaultdict(list)
     values = dict(read)
     last: dict[int, int] = {}

@@ -35,7 +35,7 @@ class SlowDiskKafkawire(Kafkawire):
         return super().command()
 
     def sync_takes(self, seconds: float) -> None:
-        """Each sync takes so much longer from now on."""
+        """Delay each sync by so many seconds from now on."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.control_path.write_text(str(seconds))
 

@@ -25,7 +25,8 @@ ENDS_WITHIN_S: Final = 240.0
 
 
 class SparkCopy:
-    """Each partition of `topic` to the one of that number of `OUTPUT`. Its driver starts a query that fails again."""
+    """A query that copies each partition of `topic` to the same one of `OUTPUT`. Its driver starts it again if it
+    fails."""
 
     def __init__(self, broker: Broker, directory: Path, topic: str, connector: str) -> None:
         self._broker = broker
@@ -39,19 +40,19 @@ class SparkCopy:
         self._begin(has_end=False)
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the driver, whatever it does."""
         self._driver.kill()
 
     def copied(self) -> dict[int, list[str]]:
-        """Values that are there by now, by partition."""
+        """The copied values so far, by partition."""
         return values_of(self._broker, OUTPUT)
 
     def failures(self) -> list[str]:
-        """What queries have failed with."""
+        """The errors of failed queries."""
         return re.findall(rf"^{FAILED} .*$", self._driver.log_text(), re.MULTILINE)
 
     def wait_for_all(self, inputs: Mapping[int, Sequence[str]]) -> None:
-        """Until it has copied so many."""
+        """Wait until all these inputs are copied."""
         wanted = {number: len(values) for number, values in inputs.items()}
         wait_until(
             lambda: {number: len(values) for number, values in self.copied().items()} == wanted,
@@ -60,7 +61,7 @@ class SparkCopy:
         )
 
     def begin_again(self) -> None:
-        """The driver is killed, and another one copies what is left, from the checkpoint on."""
+        """Kill the driver and copy the rest with another one, from the checkpoint on."""
         assert self._driver.is_running, f"the driver has left:\n{self._driver.log_tail()}"
         assert any(self.copied().values()), f"nothing is copied:\n{self._driver.log_tail()}"
         self._driver.kill()

@@ -1,4 +1,4 @@
-"""The bookkeeping finds what it should, and nothing where nothing is."""
+"""Tests of the bookkeeping: it finds each anomaly, and none in a correct history."""
 
 from __future__ import annotations
 

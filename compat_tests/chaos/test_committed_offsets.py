@@ -1,4 +1,4 @@
-"""A checker that finds nothing must be one that would find something."""
+"""Tests of the checker of committed offsets: it finds each anomaly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign with transformers finds."""
+"""Tests of the anomalies that a campaign with transformers finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that are full, turn read-only or stop answering: refused and said, never half done (RULES L4)."""
+"""Disks that are full, turn read-only or stop answering: appends get an error, and are never half done (RULES L4)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 TOPIC = "kept"
 STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
-# Of a log dir that has failed: whoever sends at that moment is told, who comes later waits for a leader.
+# Errors of a failed log dir: a producer that sends at that moment is told; later producers wait for a leader.
 WITHOUT_LEADER = {STORAGE_ERROR, "NOT_LEADER_FOR_PARTITION", "_MSG_TIMED_OUT"}
 IMAGE_SIZE_MIB = 96
-JOURNAL = {"journal.slot.bytes": "65536"}  # nothing but the test takes space in large pieces
+JOURNAL = {"journal.slot.bytes": "65536"}  # only the test takes space in large pieces
 SMALL_SIZE_BYTES = 1_000  # few enough a second that the broker looks at its space before they have filled it
 LARGE_SIZE_BYTES = 20_000
 ANSWERED_WITHIN_MS = 10_000  # also by a disk that is slow
-WITHOUT_ANSWER_MS = 2_000  # what nobody leads any more is not waited for
+WITHOUT_ANSWER_MS = 2_000  # for partitions that have no leader any more
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def disk(tmp_path: Path) -> Iterator[LoopImage]:
 
 
 class Writer:
-    """One record at a time, without retries; remembers what was acknowledged."""
+    """A producer that sends one record at a time, without retries, and remembers the acknowledged records."""
 
     def __init__(self, broker: Kafkawire, partitions: int = 1) -> None:
         self._broker = broker
@@ -55,7 +55,7 @@ class Writer:
     def write(
         self, partition: int = 0, size_bytes: int = SMALL_SIZE_BYTES, timeout_ms: int = ANSWERED_WITHIN_MS
     ) -> str:
-        """The name of the error, or nothing."""
+        """Write a record. Returns the name of the error, or an empty text."""
         delivery = Delivery()
         client = producer(self._broker, acks="all", retries=0, message_timeout_ms=timeout_ms, linger_ms=0)
         value = f"{self._number}".encode().ljust(size_bytes, b".")
@@ -68,7 +68,7 @@ class Writer:
         return ""
 
     def check(self, partition: int = 0) -> None:
-        """Everything acknowledged is there, in order, and nothing else."""
+        """Check that all acknowledged records are there, in order, and no others."""
         expected = self._acked[partition]
         assert expected
         found = read(self._broker, TOPIC, 0, len(expected), partition)
@@ -91,7 +91,8 @@ def test_a_disk_that_is_nearly_full_takes_nothing_and_comes_back(tmp_path: Path,
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, disk: LoopImage) -> None:
-    """Nothing warns the broker before the kernel does, which may write half of a record before it says so."""
+    """A full disk loses no record. The broker has no warning before the kernel's error, which may come after half a
+    record."""
     overrides = {"log.dirs": str(disk.mount_point / "data"), "disk.reject.ratio": "1", **JOURNAL}
     with Kafkawire(tmp_path / "broker", overrides) as broker:
         writer = Writer(broker)
@@ -166,7 +167,7 @@ def test_one_log_dir_of_two_goes_offline_alone(tmp_path: Path, disk: LoopImage) 
 
 
 def test_space_that_was_given_back_stays_so_through_a_power_cut(tmp_path: Path) -> None:
-    """Of the image itself: what a campaign has freed would be taken again, and its broker would write nothing."""
+    """Test of the image itself: if freed space were taken again by a power cut, later tests could not write."""
     with LoopImage(tmp_path / "disk", IMAGE_SIZE_MIB) as disk:
         disk.fill(1 << 20)
         disk.sync()

@@ -1,4 +1,4 @@
-"""What a plan decides."""
+"""Tests of the decisions of a fault plan."""
 
 from __future__ import annotations
 

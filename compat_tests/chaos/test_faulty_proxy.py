@@ -1,4 +1,4 @@
-"""Each fault does what its name says, shown with a broker that keeps what it gets and answers with the same."""
+"""Each fault of the proxy does what its name says, shown with a broker that stores its requests and echoes them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 VERSION = 3
 PLAIN, OTHER = Api.ADD_PARTITIONS_TO_TXN, 3  # the latter is not of transactions
-LATER = 2.0  # longer than what a test does meanwhile
+LATER = 2.0  # longer than a test needs meanwhile
 
 
 class EchoBroker:
-    """Answers each request with its correlation id and itself."""
+    """A broker that answers each request with its correlation id and its own frame."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -55,7 +55,7 @@ class EchoBroker:
 
 
 class Script:
-    """One fault for the first request of an API."""
+    """A plan with one fault, for the first request of an API."""
 
     def __init__(self, fault: Fault, delay_s: float = 0.0, api: int = Api.END_TXN) -> None:
         self._decision = Decision(fault, delay_s)
@@ -68,7 +68,7 @@ class Script:
 
 @contextmanager
 def scene(fault: Fault, delay_s: float = 0.0) -> Iterator[tuple[EchoBroker, FaultyProxy, WireConnection]]:
-    """It hits the first EndTxn."""
+    """A broker, a proxy with a fault for the first EndTxn, and a client."""
     threads = threading.active_count()
     broker = EchoBroker()
     try:
@@ -93,7 +93,7 @@ def send(client: WireConnection, *correlation_ids: int, api: int = Api.END_TXN) 
 
 
 def receive(client: WireConnection) -> int | None:
-    """The correlation id of a reply that is whole; None when the connection was cut."""
+    """The correlation id of a complete reply; None if the connection was cut."""
     reply = client.receive_frame()
     if reply is None:
         return None
@@ -182,7 +182,7 @@ def test_what_is_late_comes_behind_its_retry() -> None:
             assert broker.came == [(2, 2)]
             wait_until(lambda: proxy.held == 0, "it is not sent")
             send(again, 3)
-            assert receive(again) == 3  # and what the late one was answered is not for this one
+            assert receive(again) == 3  # the answer to the late request is not sent to this client
         assert broker.came == [(2, 2), (3, 1), (2, 3)]
         [landed] = proxy.landed()
         assert (landed.fault, landed.frame) == (Fault.LATE, frame(Api.END_TXN, 1))

@@ -1,4 +1,4 @@
-"""Each anomaly, planted, is named; an honest log has none."""
+"""Tests of the history checker: it names each anomaly, and a correct log has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How what came late is counted and told."""
+"""Tests of the counts and lines about late requests."""
 
 from __future__ import annotations
 

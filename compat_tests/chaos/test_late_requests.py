@@ -1,9 +1,9 @@
-"""Requests of transactions that a network holds, loses, brings late or twice: every input once in the output.
+"""Requests of transactions that a network delays, loses, sends late or twice: each input is exactly once in the output.
 
-The clients are real, the faults those of `fault_plan.py`. A request that comes late with its transaction over must not
-be taken for one of the next: what the second protocol (KIP-890) is for. Requests of the first cannot be told apart and
-are spared that, by their version; `KAFKAWIRE_CHAOS_MERCILESS=1` spares nothing, and then finds what the first protocol
-allows, with Apache Kafka too (`KAFKAWIRE_COMPAT_TARGET=kafka`).
+The clients are real, the faults are those of `fault_plan.py`. A request that arrives after the end of its transaction
+must not be taken for a part of the next one: the second protocol (KIP-890) is made for that. Requests of the first
+protocol cannot be told apart, so that their versions are never late. With `KAFKAWIRE_CHAOS_MERCILESS=1` they are late
+too, and the test finds what the first protocol allows, with Apache Kafka too (`KAFKAWIRE_COMPAT_TARGET=kafka`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DECIDED_WITHIN_S = 30.0  # a transaction that only a late request began runs int
 
 
 class Campaign(Transformation):
-    """With a proxy in between, and transformers that are killed now and then."""
+    """A transformation through a proxy, with transformers that are killed now and then."""
 
     def run(self, transactions: int) -> None:
         victims = random.Random(SEED).sample(self.transformers, len(self.transformers))
@@ -84,7 +84,7 @@ def test_late_requests_are_not_taken_for_others(tmp_path: Path) -> None:
 
 
 def play(campaign: Campaign, broker: Broker, proxy: FaultyProxy) -> list[str]:
-    """Faults until enough is committed; then what is wrong."""
+    """Run with faults until enough is committed; return the anomalies."""
     anomalies: list[str] = []
     inputs: dict[int, list[str]] = {}
 
@@ -109,7 +109,7 @@ def play(campaign: Campaign, broker: Broker, proxy: FaultyProxy) -> list[str]:
 
 
 def open_partitions(broker: Broker) -> list[str]:
-    """What no time-out decides."""
+    """The partitions with transactions that no time-out ends."""
     topics = {INPUT: PARTITIONS, OUTPUT: PARTITIONS, OFFSETS_TOPIC: OFFSETS_PARTITIONS}
 
     def found() -> list[str]:
@@ -123,7 +123,7 @@ def open_partitions(broker: Broker) -> list[str]:
 
 
 def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
-    """In a line for the ledger."""
+    """A line for the ledger."""
     faults = Counter[str]()
     for (api, _), count in proxy.faults().items():
         faults[Api(api).name] += count
@@ -136,7 +136,8 @@ def told(campaign: Campaign, proxy: FaultyProxy, anomalies: list[str]) -> str:
 
 
 def check_that_they_were_hit(proxy: FaultyProxy) -> None:
-    """A campaign without faults shows nothing. What a plan spares of a block may be all there was of an API."""
+    """Check that all faults were injected: a campaign without faults shows nothing. An API with few requests may have
+    had none, if the plan did not use the fault in that block."""
     faults, requests = proxy.faults(), proxy.exposed()
     for fault in FAULTS:
         assert any(faults[api, fault] for api in Api), f"{fault}: nowhere in {requests}"

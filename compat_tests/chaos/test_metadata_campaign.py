@@ -1,4 +1,4 @@
-"""Whatever happens to brokers and to ZooKeeper: no change that was acknowledged is lost, and none is done twice."""
+"""Faults of brokers and ZooKeeper servers lose no acknowledged change of the metadata, and no change is made twice."""
 
 from __future__ import annotations
 

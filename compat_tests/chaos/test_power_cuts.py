@@ -29,7 +29,7 @@ def test_power_cuts_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_power_cut_takes_what_was_not_synced(tmp_path: Path) -> None:
-    """Or the campaign above would prove nothing."""
+    """A power cut loses data that were not synced. Otherwise the campaign above would prove nothing."""
     delivery = Delivery()
     with LoopImage(tmp_path / "disk", IMAGE_SIZE_MIB) as disk, Kafkawire(tmp_path / "broker", on(disk)) as broker:
         create_topic(broker, "unsynced", config={"flush.policy": "async", "flush.ms": "3600000"})

@@ -1,4 +1,4 @@
-"""A checker that finds nothing must be one that would find something."""
+"""Tests of the comparison of replicas: it finds each difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to three brokers that replicate: nothing that was acknowledged is lost, doubled or changed."""
+"""Faults of three brokers that replicate: no acknowledged record is lost, doubled or changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three brokers that replicate are restarted in turn: no stock client hears of it, and nothing is lost or doubled."""
+"""Three brokers that replicate are restarted in turn: no stock client gets an error, and nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ STOCK: Final = ("kafka_python", "aiokafka", "franz-go")
 READERS: Final = ("java", "confluent", *STOCK)
 RECORDS_PER_S: Final = 50  # of each writer
 SPARK_BEGINS_WITHIN_S: Final = 90.0
-# Between two restarts. Without it each broker is restarted every twelve seconds, and librdkafka, which goes on waiting
-# for longer from one to the next (up to ten seconds, reconnect.backoff.max.ms), comes to find none of them usable. Then
-# its 2.16.0 begins anew (KIP-899), and hangs for good: "Decommissioning 3 broker(s): re-bootstrap" is its last word.
+# Pause between two restarts. Without it, each broker is restarted every twelve seconds. librdkafka waits longer before
+# each reconnection (up to ten seconds, reconnect.backoff.max.ms), and in the end finds no usable broker. Then 2.16.0
+# bootstraps again (KIP-899) and hangs for good: its last log line is "Decommissioning 3 broker(s): re-bootstrap".
 PAUSE_S: Final = 5.0
 
 

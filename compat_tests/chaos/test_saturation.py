@@ -1,4 +1,4 @@
-"""A cluster whose clients send all that it takes: ordinary trouble of one broker ends when the trouble does."""
+"""A cluster whose clients send as much as it takes: it recovers as soon as the trouble of one broker is over."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def memory_mib(broker: Kafkawire) -> int:
 
 
 def create(cluster: KafkawireCluster, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
-    """With three replicas, all in sync when it returns."""
+    """Create a topic with three replicas, all in sync on return."""
     create_topic(cluster, topic, partitions, RETENTION_TOPIC_CONFIG, replicas=3)
     wait_until_whole(cluster, topic)
 
@@ -66,8 +66,8 @@ def isr_changes(cluster: KafkawireCluster) -> float:
 
 
 def test_saturating_load_changes_no_isr(tmp_path: Path) -> None:
-    """With defaults, and without any fault, and no group loses a member. Retention alone is shorter, as for a load that
-    lasts it has to be."""
+    """Saturating load without faults, with default settings, changes no ISR, and no group loses a member. Only the
+    retention is shorter than by default, because of the amount of data."""
     need_zookeeper_jars()
     with KafkawireCluster(tmp_path, {"min.insync.replicas": "2", **RETENTION_BROKER_CONFIG}) as cluster:
         create(cluster)

@@ -1,4 +1,4 @@
-"""Each anomaly of a reader, planted, is named; one who saw all has none."""
+"""Tests of the checker of readers: it names each anomaly, and a reader that saw all records has none."""
 
 from __future__ import annotations
 

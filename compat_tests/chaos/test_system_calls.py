@@ -1,6 +1,6 @@
-"""What the broker asks of the kernel, seen by strace: few syncs, record bytes in once and out without being read.
+"""System calls of the broker, seen by strace: few syncs; record bytes are written once and sent without being read.
 
-Copies inside the process are out of strace's sight; that record bytes are neither written twice nor read back is not.
+strace does not see copies inside the process. It shows that record bytes are neither written twice nor read back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Call(NamedTuple):
 
 
 class Traced(Kafkawire):
-    """The broker under strace, which stands aside (-D), so that signals and the process id are the broker's own."""
+    """The broker under strace, which runs as a grandchild (-D): signals and the process id are the broker's own."""
 
     def __init__(self, directory: Path, calls: str) -> None:
         super().__init__(directory)
@@ -57,12 +57,12 @@ class Traced(Kafkawire):
         return [self._strace, *options, "-o", str(self._output), *super().command()]
 
     def calls(self) -> list[Call]:
-        """Those that succeeded, to be read once the broker has left."""
+        """The calls that succeeded. Only complete once the broker has stopped."""
         return list(filter(None, map(_parsed, _joined(self._output.read_text().splitlines()))))
 
 
 def _joined(lines: list[str]) -> Iterator[str]:
-    """A call that another thread's interrupted is written in two parts."""
+    """The lines of strace, with interrupted calls put together: such a call is written in two parts."""
     begun: dict[str, str] = {}
     for line in lines:
         thread = line.partition(" ")[0]
@@ -84,19 +84,20 @@ def _parsed(line: str) -> Call | None:
 
 
 def large(calls: list[Call], *names: str) -> list[Call]:
-    """Those that may have moved a batch."""
+    """The calls of these names that may have moved a batch, by their size."""
     return [call for call in calls if call.name in names and call.result >= SMALL_SIZE_BYTES]
 
 
 def produce(broker: Kafkawire, count: int) -> int:
-    """One connection, all in flight; returns how many bytes of batches were acknowledged."""
+    """Produce over one connection with all requests in flight; return the number of acknowledged bytes of batches."""
     batch = batch_of(REQUEST_SIZE_BYTES)
     run_load(broker.port, [produce_requests(TOPIC, [0], batch, count)], count)
     return count * len(batch)
 
 
 def test_requests_in_flight_share_a_sync(tmp_path: Path) -> None:
-    """How many share one is a race between disk and network, slowed by strace: some bursts need no more than two."""
+    """Requests in flight share syncs. The number of requests for each depends on timing: some bursts need no more than
+    two."""
     bursts = []
     with Traced(tmp_path / "broker", SYNCS) as broker:
         create_topic(broker, TOPIC)
@@ -121,7 +122,7 @@ def test_record_bytes_are_written_by_one_call_and_leave_by_sendfile(tmp_path: Pa
     segment = [call.result for call in written if f"/{TOPIC}-0/" in call.path]
     assert sum(segment) == stored, calls
     assert len(segment) <= COUNT, "a batch was written in parts"
-    # A round of few bytes is written a second time, from where they were received: to the journal.
+    # A small commit batch is written a second time, from the receive buffer: to the journal.
     assert all("/journal/" in call.path or f"/{TOPIC}-0/" in call.path for call in written), written
     assert sum(call.result for call in calls if call.name == "sendfile") == stored
     assert not large(calls, "sendto", "sendmsg", "splice", "copy_file_range")

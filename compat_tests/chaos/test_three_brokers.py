@@ -1,4 +1,4 @@
-"""Three brokers under idempotent librdkafka and Java producers: what happens to one of them costs nobody a record."""
+"""Three brokers under idempotent librdkafka and Java producers: faults of one broker lose no record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The broker and those who read, write and commit in transactions are killed, or lose their power: every input once in
-the output, and transactions as wholes.
+"""Broker and transactional clients are killed, or lose power: each input is once in the output, transactions are whole.
 
-Java speaks the second protocol (KIP-890), librdkafka the first, in one group; epochs begin where not many are left.
+Java clients use the second protocol (KIP-890), librdkafka the first, in one group; producer epochs begin a few epochs
+before the last one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECORDS_PER_S = 500
 
 
 class Campaign(Transformation):
-    """With faults of the broker, and transformers that are killed."""
+    """A transformation with faults of the broker, and transformers that are killed."""
 
     def __init__(self, broker: Broker, directory: Path, fault: Fault) -> None:
         super().__init__(broker, directory, broker.bootstrap, RECORDS_PER_S)

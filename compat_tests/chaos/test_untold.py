@@ -1,10 +1,10 @@
-"""What librdkafka takes for written without having been told where: it may be deceived, and a campaign finds it out.
+"""Records that librdkafka takes for written without an offset: it may be deceived, and a campaign finds it out.
 
-It concludes so in two cases. A batch that failed and may be tried again is taken for written once a later one is
-acknowledged, whatever was said of it: a broker takes no batch that does not follow (`rd_kafka_dr_implicit_ack`). And
-one that was tried again and is answered DUPLICATE_SEQUENCE_NUMBER was written before
-(`rd_kafka_handle_idempotent_Produce_error`). Brokers that lose a batch and take the next, or answer so without cause,
-are just what campaigns are for.
+librdkafka concludes so in two cases. If a batch failed with a retriable error and a later batch is acknowledged, it
+takes the first one for written: a broker takes no batch that does not follow (`rd_kafka_dr_implicit_ack`). If a batch
+was sent again and is answered DUPLICATE_SEQUENCE_NUMBER, it was written before
+(`rd_kafka_handle_idempotent_Produce_error`). Campaigns look for brokers that lose a batch and take the next one, or
+answer so without cause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WITHIN_S: Final = 30.0
 
 
 def write_two(script: Sequence[Verdict]) -> tuple[History, ScriptedLeader]:
-    """Two batches of a record each, under way together."""
+    """Write two batches of a record each, in flight together."""
     history = History()
 
     def told(error: object, message: Message) -> None:

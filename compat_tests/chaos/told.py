@@ -1,4 +1,4 @@
-"""What a writer in a process of its own tells, a JSON document a line: `acked` for each record, `failed`, `ended`."""
+"""Output of a writer in a process of its own, a JSON document a line: `acked` for each record, `failed`, `ended`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINISH_TIMEOUT_S = 60
 
 
 def numbers(records_per_s: float) -> Iterator[int]:
-    """So many each second, until stdin ends."""
+    """Count at so many numbers a second, until stdin ends."""
     is_over = threading.Event()
 
     def wait_for_the_end() -> None:
@@ -42,6 +42,6 @@ def tell_ended(name: str) -> None:
 
 
 def _tell(**event: object) -> None:
-    """The libraries call it from threads of their own."""
+    """Write an event. The libraries call it from threads of their own."""
     sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A writer, and transformers of two clients in one group that copy what it writes in transactions; what came of it."""
+"""A writer, and transformers of two clients in one group that copy its records in transactions; checks of the copy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ PROGRESS_WITHIN_S = 90.0
 
 
 class Transformation:
-    """The transformers reach the broker as `bootstrap`, the writer as it is: so many records each second."""
+    """The transformers connect to `bootstrap`, the writer to the broker itself; it sends so many records each
+    second."""
 
     def __init__(self, broker: Broker, directory: Path, bootstrap: str, records_per_s: int) -> None:
         self._broker = broker
@@ -57,7 +58,8 @@ class Transformation:
         self.wait_until(lambda: self.count("committed") > before, "nobody commits anything")
 
     def wait_until(self, condition: Callable[[], bool], complaint: str) -> None:
-        """Whoever left is started again meanwhile. As long as something is committed, it may take its time."""
+        """Wait for a condition, and restart transformers that have left meanwhile. Raises AssertionError if no
+        transaction was committed for `PROGRESS_WITHIN_S`."""
         known, deadline_s = -1, 0.0
         while not condition():
             if (by_now := self.count("committed")) > known:
@@ -68,7 +70,7 @@ class Transformation:
             time.sleep(0.05)
 
     def start(self) -> None:
-        """The transformers wait already."""
+        """Start the writer and the watcher; the transformers run already."""
         self.writer.start()
         self.watcher.start()
 
@@ -77,7 +79,7 @@ class Transformation:
             one.leave()
 
     def anomalies(self, inputs: Mapping[int, Sequence[str]]) -> list[str]:
-        """What is wrong, once nothing is open any more; and the end of the watcher."""
+        """Stop the watcher and return the anomalies, once no transaction is open any more."""
         self.watcher.stop()
         outputs = [output_of(each) for number in range(PARTITIONS) for each in read_messages(self._broker, number)]
         values = {number: [one.value for one in outputs if one.partition == number] for number in range(PARTITIONS)}
@@ -90,7 +92,7 @@ def read_messages(broker: Broker, partition: int) -> list[Message]:
 
 
 def values_of(broker: Broker, topic: str) -> dict[int, list[str]]:
-    """What a reader of committed records sees, by partition."""
+    """The values that a reader of committed records sees, by partition."""
     return {
         number: [unpadded(value) for value in read(broker, topic, partition=number)] for number in range(PARTITIONS)
     }

@@ -19,12 +19,12 @@ COMPILED_WITHIN_S = 60
 
 
 def confluent() -> list[str]:
-    """The command of librdkafka's."""
+    """The command of the transformer with librdkafka."""
     return [sys.executable, "-m", "compat_tests.chaos.confluent_transformer"]
 
 
 def java(directory: Path) -> list[str]:
-    """The command of Java's, compiled into `directory`."""
+    """The command of the transformer with Java's client, compiled into `directory`."""
     need_kafka_jars()
     javac = need_command("javac", "install a JDK, 17 or newer")
     source = ROOT / "compat_tests" / "chaos" / "Transformer.java"
@@ -33,25 +33,26 @@ def java(directory: Path) -> list[str]:
 
 
 class TransformerProcess:
-    """One after the other, with the same transactional id."""
+    """Transformer processes, one after the other, with the same transactional id."""
 
     def __init__(self, command: list[str], *arguments: str) -> None:
         self._command = [*command, *arguments]
-        self._ended = Counter[str]()  # by those of before
-        self.restarts = 0  # after one that left by itself
+        self._ended = Counter[str]()  # of the processes that have ended
+        self.restarts = 0  # of processes that left by themselves
         self._host = Host(self._command)
 
     def count(self, event: str) -> int:
-        """Transactions that were `committed` or `aborted`."""
+        """The number of transactions that were `committed` or `aborted`."""
         return self._ended[event] + len([one for one in self._host.events("") if one["event"] == event])
 
     def kill(self) -> None:
-        """In the middle of whatever it does; and the next one begins."""
+        """Kill the process at any point, and start the next one."""
         self._host.kill()
         self._begin_again()
 
     def revive(self) -> None:
-        """If it was fenced, or failed in a way that it does not go on from. AssertionError: it left for nothing."""
+        """Start the next process if this one was fenced or failed for good. Raises AssertionError for any other exit
+        code."""
         code = self._host.exit_code
         if code is not None:
             assert code == RESTART, f"{self._command} left with {code}:\n{self._host.complaints()}"
@@ -64,7 +65,7 @@ class TransformerProcess:
         self._host = Host(self._command)
 
     def end(self) -> None:
-        """Whatever it does; no other follows."""
+        """Kill the process, and start no other."""
         self._host.kill()
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""A reader of committed records that never stops while a campaign runs: what it was given it was given for good."""
+"""A reader of committed records that never stops during a campaign: each record that it got has to stay committed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def output_of(message: Message) -> Output:
 
 
 class Watcher:
-    """Of all partitions of a topic, from their beginning on."""
+    """Reader of all partitions of a topic, from their beginning on."""
 
     def __init__(self, broker: Broker, topic: str, partitions: int) -> None:
         self.seen: list[Output] = []

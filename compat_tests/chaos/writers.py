@@ -1,6 +1,6 @@
 """Stock producers that write numbered values for as long as a campaign lasts, and note every acknowledgement.
 
-Both are idempotent and never give up, so that what they promise is exact: each value once, in order.
+Both are idempotent and retry without end, so that the expected log is exact: each value once, in order.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ PADDING = "=" * 200  # values of a size at which segments roll now and then
 
 class Writer(Protocol):
     def start(self) -> None:
-        """Returns when it is at work: one that is stopped before its first metadata came gives its records up."""
+        """Start, and return when it sends: a producer that is stopped before its first metadata came drops its
+        records."""
 
     def finish(self) -> None:
-        """Stops sending, waits for what is under way; AssertionError when a record failed or is still under way."""
+        """Stop sending and wait for the records in flight. Raises AssertionError if a record failed or is still in
+        flight."""
 
 
 def padded(value: str) -> str:
-    """The value as librdkafka's writer sends it; `unpadded` takes it back from either writer's."""
+    """The value as librdkafka's writer sends it; `unpadded` is the inverse, for the values of all writers."""
     return PADDING + value
 
 
@@ -50,7 +52,7 @@ def unpadded(value: str) -> str:
 
 
 class ConfluentWriter:
-    """librdkafka from a thread, to so many partitions in turn."""
+    """A librdkafka producer in a thread, to so many partitions in turn."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class ConfluentWriter:
         first: int = 0,
         at_once: int = 10,
     ) -> None:
-        """It rests that long after every ten records, or as many as it sends at once. `first`: of the partitions."""
+        """Pauses for `pause_s` after every `at_once` records. `first`: the first of its partitions."""
         self._name = name
         self._topic = topic
         self._partitions = range(first, first + partitions)
@@ -81,7 +83,7 @@ class ConfluentWriter:
             message_timeout_ms=0,
             reconnect_backoff_max_ms=200,
             retry_backoff_ms=20,
-            metadata_recovery_strategy="none",  # it may wait for good once no broker is there: docs/compatibility.md
+            metadata_recovery_strategy="none",  # else it may hang after all brokers were away: docs/compatibility.md
         )
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -103,7 +105,8 @@ class ConfluentWriter:
         self._left = self._client.flush(FINISH_TIMEOUT_S)
 
     def _on_ack(self, error: object, message: Message) -> None:
-        """Without an offset if librdkafka concludes it from the acknowledgement of a later batch."""
+        """Note an acknowledgement. It has no offset if librdkafka concludes it from the acknowledgement of a later
+        batch."""
         if error is not None:
             self._failed.append(str(error))
             return
@@ -121,7 +124,8 @@ class ConfluentWriter:
 
 
 class WriterProcess:
-    """A program that says what `told` says; `acked_at_s` is known in the end, of those that tell it."""
+    """A program whose output is as `told` describes. `acked_at_s` is complete after `finish`, if the program tells the
+    times."""
 
     def __init__(self, name: str, command: list[str], history: History) -> None:
         self._name = name
@@ -133,11 +137,11 @@ class WriterProcess:
         self._host.wait(lambda: bool(self._host.events("")), self._host.complaints, START_TIMEOUT_S)
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the program, whatever it does."""
         self._host.kill()
 
     def finish(self) -> None:
-        self._host.leave(2 * FINISH_TIMEOUT_S)  # it waits itself for what is under way
+        self._host.leave(2 * FINISH_TIMEOUT_S)  # it waits itself for the records in flight
         events = self._host.events("")
         for event in events:
             if "acked" in event:
@@ -151,7 +155,7 @@ class WriterProcess:
 def confluent(
     broker: Broker, topic: str, partition: int, name: str, history: History, records_per_s: int
 ) -> WriterProcess:
-    """librdkafka, to one partition."""
+    """A librdkafka producer in a process, to one partition."""
     command = [sys.executable, "-m", "compat_tests.chaos.confluent_writer", broker.bootstrap, topic]
     return WriterProcess(name, [*command, str(partition), name, str(records_per_s)], history)
 
@@ -159,7 +163,7 @@ def confluent(
 def stock(
     client: str, broker: Broker, topic: str, partitions: int, history: History, records_per_s: int
 ) -> WriterProcess:
-    """kafka_python, aiokafka or franz-go, to so many partitions in turn."""
+    """A producer of kafka_python, aiokafka or franz-go in a process, to so many partitions in turn."""
     written_for_python = [sys.executable, "-m", f"compat_tests.chaos.{client}_writer"]
     command = [go_program("stream"), "write"] if client == "franz-go" else written_for_python
     settings = [broker.bootstrap, topic, str(partitions), client, str(records_per_s)]
@@ -170,7 +174,7 @@ CLOSED_MEANWHILE = "Producer closed while send in progress"
 
 
 class JavaWriter:
-    """Kafka's own VerifiableProducer, which tells the offset of each acknowledgement as a line of JSON."""
+    """Kafka's own VerifiableProducer, which prints the offset of each acknowledgement as a line of JSON."""
 
     def __init__(
         self,
@@ -226,12 +230,12 @@ class JavaWriter:
             self._total = (event["sent"], event["acked"])
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the program, whatever it does."""
         if self._process is not None:
             self._process.kill()
 
     def finish(self) -> None:
-        """SIGTERM makes it close its producer, which waits for what is under way."""
+        """Stop the program by SIGTERM: it closes its producer, which waits for the records in flight."""
         assert self._process is not None
         code = self._process.poll()
         assert code is None, f"VerifiableProducer ended by itself, with {code}"

@@ -26,13 +26,13 @@ def kafkawire(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def asked(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command that is a client of the broker."""
+    """Run a command that is a client of the broker."""
     return kafkawire(*arguments, "--bootstrap-server", broker.bootstrap)
 
 
 @contextmanager
 def going_on(broker: Broker, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A client that goes on until it is told to leave. One that hangs is killed, so that reading from it has an end."""
+    """A client command that runs until it is told to leave. If it hangs, it is killed, so that reading from it ends."""
     command = [str(KAFKAWIRE), *arguments, "--bootstrap-server", broker.bootstrap]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as process:
         limit = threading.Timer(GOES_ON_MAX_S, process.kill)
@@ -45,14 +45,14 @@ def going_on(broker: Broker, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 def document(broker: Broker, *arguments: str) -> Any:
-    """What a command that succeeds tells programs."""
+    """The JSON output of a command that succeeds."""
     done = asked(broker, *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def refusal(broker: Broker, *arguments: str) -> str:
-    """The one line in which a command says why not."""
+    """The only line of a command that fails."""
     done = asked(broker, *arguments)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

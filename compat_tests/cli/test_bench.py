@@ -1,4 +1,4 @@
-"""`kafkawire bench` as a user types it; how fast it is is nobody's business here."""
+"""`kafkawire bench` as a user types it; its figures are not tested."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def state(broker: Broker, group: str) -> Any:
 
 
 def offsets(broker: Broker, group: str) -> list[tuple[int, int, int]]:
-    """Partition, committed offset, lag."""
+    """Partition, committed offset and lag of each row."""
     (described,) = document(broker, "groups", "describe", group)
     return [(one["partition"], one["committed_offset"], one["lag"]) for one in described["partitions"]]
 

@@ -1,4 +1,4 @@
-"""What help costs: a shell that completes, and a person who looks, should not wait for a broker to be imported."""
+"""Cost of help: a shell that completes, or a user who asks for help, should not wait for the import of a broker."""
 
 from __future__ import annotations
 

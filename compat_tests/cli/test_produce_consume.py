@@ -124,7 +124,7 @@ def test_a_reader_that_has_enough(broker: Broker, topic: str) -> None:
 
 
 def test_a_producer_rides_out_restarts(tmp_path: Path, topic: str) -> None:
-    """It has lines to send while nobody is there; each of them is stored once."""
+    """A producer gets lines to send while no broker runs; each of them is stored exactly once."""
     with target_broker(tmp_path) as own:
         create_topic(own, topic, 1)
         with going_on(own, "produce", topic, "-o", "json", "--timeout", str(TIMEOUT_S)) as writer:

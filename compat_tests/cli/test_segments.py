@@ -1,4 +1,4 @@
-"""`kafkawire segments` on what Apache Kafka wrote: transactions, their markers, and its index of aborted ones."""
+"""`kafkawire segments` on the files of Apache Kafka: transactions, markers, and its index of aborted transactions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create(broker: Broker) -> None:
 
 
 def write_transactions(broker: Broker) -> None:
-    """Of two producers, interleaved: one aborts all of its own."""
+    """Write interleaved transactions of two producers; one of them aborts all of its own."""
     aborting, committing = (
         Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name}) for name in ("aborts", "commits")
     )

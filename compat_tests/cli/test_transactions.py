@@ -23,7 +23,7 @@ QUIET_S = 2  # in which a consumer that could read would have
 
 @contextmanager
 def hanging(broker: Broker, topic: str) -> Iterator[Producer]:
-    """A producer whose transaction has a record in partition 1 of two, and is not ended until somebody does."""
+    """A producer with an open transaction that has a record in partition 1 of two; only the test ends it."""
     create_topic(broker, topic, 2)
     client = producer(broker, transactional_id=f"id-of-{topic}")
     client.init_transactions(TIMEOUT_S)
@@ -37,7 +37,7 @@ def hanging(broker: Broker, topic: str) -> Iterator[Producer]:
 
 
 def append(broker: Broker, topic: str) -> None:
-    """A record of no transaction, behind what hangs."""
+    """Append a record without a transaction behind the open transaction."""
     client = producer(broker)
     client.produce(topic, b"behind", partition=1)
     flush(client)

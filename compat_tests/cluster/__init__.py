@@ -1,1 +1,1 @@
-"""Three brokers as processes on a real ZooKeeper: what becomes of them, and of versions that run together."""
+"""Three broker processes on a real ZooKeeper: lost disks, growth, failures, and different versions in one cluster."""

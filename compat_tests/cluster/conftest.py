@@ -28,7 +28,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEns
 
 @pytest.fixture
 def connect(zookeeper: ZooKeeperEnsemble) -> str:
-    """What brokers of a new cluster are given as zookeeper.connect."""
+    """The `zookeeper.connect` of the brokers of a new cluster."""
     return f"{zookeeper.connect}/clusters/{next(_numbers)}"
 
 

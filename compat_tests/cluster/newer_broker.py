@@ -1,4 +1,4 @@
-"""`kafkawire` of a version to come: the node in which it says who it is has a field that today's does not know."""
+"""`kafkawire` of a later version: its broker's node in the metadata has a field that today's version does not know."""
 
 from __future__ import annotations
 

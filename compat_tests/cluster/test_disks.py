@@ -34,18 +34,18 @@ def create_replicated(broker: Replaceable) -> None:
 
 
 def lose(broker: Replaceable) -> None:
-    """Its process is gone by then."""
+    """Delete the data of a broker whose process has ended."""
     shutil.rmtree(broker.data_dir)
 
 
 def segments(broker: Replaceable) -> dict[str, bytes]:
-    """What it has of the topic, by partition and file."""
+    """The segment files of the topic on a broker, by partition and file."""
     files = sorted(broker.data_dir.glob(f"{TOPIC}-*/*.log"))
     return {f"{file.parent.name}/{file.name}": file.read_bytes() for file in files}
 
 
 def check_equal(brokers: list[Replaceable]) -> None:
-    """Byte for byte, once they have stopped in order."""
+    """Check that the files are equal byte for byte, once the brokers have stopped in order."""
     for broker in brokers:
         assert broker.stop() == 0, broker.log_tail()
     first, *others = map(segments, brokers)

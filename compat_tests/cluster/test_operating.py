@@ -45,8 +45,8 @@ RECORDS: Final = 60
 OF_TWO: Final = {"zookeeper.session.timeout.ms": "8000", "offsets.topic.replication.factor": "2"}
 IMPATIENT: Final = {"zookeeper.connection.timeout.ms": "1000"}
 CREDENTIALS: Final = "zookeeper.credentials.file"
-AWAY_S = 17.0  # two of them, and more
-FENCED_WITHIN_S = 6.5  # its session lasts for longer, and nobody sees the controller refuse
+AWAY_S = 17.0  # longer than two ZooKeeper sessions
+FENCED_WITHIN_S = 6.5  # its session lasts for longer, and the refusals of the controller are not seen
 
 
 @pytest.fixture
@@ -56,13 +56,13 @@ def three(tmp_path: Path, connect: str) -> Iterator[list[Replaceable]]:
 
 
 def leaders(broker: Broker, topic: str) -> list[int]:
-    """By partition, as this one knows them, once it has heard of the topic."""
+    """The leaders by partition in the metadata of this broker, once it knows the topic."""
     wait_until(lambda: topic in Admin(broker).topics(), f"{topic} is not listed")
     return [one.leader for _, one in sorted(Admin(broker).topics()[topic].partitions.items())]
 
 
 def write(broker: Broker, topic: str, **settings: object) -> Delivery:
-    """Numbers, to the partitions in turn."""
+    """Write numbers to the partitions in turn."""
     delivery = Delivery()
     client = producer(broker, acks="all", **settings)
     for number in range(RECORDS):
@@ -72,7 +72,7 @@ def write(broker: Broker, topic: str, **settings: object) -> Delivery:
 
 
 def check_refused(broker: Replaceable, reason: str) -> None:
-    """It does not start, and its last line says why."""
+    """Check that a broker does not start, and that its last line names the reason."""
     with pytest.raises(BrokerFailedError, match="exited with 1"):
         broker.start()
     last = broker.log_tail().splitlines()[-1]
@@ -132,7 +132,7 @@ def test_what_a_broker_leads_waits_for_it_and_the_rest_goes_on(
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[ZooKeeperEnsemble]:
-    """A server for one test, which kills it."""
+    """A ZooKeeper server for one test, which kills it."""
     with zookeeper_ensemble(tmp_path / "zookeeper", size=1) as running:
         yield running
 
@@ -226,7 +226,7 @@ def documented() -> list[str]:
 
 
 class Documented(Kafkawire):
-    """A broker with the properties that the document has, in a file."""
+    """A broker whose properties file is that of the document."""
 
     def command(self) -> list[str]:
         serve = super().command()[:2]

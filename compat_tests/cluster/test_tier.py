@@ -1,4 +1,4 @@
-"""Three brokers and one remote tier: none keeps more files than is wanted, and whoever leads has all records."""
+"""Three brokers and one remote tier: no broker has more files than configured, and each leader has all records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def three(tmp_path: Path, connect: str) -> Iterator[list[Replaceable]]:
 
 
 def write(broker: Replaceable, first: int) -> None:
-    """As many numbers as there are records, from that one on."""
+    """Write `RECORDS` numbers, from `first` on."""
     delivery = Delivery()
     client = producer(broker, acks="all", enable_idempotence=True)
     for number in range(first, first + RECORDS):
@@ -48,7 +48,7 @@ def files(broker: Replaceable) -> list[str]:
 
 
 def wait_until_dropped(brokers: list[Replaceable]) -> None:
-    """All but the active segment is in the tier alone."""
+    """Wait until all segments but the active one are only in the tier."""
     wait_until(lambda: [len(files(one)) for one in brokers] == [1] * len(brokers), "files stay", DROPS_WITHIN_S)
 
 
@@ -57,7 +57,7 @@ def check_read(broker: Replaceable, count: int) -> None:
 
 
 def kill_leader(brokers: list[Replaceable]) -> tuple[Replaceable, Replaceable]:
-    """And one of the others, once somebody else leads."""
+    """Kill the leader, and wait for another one. Returns the killed broker and one of the others."""
     [leader] = leaders(brokers[0], TOPIC)
     killed = next(broker for broker in brokers if broker.broker_id == leader)
     other = next(broker for broker in brokers if broker is not killed)

@@ -31,7 +31,7 @@ COMMITTED = 7
 
 
 def check(brokers: list[Replaceable], name: str) -> None:
-    """A topic made by way of each of them takes records by way of the next one and gives them by way of the last."""
+    """Create a topic with each broker, write to it with the next one, and read it with the last one."""
     for at, maker in enumerate(brokers):
         writer, reader = (brokers[(at + step) % len(brokers)] for step in (1, 2))
         topic = f"{name}-by-{maker.broker_id}"
@@ -71,7 +71,7 @@ def test_what_a_newer_version_says_of_itself_stays(connect: str, tmp_path: Path,
         serving = member(connect, newer.broker_id)
         assert (serving["state"], serving[FIELD]) == ("serving", VALUE)
         check(brokers, "newer")
-        newer.kill()  # who fences it knows no such field
+        newer.kill()  # the controller that fences it does not know the field
         wait_until(lambda: member(connect, newer.broker_id)["state"] == "fenced", "nobody fences it")
         assert member(connect, newer.broker_id)[FIELD] == VALUE
         newer.program = TODAY

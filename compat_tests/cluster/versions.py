@@ -1,4 +1,4 @@
-"""Brokers of one cluster whose versions differ: today's, an earlier one, and one that knows more than today's."""
+"""Brokers of different versions in one cluster: today's, an earlier one, and a later one with an unknown field."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Replaceable(Kafkawire):
         self.program = program
 
     def replace(self, program: Program) -> None:
-        """Stopped in order, and started as another version."""
+        """Stop a broker in order, and start it as another version."""
         assert self.stop() == 0, self.log_tail()
         self.program = program
         self.start()
@@ -58,7 +58,7 @@ class Replaceable(Kafkawire):
 def cluster(
     directory: Path, connect: str, *programs: Program, overrides: Mapping[str, str] | None = None
 ) -> Iterator[list[Replaceable]]:
-    """A broker of each, their ids from 1."""
+    """A broker of each version, with ids from 1."""
     brokers = [
         Replaceable(directory / str(broker_id), connect, broker_id, program, overrides)
         for broker_id, program in enumerate(programs, 1)
@@ -71,7 +71,7 @@ def cluster(
 
 
 def member(connect: str, broker_id: int) -> dict[str, Any]:
-    """What the metadata say of a broker."""
+    """The node of a broker in the metadata."""
     client = KazooClient(connect, timeout=ZOOKEEPER_TIMEOUT_S)
     client.start()
     value, _ = client.get(f"/members/{broker_id}")
@@ -82,7 +82,8 @@ def member(connect: str, broker_id: int) -> dict[str, Any]:
 
 
 def earliest(directory: Path) -> Program:
-    """The first version with clusters, whose sources are written into the directory; a skip where history is not."""
+    """The first version with clusters, whose sources are written into the directory. Skips the test without git
+    history."""
     if run(["git", "rev-parse", "--is-shallow-repository"], directory=ROOT, check=False).strip() != "false":
         pytest.skip("there is no history of the project here: git fetch --unshallow, in a clone of it")
     added = ["git", "log", "--diff-filter=A", "--format=%H", "--", FIRST_WITH]

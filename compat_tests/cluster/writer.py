@@ -17,8 +17,8 @@ PAUSE_S = 0.002
 
 
 class Writer:
-    """Numbers records from 0, to the partitions in turn, idempotently, until it is left; what came of them is then in
-    `delivery`."""
+    """An idempotent producer that writes numbers from 0 to the partitions in turn, until the end of `with`. Then
+    `delivery` has its delivery reports."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.topic = topic
@@ -48,7 +48,7 @@ class Writer:
 
 
 def numbers_in(broker: Broker, topic: str, count: int, partitions: int) -> Counter[int]:
-    """What a Writer left there, and how often; `count` or more of them."""
+    """The numbers of a Writer in a topic, with their counts. Reads until `count` records are there."""
     consumer = new_consumer(broker)
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])

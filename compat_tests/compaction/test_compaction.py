@@ -1,4 +1,4 @@
-"""Compacted topics as stock clients see them: what was newest is there, gaps between offsets trouble nobody."""
+"""Compacted topics as stock clients see them: the newest records are there, and gaps between offsets are no problem."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def segments(broker: Broker, topic: str) -> list[Path]:
 
 
 def fill(broker: Broker, topic: str, codec: str) -> Newest:
-    """Some MiB; the newest record of every tenth key deletes it."""
+    """Write some MiB; the newest record of every tenth key is a tombstone."""
     delivery, rng = Delivery(), Random(0)
     client = producer(broker, enable_idempotence=True, compression_type=codec, batch_num_messages=50)
     for number in range(ROUNDS * KEYS):
@@ -125,7 +125,7 @@ def read_with_kafka_python(broker: Broker, topic: str) -> Newest:
 
 
 def read_with_java(broker: Broker, topic: str, count: int) -> list[tuple[int, bytes]]:
-    """Offsets and keys."""
+    """Read offsets and keys with Java's console consumer."""
     shown = java_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", "0", "--offset", "earliest"),

@@ -1,1 +1,1 @@
-"""What every request passes, as extension modules: they do what their sources do."""
+"""Modules of the request path, compiled as extension modules: they behave as their sources."""

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 20.0
 ANSWERED_WITHIN_S = 60.0  # by a coordinator that loads, or that is still to be chosen, on two busy cores
-# What a coordinator says that loads, or that may have been succeeded: followers are late now and then.
+# Errors of a coordinator that is loading, or that another broker may have replaced: followers are late now and then.
 COORDINATED_ELSEWHERE = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
-# What is said of a partition by who does not lead it, or has just begun to.
+# Errors of a broker that does not lead a partition, or has just begun to lead it.
 LED_ELSEWHERE = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -62,7 +62,8 @@ def producer(broker: Broker, **settings: object) -> Producer:
 
 
 class Admin:
-    """An AdminClient that waits: one that is garbage before its future is done takes the answer with it."""
+    """An AdminClient with blocking methods. librdkafka loses the answer if the client is freed before its future is
+    done."""
 
     def __init__(self, broker: Broker, timeout_s: float = TIMEOUT_S) -> None:
         self._client = AdminClient(
@@ -78,18 +79,18 @@ class Admin:
         self._client.delete_topics([topic], request_timeout=self._timeout_s)[topic].result(self._timeout_s)
 
     def alter_config(self, topic: str, key: str, value: str | None) -> None:
-        """None: back to the default."""
+        """Set a config of a topic; None: reset it to the default."""
         operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
         asked = ConfigResource(ResourceType.TOPIC, topic)
         alter(self._client, asked, {key: (operation, value)}, self._timeout_s)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """To so many partitions in all."""
+        """Raise the number of partitions to `partitions` in all."""
         asked = NewPartitions(topic, partitions)
         self._client.create_partitions([asked], request_timeout=self._timeout_s)[topic].result(self._timeout_s)
 
     def delete_records(self, topic: str, before_offset: int) -> int:
-        """The low watermark of partition 0 afterwards."""
+        """Delete records of partition 0. Returns its low watermark afterwards."""
         asked = TopicPartition(topic, 0, before_offset)
 
         def ask() -> int:
@@ -141,19 +142,19 @@ def describe(client: AdminClient, asked: ConfigResource) -> dict[str, ConfigEntr
 def create_topic(
     broker: Broker, topic: str, partitions: int = 1, config: dict[str, str] | None = None, *, replicas: int = 1
 ) -> None:
-    """Creates a topic and returns when it is known: who creates it answers before each of the brokers knows."""
+    """Create a topic and wait until each broker knows it: the reply comes earlier."""
     Admin(broker).create(NewTopic(topic, partitions, replicas, config=config or {}))
     wait_until_known(broker, topic, max(partitions, 1))
 
 
 def grow_topic(broker: Broker, topic: str, partitions: int) -> None:
-    """To so many partitions in all, and returns as `create_topic`."""
+    """Raise the number of partitions to `partitions` in all, and wait until each broker knows them."""
     Admin(broker).grow(topic, partitions)
     wait_until_known(broker, topic, partitions)
 
 
 def wait_until_known(broker: Broker, topic: str, partitions: int = 1) -> None:
-    """Until each of the brokers has so many partitions."""
+    """Wait until each broker knows so many partitions of the topic."""
     ports = [one.port for one in broker.brokers.values()]
     wait_until(lambda: all(len(leaders(port, topic)) >= partitions for port in ports), f"{topic} is not known")
 
@@ -161,12 +162,12 @@ def wait_until_known(broker: Broker, topic: str, partitions: int = 1) -> None:
 def wait_until_whole(
     broker: Broker, topic: str, complaint: str = "not all are in sync", timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Until three replicas of each partition are in sync."""
+    """Wait until three replicas of each partition are in sync."""
     wait_until(lambda: Admin(broker).isr_sizes(topic) == {3}, f"{topic}: {complaint}", timeout_s)
 
 
 def wait_until_gone(broker: Broker, topic: str) -> None:
-    """Deletion is answered before every metadata reader sees it; Kafka promises no more."""
+    """Wait until no broker lists the topic: the answer to a deletion comes earlier, as Kafka promises no more."""
     ports = [one.port for one in broker.brokers.values()]
     wait_until(lambda: not any(leaders(port, topic) for port in ports), f"{topic} is still known")
 
@@ -179,7 +180,7 @@ def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float =
 
 
 class Delivery:
-    """Collects delivery reports: offsets of what was stored, errors of what was not."""
+    """Collects delivery reports: messages of stored records, and errors of the others."""
 
     def __init__(self) -> None:
         self.messages: list[Any] = []
@@ -197,7 +198,7 @@ def flush(client: Producer) -> None:
 
 
 def read(broker: Broker, topic: str, offset: int, count: int, partition: int = 0, **settings: object) -> list[Message]:
-    """`count` messages of one partition from an offset on, by assign(); fewer when they do not come in time."""
+    """`count` messages of one partition from an offset on, by assign(); fewer if they do not come in time."""
     consumer = new_consumer(broker, **settings)
     try:
         consumer.assign([TopicPartition(topic, partition, offset)])
@@ -215,7 +216,7 @@ def read(broker: Broker, topic: str, offset: int, count: int, partition: int = 0
 
 
 def new_consumer(broker: Broker, **settings: object) -> Consumer:
-    """A consumer that commits nothing; librdkafka wants a group id even so."""
+    """A consumer that commits nothing; librdkafka needs a group id even so."""
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -229,7 +230,7 @@ def new_consumer(broker: Broker, **settings: object) -> Consumer:
 
 
 def with_consumer(broker: Broker, use: Callable[[Consumer], T]) -> T:
-    """What `use` returns for a consumer that is closed afterwards."""
+    """Use a consumer, close it, and return the result of `use`."""
     consumer = new_consumer(broker)
     try:
         return use(consumer)
@@ -238,7 +239,8 @@ def with_consumer(broker: Broker, use: Callable[[Consumer], T]) -> T:
 
 
 def insist(ask: Callable[[], T], *passing: int) -> T:
-    """What is answered once it is none of those errors, which Java's clients keep to themselves, and librdkafka not."""
+    """Ask again while the error is one of `passing`, and return the answer. Java's clients retry these errors,
+    librdkafka does not. Raises KafkaException for other errors, and after `ANSWERED_WITHIN_S`."""
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while True:
         try:
@@ -250,12 +252,12 @@ def insist(ask: Callable[[], T], *passing: int) -> T:
 
 
 def commit(consumer: Consumer, *offsets: TopicPartition) -> None:
-    """Commits as soon as it can be done: while the topic of offsets is new, brokers refuse."""
+    """Commit offsets, and retry: while the topic of offsets is new, brokers refuse."""
     insist(lambda: consumer.commit(offsets=list(offsets), asynchronous=False), *COORDINATED_ELSEWHERE)
 
 
 def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    """Where a partition begins, and up to where that consumer may read, as soon as somebody who is asked leads it."""
+    """The first offset of a partition and the end that the consumer may read up to, as soon as a broker leads it."""
 
     def ask() -> tuple[int, int]:
         low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
@@ -265,8 +267,8 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
 
 
 def subscribe(consumer: Consumer, *topics: str) -> None:
-    """Eagerly, from what is committed on, or the beginning. librdkafka's own question is not asked again when a
-    coordinator is another one by then (its issue 5586): the application is told of an error, and nothing comes."""
+    """Subscribe with an eager assignment, from the committed offsets on, or from the beginning. librdkafka does not ask
+    again for offsets if the coordinator has moved (its issue 5586): the application gets an error and no records."""
 
     def on_assign(_: Consumer, partitions: list[TopicPartition]) -> None:
         committed = insist(lambda: consumer.committed(partitions, timeout=TIMEOUT_S), *COORDINATED_ELSEWHERE)

@@ -1,4 +1,4 @@
-"""An exercise of confluent-kafka against the broker named on the command line: what it reads has to be what it sent."""
+"""An exercise of confluent-kafka against the broker named on the command line: it has to read the records it sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_S = 30
 
 
 def produce(bootstrap: str, topic: str, codec: str) -> None:
-    """Idempotent."""
+    """Produce idempotently."""
     failed: list[object] = []
 
     def delivered(error: object, _: Message) -> None:
@@ -45,7 +45,7 @@ def check(found: Message) -> None:
 
 
 def consume(bootstrap: str, topic: str, expected: int) -> None:
-    """As the one member of a group, which commits."""
+    """Read all records as the only member of a group, and commit them."""
     settings = {"group.id": f"readers of {topic}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.subscribe([topic])

@@ -34,7 +34,7 @@ def test_create_list_and_delete(broker: Broker, topic: str) -> None:
 
 
 def test_a_topic_made_again_is_empty(broker: Broker, topic: str) -> None:
-    """Same name, new id: nothing of the old one shows."""
+    """A topic that is created again has another id, and none of the old records."""
     create_topic(broker, topic)
     old_id = str(Admin(broker).describe(topic).topic_id)
     client = producer(broker)
@@ -121,7 +121,7 @@ def test_topics_are_created_on_first_use(broker: Broker, topic: str) -> None:
 
 
 def test_defaults_of_the_broker_apply(tmp_path: Path, topic: str) -> None:
-    """num.partitions counts for a topic made on first use, and for one made without a number."""
+    """num.partitions counts for automatic creation, and for a topic created without a number."""
     with target_broker(tmp_path, {"num.partitions": "3"}) as broker:
         client = producer(broker)
         client.produce(topic, b"first")

@@ -1,4 +1,4 @@
-"""confluent-kafka's AdminClient on configs: what is set is what is read, and what is applied again changes nothing."""
+"""confluent-kafka's AdminClient on configs: keys are read as they were set, and setting them again changes nothing."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def resource(topic: str) -> ConfigResource:
 
 
 def set_keys(admin: AdminClient, topic: str) -> dict[str, str]:
-    """What a tool that keeps a state file reads back: what was set for the topic itself."""
+    """The keys that were set for the topic itself: a tool with a state file reads them back."""
     source = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {key: one.value for key, one in describe(admin, resource(topic)).items() if one.source == source}
 
 
 def test_a_plan_that_is_applied_twice_changes_nothing(broker: Broker, admin: AdminClient, topic: str) -> None:
-    """Read, compare, write what differs, read: as infrastructure tools do, there is no drift."""
+    """Read, compare, write the differences, read again, as infrastructure tools do: the second plan is empty."""
     create_topic(broker, topic)
     plan = {"max.message.bytes": "2000000", "segment.ms": "100000", "preallocate": "true", "cleanup.policy": "delete"}
     for expected in (plan, {}, {}):
@@ -52,7 +52,7 @@ def test_a_plan_that_is_applied_twice_changes_nothing(broker: Broker, admin: Adm
 
 
 def test_writing_back_all_that_was_read_changes_no_value(broker: Broker, admin: AdminClient, topic: str) -> None:
-    """Who takes the whole of a topic's configuration into its hands finds each value as it was, and can let it go."""
+    """Writing back each value of a topic's config, and then deleting all keys, leaves the values as they were."""
     create_topic(broker, topic, config={"max.message.bytes": "2000000"})
     read = {key: one.value for key, one in describe(admin, resource(topic)).items() if not one.is_read_only}
     alter(admin, resource(topic), {key: (AlterConfigOpType.SET, value) for key, value in read.items()})

@@ -1,4 +1,4 @@
-"""confluent-kafka's AdminClient on groups: an offset set for nobody makes one, and it can be told and removed."""
+"""confluent-kafka's AdminClient on groups: setting an offset creates a group, which can be described and deleted."""
 
 from __future__ import annotations
 

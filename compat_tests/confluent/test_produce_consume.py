@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka 2.16): what is produced comes back, in every codec and from every offset."""
+"""confluent-kafka (librdkafka 2.16): records come back as they were sent, in every codec and from every offset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ DEFAULT_MESSAGE_MAX_BYTES = 1_048_588
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_codec(broker: Broker, topic: str, codec: str) -> None:
-    """Each codec comes back, and is what the broker stored: a client that finds it unsupported sends plain batches."""
+    """Records of each codec come back, and the broker stores that codec: a client that finds it unsupported sends plain
+    batches."""
     create_topic(broker, topic)
     delivery = Delivery()
     client = producer(broker, compression_type=codec, linger_ms=200)
@@ -88,7 +89,7 @@ def test_two_partitions_keep_their_order(broker: Broker, topic: str) -> None:
 
 
 def test_large_message(broker: Broker, topic: str) -> None:
-    """One record close to the default limit, fetched by a client that asks for less than that."""
+    """A record close to the default size limit, fetched with smaller limits."""
     create_topic(broker, topic)
     value = bytes(range(256)) * 4_000  # 1,024,000 bytes
     client = producer(broker, message_max_bytes=2_000_000)

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka 2.16): topics with a codec of their own, whatever codec the producer has."""
+"""confluent-kafka (librdkafka 2.16): topics with a codec of their own, for each codec of the producer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {"none": "uncompressed", **{codec: codec for codec in CODECS if codec !=
 @pytest.mark.parametrize("sent", CODECS)
 @pytest.mark.parametrize("stored", CODECS)
 def test_batches_are_stored_in_the_codec_of_the_topic(broker: Broker, topic: str, sent: str, stored: str) -> None:
-    """From an idempotent producer with several requests in flight: nothing is lost, doubled or out of order."""
+    """An idempotent producer with several requests in flight: no record is lost, doubled or out of order."""
     create_topic(broker, topic, config={"compression.type": TYPES[stored]})
     delivery = Delivery()
     client = producer(broker, compression_type=sent, enable_idempotence=True, linger_ms=5, batch_num_messages=50)

@@ -27,7 +27,8 @@ class Worker(RestService):
     """A Connect worker and its REST interface."""
 
     def knows(self, connectors: list[str]) -> bool:
-        """These and no others: none before it has read its configurations and joined its group."""
+        """Whether the worker has exactly these connectors. It has none before it has read its configurations and joined
+        its group."""
         try:
             return sorted(self.call("/connectors")) == connectors
         except RefusedError:
@@ -45,7 +46,8 @@ class Worker(RestService):
 
 @contextmanager
 def worker(broker: Broker, directory: Path, name: str, *, exactly_once: bool) -> Iterator[Worker]:
-    """Its three topics are made by itself, compacted. Exactly once is in transactions, its own records as well."""
+    """A worker that creates its three compacted topics itself. With `exactly_once`, it writes in transactions, and so
+    do its source connectors."""
     port = free_port()
     settings = {
         "bootstrap.servers": broker.bootstrap,

@@ -1,4 +1,4 @@
-"""Looks at a topic with kaskade's own screens and prints what they show, as one JSON document.
+"""Driver of kaskade's own screens: it looks at a topic and prints the content of the screens, as one JSON document.
 
 Runs in the console's environment, not in that of the tests; its screens are drawn to no terminal.
 """
@@ -42,12 +42,12 @@ def rows(table: DataTable[Any]) -> Rows:
 
 
 def complaints(app: App[None]) -> list[str]:
-    """What it told its user that is no mere information."""
+    """The notifications to its user that are more than information."""
     return [notice.message for notice in app._notifications if notice.severity != "information"]
 
 
 def filled(app: App[None]) -> list[DataTable[str]]:
-    """The tables of its screen that show something."""
+    """The tables of a screen that are not empty."""
     return [table for table in app.screen.query(DataTable) if table.row_count]
 
 
@@ -68,7 +68,7 @@ async def administer(bootstrap: str, topic: str) -> dict[str, Any]:
 
 
 async def consume(bootstrap: str, topic: str, count: int) -> dict[str, Any]:
-    """Its records, from the first on."""
+    """The records of a topic on the screen, from the first on."""
     settings = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}
     text = Deserialization.STRING
     app = KaskadeConsumer(topic, settings, {}, {}, {}, text, text)

@@ -1,4 +1,4 @@
-"""kaskade, a console for terminals: what its screens show of a topic, its groups and its records."""
+"""kaskade, a console for terminals: its screens of a topic, its groups and its records."""
 
 from __future__ import annotations
 

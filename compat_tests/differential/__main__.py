@@ -1,4 +1,4 @@
-"""Runs all scenarios, or those whose name contains an argument, and prints what no reason covers.
+"""Runs all scenarios, or those whose name contains an argument, and prints the differences that no reason covers.
 
 A full run in which every difference has a reason rewrites docs/differences.md.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DOCUMENT = ROOT / "docs" / "differences.md"
 # Apache Kafka has the delay of the harness.
 THEIRS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-# What the harness gives Apache Kafka, and where a value comes from can be seen.
+# Configuration of Apache Kafka by the harness, because DescribeConfigs shows the source of each value.
 GIVEN = {
     "node.id": "1",
     "offsets.topic.replication.factor": "1",
@@ -51,7 +51,8 @@ def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
 
 
 def wait_for_coordinators(broker: Broker, *kinds: int) -> None:
-    """Makes what is made on first use before anything is compared: Apache Kafka has it some time after it was asked."""
+    """Let the broker create its internal topics before the comparison: Apache Kafka creates them some time after the
+    first request. `kinds`: key types of FindCoordinator."""
     side = Side(broker)
     deadline = time.monotonic() + READY_TIMEOUT_S
 
@@ -67,7 +68,7 @@ def wait_for_coordinators(broker: Broker, *kinds: int) -> None:
 
 
 def main() -> int:
-    """Prints the unexplained; the exit code is 1 when there are any."""
+    """Print the differences without a reason; the exit code is 1 if there are any."""
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
     if not chosen(pattern):
         raise SystemExit(f"no scenario has {pattern!r} in its name")
@@ -77,7 +78,8 @@ def main() -> int:
 
 
 def conclude(found: Sorted, pattern: str, document: Path, text: str) -> int:
-    """Prints what no reason covers; after a full run without such, `text` is the document. Returns the exit code."""
+    """Print the differences that no reason covers. If a full run has none, write `text` to the document. Returns the
+    exit code."""
     for difference in found.unexplained:
         print(difference)
     print(f"{len(found.unexplained)} unexplained, {sum(map(len, found.explained.values()))} explained")

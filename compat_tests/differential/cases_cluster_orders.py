@@ -1,4 +1,4 @@
-"""Orders to move replicas, to elect leaders and to unregister brokers, of a broker that is alone."""
+"""Requests to move replicas, to elect leaders and to unregister brokers, to a broker that is alone."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ WITH_MORE = (*TWO, Record(key=None, headers=(("h", b"1"), ("h", None)), timestam
 
 
 def headers(side: Side, topic: str, after: str) -> None:
-    """Notes the batches of the log but for what a compression library has decided."""
+    """Note the batches of the log, without the fields that depend on a compression library."""
     for number, batch in enumerate(split_batches(stored_records(side.broker, topic))):
         shown = describe_batch(batch, {})
         left = {name: value for name, value in shown.items() if name not in OF_THE_LIBRARY}
@@ -29,7 +29,7 @@ def headers(side: Side, topic: str, after: str) -> None:
 
 @case("produce", SOME_VERSIONS)
 def codec_of_the_topic(side: Side, version: int) -> None:
-    """What is stored where clients send other codecs; uncompressed, it is compared byte for byte."""
+    """Stored batches where clients send other codecs; uncompressed, they are compared byte for byte."""
     for target in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"):
         topic = f"produce-codec-{version}-{target}"
         side.create_topic(topic, configs={"compression.type": target})
@@ -52,7 +52,7 @@ def codec_of_the_topic_and_its_clock(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def codec_of_the_topic_and_a_producer(side: Side, version: int) -> None:
-    """Sequences count on, and a duplicate is known, whatever is made of its batch."""
+    """Sequence numbers and duplicates are known although batches are compressed again."""
     topic = f"produce-codec-sequences-{version}"
     side.create_topic(topic, configs={"compression.type": "gzip"})
     for sequence in (0, 3, 3, 9):
@@ -63,7 +63,7 @@ def codec_of_the_topic_and_a_producer(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def codec_of_the_topic_and_sizes(side: Side, version: int) -> None:
-    """The limit is for what comes and for what is stored."""
+    """The size limit is valid for batches as sent and as stored."""
     for target, number in (("uncompressed", 0), ("gzip", 1)):
         topic = f"produce-codec-sizes-{version}-{number}"
         side.create_topic(topic, configs={"compression.type": target, "max.message.bytes": "1000"})

@@ -36,7 +36,7 @@ def alter(
 
 
 def wait_for(side: Side, kind: int, name: str, key: str, value: str | None) -> None:
-    """Apache Kafka answers before its broker has taken the change over. None: no value of its own."""
+    """Wait until the broker has the value: Apache Kafka answers earlier. None: no value of its own."""
     deadline = time.monotonic() + APPLIED_TIMEOUT_S
     own = {TOPIC: 1, BROKER: 2}[kind] if name else 3
     asked = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
@@ -64,7 +64,7 @@ def of_a_topic(side: Side, version: int) -> None:
 
 @case("describe_configs")
 def of_a_broker(side: Side, version: int) -> None:
-    """Keys that both have and neither was given: those that clients and tools ask for."""
+    """Keys that both brokers have and neither was given: those that clients and tools ask for."""
     keys = [
         "node.id",
         "num.partitions",
@@ -228,7 +228,7 @@ def refused(side: Side, version: int) -> None:
 
 @case("incremental_alter_configs")
 def of_loggers(side: Side, version: int) -> None:
-    """At once, and not when it is only asked whether it could be."""
+    """Log levels change at once; with `validate_only` they do not change."""
     for label, level, validate_only in (("asked", "ERROR", True), ("done", "WARN", False), ("undone", "INFO", False)):
         asked = resource(LOGGER, NODE, (SET, "root", level))
         alter(side, "incremental_alter_configs", version, label, asked, validate_only=validate_only)
@@ -237,7 +237,7 @@ def of_loggers(side: Side, version: int) -> None:
 
 @case("incremental_alter_configs")
 def of_brokers(side: Side, version: int) -> None:
-    """What is set is taken back, for the scenarios that follow."""
+    """Set and delete keys of one broker and of all; afterwards the keys are as before, for later scenarios."""
     name = f"of-brokers-{version}"
     side.create_topic(name)
     for broker, value in ((NODE, "2000000"), ("", "3000000")):

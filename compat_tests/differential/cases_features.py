@@ -1,4 +1,4 @@
-"""UpdateFeatures, and what ApiVersions reports after it. What is changed is taken back for what follows."""
+"""UpdateFeatures, and ApiVersions after it. Each scenario takes its changes back, for later ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def update(side: Side, version: int, label: str, *updates: Update, **fields: obj
 
 
 def wait_for(side: Side, level: int) -> None:
-    """Apache Kafka answers before its broker has taken the change over. None is reported of a level of 0."""
+    """Wait until the broker has the level: Apache Kafka answers earlier. A level of 0 is reported as None."""
     deadline = time.monotonic() + APPLIED_TIMEOUT_S
     while True:
         rows: list[dict[str, Any]] = side.quiet("api_versions", 4, CLIENT)["finalized_features"]
@@ -40,7 +40,7 @@ def wait_for(side: Side, level: int) -> None:
 
 
 def at(side: Side, level: int) -> None:
-    """What older and newer clients see."""
+    """The answers to ApiVersions of older and newer clients at a level."""
     wait_for(side, level)
     for version in (3, 4):
         side.ask("api_versions", version, CLIENT, label=f"ApiVersions {version} at {level}")
@@ -66,7 +66,7 @@ def levels(side: Side, version: int) -> None:
 
 @case("update_features", until=0)
 def levels_by_the_first_version(side: Side, version: int) -> None:
-    """It has a word of its own for what may go down."""
+    """The first version has a field of its own that allows downgrades."""
     update(side, version, "the same", (NAME, NEWEST, UPGRADE))
     update(side, version, "the same, down", (NAME, NEWEST, SAFE))
     update(side, version, "downgrade", (NAME, 1, UPGRADE))

@@ -51,7 +51,7 @@ def fetch(side: Side, version: int, label: str, *topics: dict[str, Any], **more:
 
 @case("fetch")
 def offsets(side: Side, version: int) -> None:
-    """In the middle of a batch: the whole batch, as it is stored."""
+    """A fetch in the middle of a batch gets the whole batch, as it is stored."""
     filled(side)
     for offset in (0, 1, 3, 5, 8, 9, 10, 1_000, -1, -2, 2**63 - 1):
         fetch(side, version, f"offset {offset}", topic(side, TOPIC, partition(offset)))
@@ -79,7 +79,7 @@ def nothing_to_do(side: Side, version: int) -> None:
 
 @case("fetch")
 def size_limits(side: Side, version: int) -> None:
-    """At least one batch, even when it is larger than every limit; after it the limits count."""
+    """A reply has at least one batch, even if it is larger than every limit; then the limits count."""
     filled(side)
     batch_size_bytes = len(Batch(records=THREE).encode())
     for limit in (0, 1, batch_size_bytes - 1, batch_size_bytes, batch_size_bytes + 1, -1):
@@ -102,7 +102,7 @@ def several_partitions(side: Side, version: int) -> None:
 
 @case("fetch")
 def waiting(side: Side, version: int) -> None:
-    """A reply comes when the time is over, or at once when there is nothing to wait for."""
+    """A reply comes when the maximum wait is over, or at once if there is no reason to wait."""
     filled(side)
     fetch(side, version, "at the end", topic(side, TOPIC, partition(9)), max_wait=50, min_bytes=1)
     fetch(side, version, "not enough", topic(side, TOPIC, partition(6)), max_wait=50, min_bytes=MIB)
@@ -135,7 +135,7 @@ def last_fetched_epoch(side: Side, version: int) -> None:
 
 @case("fetch")
 def replica_ids(side: Side, version: int) -> None:
-    """Any client may claim to be a broker; what it gets must not move the high watermark."""
+    """Any client may claim to be a broker; its fetches must not move the high watermark."""
     filled(side)
     for replica in (-2, 1, 2):
         claim = {"replica_id": replica, "replica_state": {"replica_id": replica, "replica_epoch": -1}}
@@ -150,7 +150,7 @@ def rack(side: Side, version: int) -> None:
 
 @case("fetch", since=7)
 def session(side: Side, version: int) -> None:
-    """KIP-227: full, then only what changed, then without a partition, then closed."""
+    """KIP-227: a full fetch, then only changes, then without a partition, then closed."""
     name = f"fetch-session-{version}"
     side.create_topic(name, 2)
     side.produce(name, Batch(records=THREE).encode())
@@ -190,7 +190,7 @@ def session_errors(side: Side, version: int) -> None:
 
 @case("fetch", since=7)
 def session_with_an_error_in_it(side: Side, version: int) -> None:
-    """A partition with an error is told each time, not once."""
+    """A partition with an error is in every reply of the session, not only in the first."""
     filled(side)
     rows = [
         topic(side, TOPIC, partition(9), partition(99, 1)),

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from compat_tests.differential.side import Side
 
 TOPIC = "frames"
-NEWEST = {"end_txn": 5, "write_txn_markers": 2, "txn_offset_commit": 5}  # what Kafka 4.3.1 serves and we do not
+NEWEST = {"end_txn": 5, "write_txn_markers": 2, "txn_offset_commit": 5}  # Kafka 4.3.1 serves more than kafkawire
 
 
 def sample(side: Side, api: str, version: int) -> dict[str, Any]:
-    """A request with something in every array, so that a cut can hit each part of it.
+    """A request with something in every array, so that a truncation can hit each part of it.
 
-    It changes nothing: where one broker takes a frame that the other refuses, later scenarios must not notice.
+    It changes nothing: if one broker takes a frame that the other refuses, later scenarios must not notice.
     """
     topic_id = side.create_topic(TOPIC)
     both = {"name": TOPIC, "topic": TOPIC, "topic_id": topic_id}
@@ -101,7 +101,7 @@ def sample(side: Side, api: str, version: int) -> dict[str, Any]:
 
 @case("api_versions", (0,))
 def sizes(side: Side, version: int) -> None:
-    """What is announced and what comes; an announced size alone must cost nothing."""
+    """Frames whose announced size differs from their bytes; an announced size alone must cost nothing."""
     for size in (-1, -(2**31), 0, 1, 7, 104_857_601, 2**31 - 1):
         side.connection.send_bytes(struct.pack(">i", size) + bytes(max(0, min(size, 7))))
         side.read("api_versions", version, label=f"size {size}")
@@ -113,7 +113,7 @@ def sizes(side: Side, version: int) -> None:
 
 @case("api_versions", (0,))
 def a_frame_in_pieces(side: Side, version: int) -> None:
-    """Byte by byte is slow but right."""
+    """A frame sent byte by byte is answered."""
     frame = encode_request("api_versions", version, {})
     for byte in struct.pack(">i", len(frame)) + frame:
         side.connection.send_bytes(bytes([byte]))
@@ -130,7 +130,7 @@ def unknown_api_keys(side: Side, version: int) -> None:
 def unsupported_versions(side: Side, version: int) -> None:
     for api, served in VERSIONS.items():
         for asked in (-1, served[0] - 1, NEWEST.get(api, served[-1]) + 1, 32_767):
-            # The body is that of the nearest version; nobody should come so far as to read it.
+            # The body is that of the nearest version; no broker should read it.
             body = encode_body(api, min(max(asked, served[0]), served[-1]), sample(side, api, served[-1]))
             head = header(API_KEYS[api], asked, 1, flexible=asked > served[-1])
             side.ask_bytes("api_versions", version, head + body, label=f"{api} {asked}")
@@ -152,7 +152,7 @@ def each_version(play: Callable[[Side, str, int], None]) -> None:
 
 @each_version
 def truncated(side: Side, api: str, version: int) -> None:
-    """Cut at the end, in the middle and behind the header."""
+    """Frames truncated at the end, in the middle and behind the header."""
     frame = encode_request(api, version, sample(side, api, version))
     head_size_bytes = len(header(API_KEYS[api], version, 1, flexible=is_flexible(api, version)))
     for cut in sorted({len(frame) - 1, (head_size_bytes + len(frame)) // 2, head_size_bytes}):
@@ -169,7 +169,7 @@ def trailing(side: Side, api: str, version: int) -> None:
 
 @each_version
 def client_ids(side: Side, api: str, version: int) -> None:
-    """Null and empty are fine; a length that lies, or bytes that are no text, are not."""
+    """Client ids: null and empty ones are accepted, wrong lengths and bytes that are no text are not."""
     body = encode_body(api, version, sample(side, api, version))
     tags = b"\x00" if is_flexible(api, version) else b""
     start = struct.pack(">hhi", API_KEYS[api], version, 1)
@@ -185,7 +185,7 @@ def client_ids(side: Side, api: str, version: int) -> None:
 
 @each_version
 def tagged_fields(side: Side, api: str, version: int) -> None:
-    """Unknown ones are skipped, in the header and at the end of the body."""
+    """Unknown tagged fields are skipped, in the header and at the end of the body."""
     if not is_flexible(api, version):
         return
     body = encode_body(api, version, sample(side, api, version))
@@ -201,7 +201,7 @@ def tagged_fields(side: Side, api: str, version: int) -> None:
 
 @case("metadata")
 def array_counts(side: Side, version: int) -> None:
-    """Counts that lie, for the one array of a Metadata request."""
+    """Wrong counts of the one array of a Metadata request."""
     flexible = is_flexible("metadata", version)
     start = header(API_KEYS["metadata"], version, 1, flexible=flexible)
     for count in (-2, -(2**31), 2, 1_000_000, 2**31 - 1):
@@ -214,7 +214,7 @@ def array_counts(side: Side, version: int) -> None:
 
 @case("metadata")
 def strings(side: Side, version: int) -> None:
-    """A topic name that is no text, or null."""
+    """Topic names that are no text, or null."""
     body = encode_body("metadata", version, {"topics": [{"name": "abcd"}], "allow_auto_topic_creation": False})
     start = header(API_KEYS["metadata"], version, 1, flexible=is_flexible("metadata", version))
     for label, name in (

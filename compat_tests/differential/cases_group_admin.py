@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups: what administrators are told, and what they may do."""
+"""ListGroups, DescribeGroups and DeleteGroups: answers to administrators, and permitted operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_groups(side: Side, version: int, label: str, *states: str, types: tuple
 
 @case("list_groups")
 def listed(side: Side, version: int) -> None:
-    """Leaves no group behind."""
+    """Listings of groups; each group is deleted afterwards."""
     list_groups(side, version, "none")
     commit(side, COMMIT, "an empty group", "listed-empty", topic(side, offset(0)))
     connect = {"protocol_type": "connect", "protocols": protocols("sessioned")}

@@ -1,6 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: what members of a group are told.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: answers to members of a group.
 
-Each scenario has groups of its own. The API it is about is played in every version, the others in their newest.
+Each scenario has groups of its own. Its own API is played in every version, the others in their newest.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ REBALANCE_IN_PROGRESS = 27
 
 
 def subscription(*topics: str, more: str = "") -> bytes:
-    """What a consumer says of itself (ConsumerProtocolSubscription, version 0)."""
+    """The metadata of a consumer (ConsumerProtocolSubscription, version 0)."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", len(more)) + more.encode()
 
 
 def protocols(*names: str, more: str = "") -> list[dict[str, Any]]:
-    """Of consumers of one topic."""
+    """The protocols of a JoinGroup of a consumer with one topic."""
     return [{"name": name, "metadata": subscription("some", more=more + name)} for name in names]
 
 
 def join_fields(group: str, member: str = "", **more: Any) -> dict[str, Any]:
-    """As a consumer does."""
+    """The fields of a JoinGroup, as a consumer sends it."""
     return {
         "group_id": group,
         "session_timeout": 30_000,
@@ -55,7 +55,8 @@ def join(side: Side, version: int, label: str, group: str, member: str = "", **m
 
 
 def enter(side: Side, version: int, label: str, group: str, **more: Any) -> str:
-    """A newcomer joins, and joins again with its id where it has to; its id. Nobody else must be there."""
+    """Let a new member join, and join again with its id where it has to. Returns its id. The group must have no other
+    member."""
     reply = join(side, version, label, group, **more)
     member: str = reply["member_id"]
     if version >= FIRST_JOIN_WITH_ID_REQUIRED and more.get("group_instance_id") is None:
@@ -102,7 +103,7 @@ def leave(side: Side, version: int, label: str, group: str, *members: tuple[str,
 
 
 def wait_for_rebalance(side: Side, group: str, member: str, generation: int) -> None:
-    """Until the broker has seen that somebody else came: that was sent over another connection."""
+    """Wait until the broker has seen another member join over another connection: the group rebalances."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     fields = beat(group, member, generation)
     while side.quiet("heartbeat", HEARTBEAT, fields)["error_code"] != REBALANCE_IN_PROGRESS:
@@ -111,7 +112,7 @@ def wait_for_rebalance(side: Side, group: str, member: str, generation: int) -> 
 
 
 def wait_for_state(side: Side, group: str, state: str) -> None:
-    """Until time has brought the group there."""
+    """Wait until the group reaches a state by the passing of time."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while side.quiet("describe_groups", DESCRIBE, {"groups": [group]})["groups"][0]["group_state"] != state:
         assert time.monotonic() < deadline, f"{side.broker.name}: group {group} does not become {state}"
@@ -119,7 +120,7 @@ def wait_for_state(side: Side, group: str, state: str) -> None:
 
 
 def stable(side: Side, label: str, group: str, **more: Any) -> str:
-    """A group of one member, in its first generation; the member."""
+    """Make a group of one member, in its first generation. Returns the member's id."""
     member = enter(side, JOIN, f"{label}: join", group, **more)
     sync(side, SYNC, f"{label}: sync", group, member, assignments=assigned(member), **instance_of(more))
     return member
@@ -134,7 +135,7 @@ def instance_of(fields: dict[str, Any]) -> dict[str, Any]:
 
 @case("join_group")
 def alone(side: Side, version: int) -> None:
-    """A whole life, and another after it."""
+    """The whole life of a group with one member, and its return."""
     group = f"alone-{version}"
     member = enter(side, version, "join", group)
     sync(side, SYNC, "sync", group, member, assignments=assigned(member))
@@ -218,7 +219,7 @@ def static_members(side: Side, version: int) -> None:
 
 @case("join_group", since=5)
 def names_of_instances(side: Side, version: int) -> None:
-    """Clients check them; brokers do not."""
+    """Names of static members: clients check them; brokers do not."""
     for number, instance in enumerate(("", ".", "a b", "x" * 300, "ünï")):
         group = f"instances-{version}-{number}"
         join(side, version, f"instance {instance[:9]!r}", group, group_instance_id=instance)
@@ -226,7 +227,7 @@ def names_of_instances(side: Side, version: int) -> None:
 
 @case("join_group")
 def new_metadata(side: Side, version: int) -> None:
-    """A leader joins again whenever it wants, and so does who has something new to say."""
+    """A leader may always join again; another member may do so with new metadata."""
     group = f"new-metadata-{version}"
     member = enter(side, version, "join", group)
     join(side, version, "the same before it synced", group, member)
@@ -246,7 +247,7 @@ def other_protocol_types(side: Side, version: int) -> None:
 
 @case("join_group", (JOIN,))
 def metadata_that_is_none(side: Side, version: int) -> None:
-    """What consumers say is theirs to read; the broker looks into it only to know their topics."""
+    """Metadata that are no subscriptions. They are for the consumers; the broker reads them only to know the topics."""
     for metadata in (b"", b"m", struct.pack(">hi", 9, 0), b"metadata"):
         shown = metadata.hex() or "none"
         enter(side, version, f"metadata {shown}", f"odd-{shown}", protocols=[{"name": "range", "metadata": metadata}])
@@ -254,7 +255,8 @@ def metadata_that_is_none(side: Side, version: int) -> None:
 
 @case("join_group", (JOIN,))
 def who_does_not_join_again(side: Side, version: int) -> None:
-    """It is out when the rebalance time-out has passed; a static member keeps its place until its session ends."""
+    """A member that does not rejoin is removed when the rebalance timeout has passed; a static member stays until its
+    session ends."""
     for group, instance in (("slow", None), ("slow-static", "mine")):
         timeouts: dict[str, Any] = {"rebalance_timeout": 3_000}
         one = stable(side, f"{group}: one", group, group_instance_id=instance, **timeouts)
@@ -275,7 +277,8 @@ def who_does_not_sync(side: Side, version: int) -> None:
 
 @case("join_group", (JOIN,))
 def who_is_silent(side: Side, version: int) -> None:
-    """The session ends. Who was told his id and did not come back has no place either."""
+    """A silent member is removed at the end of its session, and so is a member that was told its id and did not come
+    back."""
     told = join(side, version, "told his id", "silent-told", session_timeout=6_000)["member_id"]
     member = stable(side, "a member", "silent", session_timeout=6_000)
     wait_for_state(side, "silent", "Empty")

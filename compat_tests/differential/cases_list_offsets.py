@@ -15,7 +15,7 @@ EARLIEST, LATEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 
 def timed_batch(first_ms: int, count: int, step_ms: int = 10, *, gzip: bool = False) -> bytes:
-    """Records every `step_ms`."""
+    """A batch with a record every `step_ms`."""
     records = tuple(Record(timestamp_delta_ms=step_ms * number) for number in range(count))
     if gzip:
         return Batch(records=records, base_timestamp_ms=first_ms, attributes=1, body=gzip_body(records)).encode()
@@ -23,7 +23,7 @@ def timed_batch(first_ms: int, count: int, step_ms: int = 10, *, gzip: bool = Fa
 
 
 def ask(side: Side, version: int, label: str, timestamp: int, **more: Any) -> None:
-    """One partition of one topic, unless `more` says otherwise."""
+    """Ask for an offset of partition 0 of one topic, unless `more` says otherwise."""
     row = {"partition_index": more.pop("partition", 0), "timestamp": timestamp}
     row |= {name: more.pop(name) for name in ("current_leader_epoch",) if name in more}
     fields = {"replica_id": -1, "topics": [{"name": more.pop("name"), "partitions": [row]}], **more}

@@ -1,4 +1,4 @@
-"""DeleteRecords and what other requests say afterwards; OffsetForLeaderEpoch."""
+"""DeleteRecords and the answers of other requests after it; OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def filled(side: Side, name: str) -> str:
 
 
 def seen(side: Side, label: str, name: str) -> None:
-    """The earliest offset, and fetches around the log start."""
+    """Note the earliest offset, and fetches around the log start."""
     partition = {"partition_index": 0, "timestamp": -2}
     fields: dict[str, Any] = {"replica_id": -1, "topics": [{"name": name, "partitions": [partition]}]}
     side.ask("list_offsets", 7, fields | {"isolation_level": 0}, label=f"{label}: earliest")

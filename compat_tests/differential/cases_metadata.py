@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and ApiVersions: what a client asks first."""
+"""Metadata, DescribeCluster and ApiVersions: the first requests of a client."""
 
 from __future__ import annotations
 

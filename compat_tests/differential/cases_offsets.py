@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete, by members of groups and by those who are in none."""
+"""OffsetCommit, OffsetFetch and OffsetDelete, by members of groups and by clients that are in none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def offset(partition: int, committed: int = 7, metadata: str | None = "", epoch:
 
 
 def topic(side: Side, *rows: dict[str, Any], name: str = TOPIC) -> dict[str, Any]:
-    """Of a request that names it, or its id; the id of one that there is not is unknown."""
+    """A topic of a request, by its name and its id; the id of a topic that does not exist is unknown."""
     topic_id = side.create_topic(TOPIC, PARTITIONS) if name == TOPIC else UNKNOWN_ID
     return {"name": name, "topic_id": topic_id, "partitions": list(rows)}
 
@@ -67,7 +67,7 @@ def wanted(side: Side, *partitions: int, name: str = TOPIC) -> dict[str, Any]:
 def fetch(
     side: Side, version: int, label: str, group: str, topics: Rows | None, *more: tuple[str, Rows | None], **fields: Any
 ) -> None:
-    """`more` are other groups, from version 8 on."""
+    """Fetch committed offsets. `more`: other groups, from version 8 on."""
     groups = [
         {"group_id": name, "member_id": None, "member_epoch": -1, "topics": rows, **fields}
         for name, rows in ((group, topics), *more)
@@ -84,7 +84,7 @@ def all_of(side: Side, group: str, label: str = "what is committed") -> None:
 
 @case("offset_commit")
 def in_no_group(side: Side, version: int) -> None:
-    """By who assigns partitions to himself, or by an administrator."""
+    """Commits by a client that assigns its partitions itself, or by an administrator."""
     group = f"simple-{version}"
     commit(side, version, "first", group, topic(side, offset(0), offset(1, 8, "text", 0), offset(2, 9, None, 5)))
     all_of(side, group)
@@ -222,7 +222,7 @@ def several_groups(side: Side, version: int) -> None:
 
 @case("offset_fetch", since=9)
 def of_members(side: Side, version: int) -> None:
-    """A classic group does not look at who asks."""
+    """A classic group does not check the member that asks for offsets."""
     group = f"fetch-members-{version}"
     commit(side, COMMIT, "commit", group, topic(side, offset(0)))
     for member, epoch in (("nobody", -1), ("nobody", 5), ("", 0), (None, 7)):

@@ -37,7 +37,7 @@ def partition_count(side: Side, name: str) -> int:
 
 
 def wait_until_grown(side: Side, name: str, count: int) -> None:
-    """Apache Kafka's controller answers before its broker knows."""
+    """Wait until the broker knows the partitions: Apache Kafka's controller answers earlier."""
     deadline = time.monotonic() + VISIBLE_TIMEOUT_S
     while partition_count(side, name) != count:
         assert time.monotonic() < deadline, f"{side.broker.name}: {name} does not get {count} partitions"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from compat_tests.differential.side import Side
 
 UNKNOWN_ID = bytes(range(16))
-# Replies grew twice: record errors in 8, topic ids in 13. What a batch gets does not change in between.
+# Replies grew twice: record errors in 8, topic ids in 13. The answers to a batch do not change in between.
 SOME_VERSIONS = (3, 8, 13)
 TWO = (Record(value=b"one"), Record(value=b"two"))
 THREE = (*TWO, Record(value=b"three"))
@@ -33,12 +33,12 @@ def fields(
 
 
 def send(side: Side, version: int, label: str, topic: str, records: bytes | None, **more: Any) -> None:
-    """To one partition."""
+    """Produce to partition 0 of a topic."""
     side.ask("produce", version, fields(side, topic, [(0, records)], **more), label=label)
 
 
 def ends(side: Side, topic: str, after: str = "all") -> None:
-    """Notes where the log ends, and what is in it."""
+    """Note the end of the log and its batches."""
     row = {"partition_index": 0, "timestamp": -1}
     side.ask(
         "list_offsets",
@@ -53,7 +53,7 @@ def ends(side: Side, topic: str, after: str = "all") -> None:
 
 @case("produce")
 def acks_and_versions(side: Side, version: int) -> None:
-    """The whole log is compared: what was stamped into the batches, and that nothing else was touched."""
+    """The whole log is compared: the broker stamps some fields of the batches, and changes no others."""
     topic = f"produce-{version}"
     side.create_topic(topic)
     for acks in (-1, 1):
@@ -65,7 +65,8 @@ def acks_and_versions(side: Side, version: int) -> None:
 
 
 def wait_for_end(side: Side, topic: str, offset: int) -> None:
-    """acks 0 has no reply: consumers see the records some time after they were sent."""
+    """Wait for the end of the log: acks 0 has no reply, and consumers see the records some time after they were
+    sent."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     row = {"partition_index": 0, "timestamp": -1}
     request = {"replica_id": -1, "topics": [{"name": topic, "partitions": [row]}]}
@@ -76,7 +77,7 @@ def wait_for_end(side: Side, topic: str, offset: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def acks_1_is_found_at_once(side: Side, version: int) -> None:
-    """The only replica there is has moved its high watermark before it answers."""
+    """The only replica has raised its high watermark before the answer with acks=1."""
     topic = f"produce-found-{version}"
     side.create_topic(topic)
     for number in range(5):
@@ -128,7 +129,7 @@ def nothing_to_do(side: Side, version: int) -> None:
 
 @case("produce", (13,))
 def null_records(side: Side, version: int) -> None:
-    """Of one version only: a broker that never answers costs the time to notice it."""
+    """Null records, in one version only: if a broker does not answer, noticing that takes a time-out."""
     topic = "produce-acks"
     side.create_topic(topic)
     send(side, version, "null records", topic, None)
@@ -165,7 +166,7 @@ def bytes_that_are_no_batch(side: Side, version: int) -> None:
 
 
 def variants() -> Iterable[tuple[str, Batch]]:
-    """One lie each in the header of an otherwise good batch; the CRC is right unless it is the lie."""
+    """A good batch with one wrong field in its header; the CRC is right unless it is that field."""
     yield "wrong crc", Batch(records=TWO, crc=1)
     yield "magic 0", Batch(records=TWO, magic=0)
     yield "magic 1", Batch(records=TWO, magic=1)
@@ -205,7 +206,8 @@ def variants() -> Iterable[tuple[str, Batch]]:
 
 @case("produce", SOME_VERSIONS)
 def lies_in_the_header(side: Side, version: int) -> None:
-    """Each against an empty topic of its own, so that one difference does not shift all that follow."""
+    """Batches with one wrong field in the header, each in an empty topic, so that a difference does not shift later
+    ones."""
     for number, (label, batch) in enumerate(variants()):
         topic = f"produce-lies-{version}-{number}"
         side.create_topic(topic)
@@ -216,7 +218,7 @@ def lies_in_the_header(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def sequences(side: Side, version: int) -> None:
-    """Producer ids that nobody gave out, sequences that cannot be."""
+    """Producer ids that no broker gave out, and impossible sequence numbers."""
     for number, (producer_id, epoch, sequence) in enumerate(
         ((5, 0, -1), (5, 0, -2), (5, -1, 0), (-1, 0, 0), (-1, -1, 0), (-2, -1, -1), (5, 0, 0), (5, 0, 7))
     ):
@@ -228,7 +230,7 @@ def sequences(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def one_producer(side: Side, version: int) -> None:
-    """Duplicates, gaps and epochs of a producer that is known."""
+    """Duplicates, gaps and epochs of a known producer."""
     topic = f"produce-producer-{version}"
     side.create_topic(topic)
     for epoch, sequence, count in (
@@ -247,7 +249,7 @@ def one_producer(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def a_producer_that_begins_late(side: Side, version: int) -> None:
-    """Nobody knows what came before; and sequences begin anew after the last."""
+    """A producer id with no earlier batches in the log, and sequence numbers that wrap around."""
     topic = f"produce-late-{version}"
     side.create_topic(topic)
     for sequence in (2**31 - 3, 2**31 - 1, 1, 5, 2**31 - 1):
@@ -277,7 +279,7 @@ def a_producer_whose_records_are_gone(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def lies_in_the_records(side: Side, version: int) -> None:
-    """The header is right and so is the CRC."""
+    """Batches with wrong records, but a right header and CRC."""
     whole = Batch(records=TWO).encode()[61:]
     for number, (label, batch) in enumerate(
         (
@@ -300,7 +302,7 @@ def lies_in_the_records(side: Side, version: int) -> None:
 
 @case("produce")
 def compressed(side: Side, version: int) -> None:
-    """gzip goes everywhere, zstd from version 7 on (KIP-110)."""
+    """Codecs: gzip is accepted in all versions, zstd from version 7 on (KIP-110)."""
     topic = f"produce-compressed-{version}"
     side.create_topic(topic)
     send(side, version, "gzip", topic, Batch(records=THREE, attributes=1, body=gzip_body(THREE)).encode())
@@ -329,7 +331,7 @@ def timestamp_limits_of_the_topic(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def log_append_time(side: Side, version: int) -> None:
-    """The broker's clock goes into the batch, whatever the producer's says."""
+    """The broker's clock goes into the batch, for each timestamp of the producer."""
     topic = f"produce-append-time-{version}"
     side.create_topic(topic, configs={"message.timestamp.type": "LogAppendTime"})
     for label, first_ms in (("now and then", FIRST_MS), ("far ahead", FAR_AHEAD_MS), ("none", -1)):
@@ -376,7 +378,7 @@ def too_few_replicas(side: Side, version: int) -> None:
 
 @case("produce", SOME_VERSIONS)
 def compacted_topic(side: Side, version: int) -> None:
-    """Records without a key have no place there."""
+    """A compacted topic refuses records without a key."""
     topic = f"produce-compacted-{version}"
     side.create_topic(topic, configs={"cleanup.policy": "compact"})
     send(side, version, "with keys", topic, Batch(records=TWO).encode())
@@ -393,7 +395,7 @@ def transactional_id(side: Side, version: int) -> None:
 
 @case("produce")
 def several_in_flight(side: Side, version: int) -> None:
-    """Replies come in the order of the requests, whatever each of them takes."""
+    """Replies come in the order of the requests, even if they take different times."""
     topic = f"produce-flight-{version}"
     side.create_topic(topic)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""InitProducerId without transactions: who gets an id, and who does not."""
+"""InitProducerId without transactions: requests that get an id, and requests that do not."""
 
 from __future__ import annotations
 

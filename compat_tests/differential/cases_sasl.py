@@ -1,4 +1,4 @@
-"""SASL where there is none: over a listener without it nobody can prove who he is."""
+"""SASL where there is none: a listener without it authenticates no client."""
 
 from __future__ import annotations
 

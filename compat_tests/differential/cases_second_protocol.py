@@ -1,6 +1,4 @@
-"""Transactions of the second protocol (KIP-890): what is added by writing to it, ends that give another epoch, and what
-is late.
-"""
+"""Transactions of the second protocol (KIP-890): implicitly added partitions, raised epochs, late requests."""
 
 from __future__ import annotations
 
@@ -19,12 +17,12 @@ SECOND_PROTOCOL = 2
 
 
 def write(its: Producer, name: str, label: str = "write", *, version: int = NEW_PRODUCE, **more: Any) -> None:
-    """To partition 0, without a word before."""
+    """Produce to partition 0 without adding it to the transaction first."""
     its.send(name, its.batch(name, **more), version=version, label=label)
 
 
 def late(its: Producer, name: str, label: str, *, version: int = NEW_PRODUCE, **more: Any) -> None:
-    """What does not count in the producer's sequence."""
+    """Send a batch that does not count in the producer's sequence."""
     records = Producer.batch(its, name, base_sequence=more.pop("base_sequence", 0), **more)
     its.send(name, records, version=version, label=label)
     its.forget(name)
@@ -148,7 +146,7 @@ def ends_that_are_refused(side: Side, version: int) -> None:
 
 @case("end_txn", since=NEW_END)
 def ends_after_an_end_of_the_first_protocol(side: Side, version: int) -> None:
-    """An epoch that was left by a producer that began anew, not by an end."""
+    """EndTxn with an epoch that ended with InitProducerId, not with EndTxn."""
     name = f"second-after-first-{version}"
     its = started(side, name, name)
     its.initialise(label="anew")
@@ -164,7 +162,7 @@ def ends_after_an_end_of_the_first_protocol(side: Side, version: int) -> None:
 
 @case("end_txn")
 def ends_in_the_other_protocol(side: Side, version: int) -> None:
-    """What was begun in one ends in the other."""
+    """Transactions that begin in one protocol and end in the other."""
     name = f"second-mixed-{version}"
     its = started(side, name, name)
     for is_commit in (True, False):
@@ -180,7 +178,7 @@ def ends_in_the_other_protocol(side: Side, version: int) -> None:
 
 @case("init_producer_id")
 def a_producer_that_begins_anew(side: Side, version: int) -> None:
-    """With a transaction of the second protocol open, and after one."""
+    """InitProducerId with a transaction of the second protocol open, and after one."""
     name = f"second-init-{version}"
     its = started(side, name, name)
     write(its, name)

@@ -1,4 +1,4 @@
-"""CreateTopics and DeleteTopics: what is refused, and why."""
+"""CreateTopics and DeleteTopics: requests that are refused, and the reasons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exists(side: Side, name: str) -> None:
 
 @case("create_topics")
 def created(side: Side, version: int) -> None:
-    """The ids are checked through Metadata, where they are shown by name."""
+    """Create topics and note the reply. The ids are checked through Metadata, where they are shown by name."""
     name = f"created-{version}"
     create(side, version, "create", topic(name, 3))
     side.create_topic(name, 3)  # only waits
@@ -68,7 +68,8 @@ def bad_names(side: Side, version: int) -> None:
 
 @case("create_topics")
 def colliding_names(side: Side, version: int) -> None:
-    """Dots and underscores meet in metric names, so Kafka lets only one of the two in."""
+    """Names that only differ in dots and underscores: Kafka lets one of the two in, because metric names would be
+    equal."""
     side.create_topic(f"collide.{version}")
     create(side, version, "collides", topic(f"collide_{version}"))
 

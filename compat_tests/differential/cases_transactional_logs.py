@@ -1,4 +1,4 @@
-"""Logs with transactions in them: what producers may append, what readers of either isolation level are given."""
+"""Logs with transactions: batches that producers may append, and batches that readers of each isolation level get."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def producers_in_transactions(side: Side, version: int) -> None:
 
 @case("delete_records")
 def records_of_an_open_transaction(side: Side, version: int) -> None:
-    """Its first records go: it is still open."""
+    """DeleteRecords removes the first records of a transaction, which stays open."""
     name = f"delete-transactions-{version}"
     its = started(side, name, name)
     its.add({name: [0]})
@@ -239,7 +239,7 @@ def lists(side: Side, version: int) -> None:
 
 @case("offset_for_leader_epoch")
 def epochs_of_transactions(side: Side, version: int) -> None:
-    """Where an epoch ends does not depend on what is open."""
+    """The end of an epoch does not depend on open transactions."""
     name = f"epochs-transactions-{version}"
     filled(side, name).end()
     rows = [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]

@@ -1,4 +1,4 @@
-"""Transactions, as producers ask for them: who may do what when, and what becomes of it."""
+"""Requests of transactional producers: the permitted order, and the answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def described(side: Side, *names: str, label: str = "described") -> None:
 
 
 def started(side: Side, name: str, *topics: str) -> Producer:
-    """A producer that has its identity, and topics of two partitions."""
+    """A producer that has initialised, and topics of two partitions."""
     for each in topics:
         side.create_topic(each, 2)
     producer = Producer(side, name)
@@ -79,7 +79,8 @@ def of_who_says_what_it_had(side: Side, version: int) -> None:
 
 @case("init_producer_id", since=3)
 def of_who_goes_on_after_an_error(side: Side, version: int) -> None:
-    """As Java's client does (KIP-360): its open transaction is aborted, and it has the next epoch."""
+    """InitProducerId after an error, as Java's client sends it (KIP-360): the open transaction is aborted, the epoch
+    raised."""
     name = f"init-on-{version}"
     its = started(side, name, name)
     its.add({name: [0]})
@@ -229,7 +230,7 @@ def offsets_of_members(side: Side, version: int) -> None:
 
 @case("txn_offset_commit")
 def offsets_beside_others(side: Side, version: int) -> None:
-    """What is committed plainly while a transaction is open: the later of both counts."""
+    """Offsets committed without a transaction while one is open: the later commit counts."""
     its = started(side, f"offsets-beside-{version}")
     group = f"group-{its.name}"
     plain = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}

@@ -1,4 +1,4 @@
-"""Collects the scenarios: a function that asks one side, registered with the versions it runs in."""
+"""Collects the scenarios: functions that send requests to one side, registered with the versions they run in."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ STOPPED = "the scenario"  # the step at which a scenario could not go on
 
 @dataclass(frozen=True)
 class Difference:
-    """One field of one reply that is not the same: `path` names the step of the scenario, then the field."""
+    """A field of a reply that differs. `path` names the step of the scenario, then the field."""
 
     case: str
     version: int
@@ -31,7 +31,7 @@ def compare_transcripts(
         kafka_name, kafka_reply = kafka[step] if step < len(kafka) else (ABSENT, ABSENT)
         ours_name, ours_reply = ours[step] if step < len(ours) else (ABSENT, ABSENT)
         name = kafka_name if kafka_name != ABSENT else ours_name
-        if STOPPED in (kafka_name, ours_name):  # also when both do: what is not played is not compared
+        if STOPPED in (kafka_name, ours_name):  # also if both stopped: the other steps are not compared
             found.append(Difference(case, version, STOPPED, shown(kafka_reply), shown(ours_reply)))
             continue
         found += [

@@ -15,7 +15,7 @@ def plain_body(records: tuple[Record, ...]) -> bytes:
 
 
 def gzip_body(records: tuple[Record, ...]) -> bytes:
-    """The same bytes each time: gzip would put the time into its header."""
+    """A gzip body with the same bytes each time: the library would put the time into its header."""
     return gzip.compress(plain_body(records), mtime=0)
 
 

@@ -91,7 +91,7 @@ kafkawire keeps stray logs too. DescribeLogDirs shows neither.
 
 @dataclass
 class Sorted:
-    """Differences by explanation, those without one, and explanations that nothing needed."""
+    """Differences by explanation, those without one, and explanations that no difference needed."""
 
     explained: dict[Explanation, list[Difference]] = field(default_factory=dict)
     unexplained: list[Difference] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Sorted:
 
 
 def sort(differences: Iterable[Difference], explanations: Iterable[Explanation]) -> Sorted:
-    """The first explanation that covers a difference gets it."""
+    """Sort differences under explanations: the first one that covers a difference gets it."""
     explanations = list(explanations)
     found: dict[Explanation, list[Difference]] = defaultdict(list)
     result = Sorted()
@@ -115,7 +115,7 @@ def sort(differences: Iterable[Difference], explanations: Iterable[Explanation])
 
 
 def render(found: Sorted, cases: Sequence[Case], head: str = HEAD) -> str:
-    """The document of what these cases have found; the same differences give the same text."""
+    """The document about the differences that these cases have found; the same differences give the same text."""
     runs, apis = sum(len(case.versions) for case in cases), len({case.api for case in cases})
     parts = [head.format(runs=runs, apis=apis, shown=ROWS_SHOWN), "## Differences in replies\n"]
     parts += ["| difference | rows |", "| --- | --- |"]
@@ -129,7 +129,7 @@ def render(found: Sorted, cases: Sequence[Case], head: str = HEAD) -> str:
 
 
 def anchor(title: str) -> str:
-    """The name that a heading has in a link."""
+    """The anchor of a heading in a link."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
@@ -145,7 +145,7 @@ def rows(differences: Iterable[Difference]) -> dict[Row, list[int]]:
 
 
 def table(differences: Iterable[Difference]) -> list[str]:
-    """A line per row; cut where it only repeats itself."""
+    """A line per row; only the first `ROWS_SHOWN` rows are shown."""
     versions = rows(differences)
     lines = ["| scenario | versions | reply and field | Kafka | kafkawire |", "| --- | --- | --- | --- | --- |"]
     for (case, path, kafka, ours), numbers in list(versions.items())[:ROWS_SHOWN]:

@@ -44,7 +44,7 @@ LOG = r"\.responses\[0\]\.partitions\[0\]\.(high_watermark|last_stable_offset|re
 
 
 def outcome_of(labels: str) -> str:
-    """What one step of a Produce scenario was answered, and what is in the log after it."""
+    """A pattern for the answer to one step of a Produce scenario, and for the log after it."""
     return f"({labels}){PRODUCED}{ROW}|end after ({labels}|all){END}|log after ({labels}|all){LOG}"
 
 

@@ -1,4 +1,4 @@
-"""Takes out of a reply what two healthy brokers cannot agree on: ids, times, addresses, texts, the order of sets.
+"""Removes from a reply all that two healthy brokers cannot agree on: ids, times, addresses, texts, the order of sets.
 
 Everything else stays as it is. An id, a time or a text becomes a word that says it was there, so that a missing one is
 still a difference.
@@ -69,7 +69,7 @@ SORTED_BY: Mapping[tuple[str, str], tuple[str, ...]] = {
 SETS = {("describe_transactions", "partitions")}
 # Apache Kafka makes them when it first looks for a coordinator.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
-# Scenarios leave groups and topics behind; what is listed in scenarios begins with this.
+# Scenarios leave groups and topics behind; only names with this prefix are compared in listings.
 LISTED = "listed-"
 # Keys of topics that Apache Kafka does not have.
 OWN_TOPIC_KEYS = ("flush.policy", "index.keys")
@@ -91,7 +91,7 @@ KEYED_BY = {
     ("create_topics", "configs"): "name",
     ("describe_configs", "configs"): "name",
 }
-# Fields whose value is the broker's own affair, and what is not a value at all.
+# Fields whose value only matters to the broker itself, and the values that mean that there is none.
 WORDS: Mapping[str, tuple[object, ...]] = {
     "cluster_id": (None, ""),
     "error_message": (None,),
@@ -123,12 +123,12 @@ class Normaliser:
         self._producers: dict[int, str] = {}
 
     def begin(self) -> None:
-        """The next scenario."""
+        """Begin the next scenario."""
         self._members.clear()
         self._producers.clear()
 
     def reply(self, api: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """A reply with nothing in it but what both brokers should agree on."""
+        """A reply with only those values that both brokers should agree on."""
         if api == "init_producer_id" and fields["producer_id"] >= 0:
             self._producers.setdefault(fields["producer_id"], f"(producer {len(self._producers) + 1})")
         return {name: self._field(api, name, value) for name, value in fields.items() if name not in DROPPED}
@@ -214,7 +214,7 @@ def split_batches(records: bytes) -> list[bytes]:
 
 
 def describe_batch(batch: bytes, producers: Mapping[int, str]) -> dict[str, Any]:
-    """A batch's header by field, its records as hex; what a broker's clock put in is not shown."""
+    """The fields of a batch's header, its records as hex; values from a broker's clock are not shown."""
     if len(batch) < PREFIX.size + CHECKED.size:
         return {"torn": batch.hex()}
     base_offset, length, leader_epoch, magic, crc = PREFIX.unpack_from(batch)

@@ -1,4 +1,4 @@
-"""Plays every scenario against one broker and keeps what it answered."""
+"""Plays every scenario against one broker and stores its answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def play_all(broker: Broker, cases: list[Case]) -> Transcripts:
 
 
 def play(side: Side, case: Case, version: int) -> list[tuple[str, Any]]:
-    """One scenario; where it cannot go on, the transcript ends with the reason."""
+    """Play one scenario; if it cannot go on, the transcript ends with the reason."""
     side.begin()
     try:
         case.play(side, version)

@@ -1,4 +1,4 @@
-"""One of the two brokers, as a scenario sees it: it asks, and every reply goes into the transcript.
+"""A scenario's access to one of the two brokers: it sends requests, and every reply goes into the transcript.
 
 A scenario must not depend on which broker it talks to. Topic ids are the broker's own, so they are asked for by name
 and shown by name in the transcript.
@@ -29,7 +29,7 @@ CONCURRENT_TRANSACTIONS = 51
 
 
 def has_code(reply: object, code: int) -> bool:
-    """Anywhere in it."""
+    """Whether the reply has that error code anywhere."""
     if isinstance(reply, dict):
         return any(
             value == code if name.endswith("error_code") else has_code(value, code) for name, value in reply.items()
@@ -68,7 +68,7 @@ class Side:
 
     @contextmanager
     def on(self, name: str) -> Iterator[None]:
-        """What is asked inside goes over another connection, known by its name until the scenario ends."""
+        """Send the requests inside over another connection, known by its name until the scenario ends."""
         before = self._connection
         self._connection = self._others.get(name)
         if self._connection is None:
@@ -85,17 +85,18 @@ class Side:
         return self._connection
 
     def ask(self, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
-        """Sends a request and notes the reply, or that the connection was closed; returns the reply as it came."""
+        """Send a request and note the reply, or that the connection was closed. Returns the reply as it came."""
         frame = encode_request(api, version, fields)
         return self.ask_bytes(api, version, frame, label=label)
 
     def ask_until_over(self, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
-        """Like `ask`, again and again while the transaction before is not over, as clients do: Apache Kafka says so at
-        once, we wait for a while."""
+        """Call `ask` again while the previous transaction is not over, as clients do: Apache Kafka says so at once,
+        kafkawire waits for a while."""
         return self.ask_while(CONCURRENT_TRANSACTIONS, api, version, fields, label=label)
 
     def ask_while(self, code: int, api: str, version: int, fields: Fields, *, label: str = "") -> dict[str, Any]:
-        """Like `ask`, again and again while the reply has this error code; in the end that is the reply."""
+        """Call `ask` again while the reply has this error code, and return the last reply. Gives up after
+        `READY_TIMEOUT_S`."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while True:
             found = self.ask(api, version, fields, label=label)
@@ -105,7 +106,7 @@ class Side:
             time.sleep(0.01)
 
     def ask_bytes(self, api: str, version: int, frame: bytes, *, label: str = "") -> dict[str, Any]:
-        """Like `ask`, for a request frame made by hand; the reply is read as that of `api` and `version`."""
+        """Send a request frame made by hand and note the reply, read as a reply of `api` and `version`."""
         self.connection.send_frame(frame)
         return self.read(api, version, label=label)
 
@@ -123,7 +124,7 @@ class Side:
         return found
 
     def note(self, label: str, found: object) -> None:
-        """What is not a reply, or in a form of its own, and must be the same too."""
+        """Note a value in the transcript that is no reply, or has a form of its own, and must be the same too."""
         self.transcript.append((label, found))
 
     def _lost(self, name: str, outcome: dict[str, str]) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Side:
         """Notes whether the connection still answers."""
         self.ask("api_versions", 0, {}, label=label)
 
-    # What scenarios need in place; not part of the transcript.
+    # Preparations for scenarios; not part of the transcript.
 
     def quiet(self, api: str, version: int, fields: Fields) -> dict[str, Any]:
         """A request on a connection of its own that leaves no trace."""
@@ -150,7 +151,7 @@ class Side:
         return decode_response(api, version, reply)
 
     def create_topic(self, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> bytes:
-        """Creates a topic, unless it is there, waits until it can be used and returns its id."""
+        """Create a topic, unless it exists, and wait until it can be used. Returns its id."""
         if name in self._ids:
             return self._ids[name]
         settings = [{"name": key, "value": value} for key, value in (configs or {}).items()]
@@ -196,11 +197,11 @@ class Side:
         self.wait_until_gone(name)
 
     def forget(self, name: str) -> None:
-        """A deleted topic: whoever creates it again makes another."""
+        """Forget the id of a topic that was deleted: a topic that is created again has another id."""
         del self._ids[name]
 
     def wait_until_gone(self, name: str) -> None:
-        """Apache Kafka's controller answers before its broker knows."""
+        """Wait until the broker no longer knows the topic: Apache Kafka's controller answers earlier."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         fields = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
         while self.quiet("metadata", 12, fields)["topics"][0]["error_code"] == 0:
@@ -208,7 +209,7 @@ class Side:
             time.sleep(0.01)
 
     def produce(self, topic: str, records: bytes, partition: int = 0) -> None:
-        """Records that must arrive."""
+        """Produce records, and check that they are acknowledged."""
         partition_fields = {"index": partition, "records": records}
         fields = {
             "acks": -1,

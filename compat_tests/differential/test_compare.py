@@ -1,4 +1,4 @@
-"""The comparison itself: a planted difference is found, named, and not explained away."""
+"""Tests of the comparison itself: a difference is found, named, and not explained away."""
 
 from __future__ import annotations
 

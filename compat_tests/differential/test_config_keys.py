@@ -1,4 +1,4 @@
-"""What we say of Kafka's keys, and what Apache Kafka 4.3.1 says: type, default, when it can be changed, synonyms."""
+"""Kafka's config keys in kafkawire and in Apache Kafka 4.3.1: type, default, dynamic update, synonyms."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ OUR_BROKER_KEYS = {
     "tier.s3.region",
     "tier.s3.secret.key",
     "tier.store",
-    "zookeeper.connect",  # and what Kafka had with it once
+    "zookeeper.connect",  # Kafka had the ZooKeeper keys once, except the credentials
     "zookeeper.connection.timeout.ms",
     "zookeeper.credentials.file",
     "zookeeper.session.timeout.ms",
 }
 
-# Where a first run needs no file, where a bound is better than none, and what is not built yet.
+# Different defaults: a first run needs no file, a bound is better than none, or a feature is not built yet.
 OTHER_DEFAULTS = {
     "group.coordinator.rebalance.protocols": "classic",
     "listeners": "PLAINTEXT://127.0.0.1:9092",
@@ -91,7 +91,7 @@ def theirs(found: Sequence[DescribeConfigsResourceResult]) -> dict[str, Said]:
 
 
 def default_of(one: DescribeConfigsResourceResult) -> str | None:
-    """Of a key that the test's broker is given, what it would have."""
+    """The default of a key, also if the test's broker was given another value; None without one."""
     defaults = [synonym.value for synonym in one.synonyms if synonym.source == 5]
     return one.value if one.config_source == 5 else defaults[0] if defaults else None
 

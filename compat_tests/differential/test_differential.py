@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Sorted:
-    """Both brokers once for the file."""
+    """The differences between the two brokers, once for all tests of this file."""
     need_kafka_jars()
     return compare_brokers(tmp_path_factory.mktemp("differential"))
 

@@ -1,4 +1,4 @@
-"""A transactional producer by hand, for scenarios: what it asks is noted, and what must be in place first is not."""
+"""A transactional producer by hand, for scenarios: its requests are noted, but not those that prepare them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def rows(partitions: Partitions) -> list[dict[str, Any]]:
 
 
 def unfinished(side: Side, name: str) -> bool:
-    """Whether the partitions of the transaction are still being told."""
+    """Whether the transaction is ending: some partitions may not have their marker yet."""
     [found] = side.quiet("describe_transactions", 0, {"transactional_ids": [name]})["transaction_states"]
     return found["error_code"] == 0 and found["transaction_state"] not in OVER
 
 
 class Producer:
-    """One transactional id; `identity` is the producer id and epoch of the last InitProducerId."""
+    """A producer with a transactional id. `identity`: producer id and epoch of the last InitProducerId."""
 
     def __init__(self, side: Side, name: str) -> None:
         self._side = side
@@ -39,7 +39,7 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
 
     def initialise(self, version: int = INITIALISE, label: str = "init", **more: Any) -> None:
-        """Asks until the transaction before is over, as clients do."""
+        """Send InitProducerId until the previous transaction is over, as clients do."""
         request: dict[str, Any] = {"transactional_id": self.name, "transaction_timeout": 60_000}
         if version >= 3:
             request |= {"producer_id": -1, "producer_epoch": -1}
@@ -57,7 +57,7 @@ class Producer:
         } | more
 
     def add(self, partitions: Partitions, version: int = ADD, label: str = "add", **more: Any) -> None:
-        """`ahead`: of the epoch."""
+        """Add partitions to the transaction. `ahead`: a difference to the producer's epoch."""
         named = self._named(more)
         request = {
             "v3_and_below_transactional_id": named["transactional_id"],
@@ -84,7 +84,7 @@ class Producer:
         self._side.ask_until_over("txn_offset_commit", version, request, label=label)
 
     def end(self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any) -> None:
-        """Returns when the partitions know."""
+        """End the transaction, and return when all partitions have their marker."""
         reply = self.end_again(is_commit=is_commit, version=version, label=label, **more)
         if version >= NEW_END and reply.get("error_code") == 0:
             self.identity = (reply["producer_id"], reply["producer_epoch"])
@@ -93,14 +93,14 @@ class Producer:
     def end_again(
         self, *, is_commit: bool = True, version: int = END, label: str = "end", **more: Any
     ) -> dict[str, Any]:
-        """As `end`, of a request that changes nothing for the producer."""
+        """Send an EndTxn that changes nothing for the producer, such as a repetition."""
         request = {"committed": is_commit, **self._named(more)}
         reply = self._side.ask_until_over("end_txn", version, request, label=label)
         self.wait()
         return reply
 
     def forget(self, topic: str, partition: int = 0) -> None:
-        """The last batch was not taken, and does not count in the sequence."""
+        """Take the last batch out of the sequence, because the broker refused it."""
         self._sequences[topic, partition] -= 1
 
     def wait(self) -> None:
@@ -117,7 +117,7 @@ class Producer:
         return bool(found["transaction_state"] == "Ongoing")
 
     def batch(self, topic: str, partition: int = 0, values: tuple[bytes, ...] = (b"v",), **more: Any) -> bytes:
-        """The next of the partition."""
+        """The next batch of a partition."""
         producer_id, epoch = self.identity
         sequence = self._sequences.get((topic, partition), 0)
         self._sequences[topic, partition] = sequence + len(values)
@@ -140,7 +140,7 @@ class Producer:
         label: str = "send",
         name: str | None = OWN,
     ) -> None:
-        """`name`: another transactional id, or none."""
+        """Produce a batch. `name`: another transactional id, or none."""
         data = {"index": partition, "records": self.batch(topic, partition) if records is None else records}
         topic_row = {"name": topic, "topic_id": self._side.topic_id(topic), "partition_data": [data]}
         request = {
@@ -152,7 +152,7 @@ class Producer:
         self._side.ask_until_over("produce", version, request, label=label)
 
     def transact(self, topic: str, value: bytes = b"v", *, is_commit: bool = True, label: str = "transaction") -> None:
-        """One record in partition 0."""
+        """Write a record to partition 0 in a transaction, and end it."""
         self.add({topic: [0]}, label=f"{label}: add")
         self.send(topic, self.batch(topic, values=(value,)), label=f"{label}: send")
         self.end(is_commit=is_commit, label=f"{label}: end")

@@ -1,1 +1,1 @@
-"""Planted bugs, one patch each: the long tests must catch every one of them."""
+"""Mutants, one patch each: the long tests must catch every one of them."""

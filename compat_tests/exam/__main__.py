@@ -1,7 +1,7 @@
-"""`python -m compat_tests.exam [BUG ...]` plants each bug (all by default) and tells who caught it, and how fast.
+"""`python -m compat_tests.exam [BUG ...]` applies each mutant (all by default) and says which test caught it, and when.
 
-Exit code 1: one was not caught. Each comes with the command that shows it again; `--plant DIRECTORY` makes the sources
-with one bug for it. The last line sums up.
+Exit code 1: a mutant was not caught. For each mutant, a command is printed that shows the failure again; `--plant
+DIRECTORY` makes the sources with one mutant for that command. The last line sums up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMAND = "python -m compat_tests.exam"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("bugs", nargs="*", metavar="BUG", help=", ".join(bugs()))
-    parser.add_argument("--plant", type=Path, metavar="DIRECTORY", help="plant one bug here, in a new directory")
+    parser.add_argument("--plant", type=Path, metavar="DIRECTORY", help="apply one mutant here, in a new directory")
     asked = parser.parse_args()
     if unknown := set(asked.bugs) - set(bugs()):
         parser.error(f"there is no patch for {', '.join(sorted(unknown))}")

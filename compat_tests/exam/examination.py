@@ -1,7 +1,7 @@
-"""Applies a planted bug to a copy of the sources, and lets the long tests look for it.
+"""The mutation test: it applies a mutant to a copy of the sources, and lets the long tests look for it.
 
-The product has no switches for bugs: a patch that does not apply any more is to be written anew. Its head says what it
-does and which test catches it; that one looks first.
+The product has no switches for bugs. A patch that does not apply any more has to be written again. The head of a patch
+says what the mutant does and which test catches it; that test runs first.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 CAUGHT_WITHIN_S = 600
 JOBS = str(os.cpu_count() or 1)
 CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
-# A patch that fits no more by its names breaks the product in another way than it says: that is no verdict.
+# A patch with outdated names breaks the product in another way than intended: such an error is no verdict.
 ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 
 
 @dataclass(frozen=True)
 class Examiner:
-    """A test that finds bugs. `verdict` matches what it prints when it found one; a crash of its own is no verdict.
-    `repeat` makes a command of what it prints as such."""
+    """A test that finds mutants. `verdict`: a pattern of its output that reports a failure; a crash of the test is no
+    verdict. `repeat`: the format of a command that shows the failure again, for the command of the pattern."""
 
     name: str
     command: tuple[str, ...]
@@ -162,7 +162,7 @@ EXAMINERS = (
         ("kafkawire.tests.replication.model",),
         r"^(?P<command>python -m kafkawire\.tests\.replication\.model [^:]+): (?P<words>.*)",
     ),
-    Examiner(  # what one broker alone cannot bring about, or seldom does
+    Examiner(  # for states that a single broker cannot reach, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", "-x", *NAMED_CASES),
         FAILED_CASE,
@@ -180,7 +180,7 @@ EXAMINERS = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What an examiner says is wrong, and the command that shows it again in the same sources."""
+    """A failure that an examiner reports, and the command that shows it again in the same sources."""
 
     words: str
     command: str
@@ -188,7 +188,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who caught a bug, and what they found; None: nobody did."""
+    """The examiner that caught a mutant, and its finding; None if no examiner caught it."""
 
     bug: str
     seconds: float
@@ -205,7 +205,7 @@ def patch_of(bug: str) -> Path:
 
 
 def examiners_of(bug: str) -> list[Examiner]:
-    """All of them, the one that its patch names first; raises ValueError when it names none."""
+    """All examiners, the one that the patch names first. Raises ValueError if the patch names none."""
     named = CAUGHT_BY.search(patch_of(bug).read_text(encoding="utf-8"))
     if named is None or named.group(1) not in [one.name for one in EXAMINERS]:
         raise ValueError(f"{bug}: the patch does not say by which test it is caught")
@@ -213,7 +213,7 @@ def examiners_of(bug: str) -> list[Examiner]:
 
 
 def plant(bug: str, directory: Path) -> None:
-    """A copy of the sources with the bug; raises CalledProcessError if the patch does not apply."""
+    """Make a copy of the sources with the mutant. Raises CalledProcessError if the patch does not apply."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "conftest.py"):
@@ -225,7 +225,7 @@ def plant(bug: str, directory: Path) -> None:
 
 
 def examine(bug: str, directory: Path) -> Outcome:
-    """One examiner after the other, until one of them catches it or its time is over."""
+    """Run the examiners one after the other, until one of them catches the mutant or `CAUGHT_WITHIN_S` is over."""
     started_s = time.monotonic()
     for examiner in examiners_of(bug):
         left_s = CAUGHT_WITHIN_S - (time.monotonic() - started_s)
@@ -238,7 +238,8 @@ def examine(bug: str, directory: Path) -> Outcome:
 
 
 def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None:
-    """What it finds in the sources of `directory`. RuntimeError: it could not look for what it should."""
+    """The examiner's finding in the sources of `directory`; None without one. Raises RuntimeError if the test could not
+    run."""
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     environment.pop(SUMMARY, None)
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Every patch still applies, and some bugs are caught while one waits; `make long` examines them all."""
+"""Every patch still applies, and some mutants are caught quickly; `make long` tests them all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a broker says of all that it keeps: what a data dir is to give, whoever opens it.
+"""The content of a data dir, as the broker that opened it reports it: equal for all versions.
 
-Offsets, bytes and committed positions, as clients get them. Runs of old brokers are asked in the same way, so requests
-are in early versions, and nothing is asked that a client of the first release could not ask.
+Offsets, bytes and committed positions, as clients get them. Old brokers are asked in the same way, so requests are in
+early versions, and only for data that a client of the first release could ask for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from compat_tests.harness.kafkawire_broker import Kafkawire
 
-# Nothing is to go, or to be made anew, because of the time that has passed since the data dir was written.
+# No data may expire or be rewritten because of the time since the data dir was written.
 KEEPING = {
     "log.cleaner.enable": "false",
     "log.initial.task.delay.ms": "2147483647",
@@ -49,7 +49,7 @@ Contents = dict[str, Any]  # as it stands in a JSON file
 
 
 def contents_of(broker: Kafkawire) -> Contents:
-    """All of it."""
+    """The whole content that the broker reports."""
     topics = Admin(broker).topics()
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     return {
@@ -68,7 +68,7 @@ def contents_of(broker: Kafkawire) -> Contents:
 
 
 def partition_of(broker: Kafkawire, topic: str, partition: int, end: int | None = None) -> dict[str, int]:
-    """Where it begins and ends, and the CRC of its batches up to there, or to an `end` before that."""
+    """The start and end of a partition, and the CRC of its batches up to `end`, or up to its own end."""
     where = TopicPartition(topic, partition)
     start, log_end = with_consumer(broker, lambda consumer: watermarks(consumer, where))
     end = log_end if end is None else end
@@ -76,7 +76,7 @@ def partition_of(broker: Kafkawire, topic: str, partition: int, end: int | None 
 
 
 def batches(broker: Kafkawire, topic: str, partition: int, start: int, end: int) -> Iterator[bytes]:
-    """All batches of the partition between the two, as they are sent; those of compacted topics have gaps."""
+    """All batches of a partition between two offsets, as the broker sends them; those of compacted topics have gaps."""
     with WireConnection(broker.port) as connection:
         offset = start
         while offset < end:
@@ -91,13 +91,13 @@ def batches(broker: Kafkawire, topic: str, partition: int, start: int, end: int)
 
 
 def producer_of(batch: bytes) -> int:
-    """-1: none."""
+    """The producer id of a batch; -1 without one."""
     (producer_id,) = struct.unpack_from(">q", batch, PRODUCER_ID_POSITION)
     return int(producer_id)
 
 
 def send_again(broker: Kafkawire, topic: str, partition: int, batch: bytes) -> int:
-    """As a producer that has not heard of its acknowledgement; the base offset that it is told."""
+    """Send a batch again, as a producer without an acknowledgement does. Returns the base offset of the reply."""
     name = topic.encode()
     body = struct.pack(">hhi", -1, -1, 30_000)  # no transactional id, acks=all
     body += struct.pack(f">ih{len(name)}siii", 1, len(name), name, 1, partition, len(batch)) + bytes(8) + batch[8:]
@@ -121,7 +121,7 @@ def found_by_key(broker: Kafkawire) -> list[str]:
 
 
 def _set_here(client: AdminClient, asked: ConfigResource, source: str) -> dict[str, str]:
-    """What was set at run time for this resource."""
+    """The keys that were set at run time for this resource, with their values."""
     entries = describe(client, asked)
     return {key: entry.value for key, entry in sorted(entries.items()) if ConfigSource(entry.source).name == source}
 

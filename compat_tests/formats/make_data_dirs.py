@@ -1,13 +1,13 @@
-"""Writes data dirs with the broker of any version, for the versions after it to open.
+"""Writes data dirs with the broker of any version, to be opened by later versions.
 
     .venv/bin/python -m compat_tests.formats.make_data_dirs 0.1.0 path/to/that/version/.venv/bin/kafkawire
 
-starts that `kafkawire`, fills it, and leaves it in three ways: `stopped` in order; `killed`, with records that are
-synced in its journal; `cut` from its power, with what an ext4 filesystem then holds, for which it needs root. Each
-becomes `data-dirs/<name>-<how>.tar.xz`, and beside it, in JSON, what the version that wrote it gives of it. To be run
-for each release, with its name; what a version left stays as it is.
+starts that `kafkawire`, fills it, and ends it in three ways: `stopped` in order; `killed`, with records that are synced
+in its journal only; `cut` from its power, with the content that an ext4 filesystem has then, for which it needs root.
+Each becomes `data-dirs/<name>-<how>.tar.xz`, with a JSON file of the content that the version itself reports. To be run
+for each release, with its name; the files of earlier versions stay as they are.
 
-Values compress well, as segments of less than 1 MiB cannot be had.
+Values compress well, because segments are not smaller than 1 MiB.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def value(number: int, size_bytes: int) -> bytes:
 def produce(
     broker: Kafkawire, topic: str, partitions: int, count: int, size_bytes: int, keys: int = 0, **settings: object
 ) -> None:
-    """So many records to each of the partitions; with `keys`, of as many keys in turn."""
+    """Produce so many records to each of the partitions; with `keys`, with as many keys in turn."""
     delivery = Delivery()
     client = producer(broker, acks="all", batch_num_messages=5, **settings)
     for number in range(count):
@@ -113,12 +113,12 @@ def fill(broker: Kafkawire) -> None:
 
 
 def write_last(broker: Kafkawire) -> None:
-    """Small rounds over several partitions; the last ones durable in the journal alone."""
+    """Write small commit batches over several partitions; the last ones are durable in the journal alone."""
     delivery = Delivery()
     clients = [producer(broker, acks="all", enable_idempotence=True) for _ in range(2)]
     for number in range(ROUNDS + LAST_ROUNDS):
         if number == ROUNDS:
-            time.sleep(SLOT_GIVEN_BACK_S)  # what a full slot covers is synced in its segments
+            time.sleep(SLOT_GIVEN_BACK_S)  # the batches of a full slot get synced in their segments
         for client, topic in zip(clients, ("plain", "idempotent"), strict=True):
             for partition in range(2):
                 client.produce(topic, value(number, 100), partition=partition, on_delivery=delivery)
@@ -128,7 +128,7 @@ def write_last(broker: Kafkawire) -> None:
 
 
 def _compact(broker: Kafkawire) -> None:
-    """Overwritten, some of it deleted, and at rest again."""
+    """Overwrite and delete keys, and wait until the compaction is over."""
     create_topic(broker, "compacted", 1, COMPACTED)
     produce(broker, "compacted", 1, 200, 25_000, keys=40)
     client = producer(broker)
@@ -171,7 +171,7 @@ def _are_sealed(broker: Kafkawire) -> bool:
 
 
 def pack(data: Path, archive: Path) -> None:
-    """Packs it, as small as can be and without a name of who made it."""
+    """Pack the data dir as small as possible, without the name of its owner."""
 
     def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
         entry.uid = entry.gid = 0
@@ -187,7 +187,7 @@ def pack(data: Path, archive: Path) -> None:
 
 @contextmanager
 def unpacked(archive: Path) -> Iterator[Path]:
-    """A directory with the data dir in it."""
+    """The directory of an unpacked data dir, for the block."""
     with tempfile.TemporaryDirectory() as directory, tarfile.open(archive, "r:xz") as packed:
         packed.extractall(directory, filter="data")
         yield Path(directory)
@@ -217,7 +217,7 @@ def make(name: str, how: str, executable: Path, leave: Callable[[Kafkawire], Non
 
 
 def _size(directory: Path) -> int:
-    """Of all segments."""
+    """The size of all segments, in bytes."""
     return sum(each.stat().st_size for each in directory.glob(f"data/*/{'?' * 20}.log"))
 
 

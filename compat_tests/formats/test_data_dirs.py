@@ -1,4 +1,4 @@
-"""A data dir of an earlier version gives all that it gave, takes more, and gives that too."""
+"""A data dir of an earlier version has all its data with this version, takes more records, and has those too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARCHIVES = sorted(DATA_DIRS.glob("*.tar.xz"))
 
 
 def places(contents: Contents) -> list[tuple[str, int, dict[str, int]]]:
-    """Topic, partition, and what is told of it."""
+    """Each partition of the content: topic, number, and reported values."""
     topics = contents["topics"].items()
     return [(name, number, one) for name, topic in topics for number, one in enumerate(topic["partitions"])]
 
@@ -60,7 +60,7 @@ def test_what_an_earlier_version_wrote_is_read_and_written_on(archive: Path) -> 
 
 
 def check_duplicates(broker: Kafkawire, expected: Contents) -> None:
-    """What producers had sent is known: a batch that comes again is answered with the offset it has."""
+    """Check that producer state is known: a batch that is sent again is answered with its old offset."""
     sent_again = 0
     for topic, partition, one in places(expected):
         *_, last = batches(broker, topic, partition, one["start"], one["end"]) if one["end"] else [b""]
@@ -72,7 +72,7 @@ def check_duplicates(broker: Kafkawire, expected: Contents) -> None:
 
 
 def write_on(broker: Kafkawire, expected: Contents) -> None:
-    """A record to each partition, a commit for each group, a topic."""
+    """Write a record to each partition, a commit for each group, and a topic."""
     delivery = Delivery()
     client = producer(broker, acks="all")
     for topic, partition, _ in places(expected):

@@ -1,1 +1,1 @@
-"""Records the requests that clients send; unit tests read them from `kafkawire/requests/tests/frames`."""
+"""Recorded requests of clients; unit tests read them from `kafkawire/requests/tests/frames`."""

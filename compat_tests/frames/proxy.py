@@ -1,7 +1,7 @@
-"""Stands between clients and a broker, hands on what either says, and keeps the requests.
+"""Proxy between clients and a broker that passes on all bytes and stores the requests.
 
-The broker has to advertise the proxy's port, or clients would go past it after their first question. Replies are not
-kept: what is in them is the broker's doing.
+The broker has to advertise the proxy's port, or clients would connect to the broker after their first request. Replies
+are not stored: they are the broker's work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Proxy:
         return f"127.0.0.1:{self.port}"
 
     def serve(self, broker_port: int) -> None:
-        """Clients may come from now on."""
+        """Accept clients from now on."""
         self._broker_port = broker_port
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -45,7 +45,7 @@ class Proxy:
         self._listener.close()
 
     def taken(self) -> list[tuple[int, bytes]]:
-        """The requests since it was last asked, in the order in which they came: (connection, frame without size)."""
+        """The requests since the last call, in the order in which they came: (connection, frame without size)."""
         with self._lock:
             frames, self._frames = self._frames, []
             numbers = {number: place for place, number in enumerate(dict.fromkeys(number for number, _ in frames), 1)}

@@ -1,8 +1,8 @@
-"""Records what clients send, for the unit tests of what is to understand it.
+"""Records requests of clients, for unit tests of the request decoders.
 
     .venv/bin/python -m compat_tests.frames.record            # all clients: some minutes
     .venv/bin/python -m compat_tests.frames.record kcat       # one of them
-    .venv/bin/python -m compat_tests.frames.table             # what there is
+    .venv/bin/python -m compat_tests.frames.table             # print the recorded requests
 
 Each client gets a broker of its own behind a `Proxy`, topics of one, three and twelve partitions, and its sessions of
 `compat_tests.frames.sessions` to play. Its requests take the place of those in `kafkawire/requests/tests/frames`.
@@ -23,7 +23,7 @@ from kafkawire.requests.tests.recorded import keep
 
 
 def record(name: str) -> None:
-    """One client's sessions; the file says its version."""
+    """Record the sessions of one client; the file's name has its version."""
     with tempfile.TemporaryDirectory() as directory, Proxy() as proxy:
         overrides = {"advertised.listeners": f"PLAINTEXT://{proxy.bootstrap}", "group.initial.rebalance.delay.ms": "0"}
         with Kafkawire(Path(directory), overrides) as broker:

@@ -1,4 +1,4 @@
-"""What each client is made to do while its requests are recorded: short sessions with tiny records.
+"""The sessions of each client while its requests are recorded: short, with tiny records.
 
 All of them produce to one partition and to many, in the ways that change a request (acks, idempotence, codec), and read
 both by a group that commits and beats often, and by hand, with partitions paused in between so that incremental fetches

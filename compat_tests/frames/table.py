@@ -1,4 +1,4 @@
-"""Prints what was recorded, by client: how many requests of each API, version, and number of topics x partitions."""
+"""Prints the recorded requests by client: the count for each API, version, and number of topics x partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTITIONS = {"produce": "partition_data"}
 
 
 def shape(name: str, request: Any) -> str:
-    """Topics x partitions of all of them together, or nothing for APIs whose requests do not vary so."""
+    """Topics x partitions of all topics together; empty for APIs whose requests do not vary so."""
     if name not in _ROWS:
         return ""
     topics = getattr(request, _ROWS[name])
@@ -24,7 +24,7 @@ def shape(name: str, request: Any) -> str:
 
 
 def table() -> str:
-    """One row a client, API and version."""
+    """A Markdown table with a row for each client, API and version."""
     counts: dict[tuple[str, str, int], Counter[str]] = {}
     apis = {api.key: api for api in API_TABLE}
     for row in recorded():

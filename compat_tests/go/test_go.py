@@ -1,4 +1,4 @@
-"""franz-go: every codec, a group, and what an administrator asks."""
+"""franz-go: every codec, a group, and requests of an administrator."""
 
 from __future__ import annotations
 

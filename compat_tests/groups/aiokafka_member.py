@@ -35,11 +35,11 @@ PATIENCE = 200  # questions, one every POLL_S
 
 
 class Listener(Rebalances, ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells of every rebalance."""
+    """Listener that reports every rebalance."""
 
 
 class AiokafkaClient(Client):
-    """The library lives on an event loop, which runs while one of these methods does."""
+    """The consumer. The library needs an event loop, which only runs while one of these methods runs."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -68,9 +68,9 @@ class AiokafkaClient(Client):
         self._loop.run_until_complete(self._consumer.commit(rows))
 
     def committed(self, partition: Partition) -> tuple[int, str] | None:
-        """By way of the coordinator: the public method gives the offset alone.
+        """The committed offset and metadata, asked from the coordinator: the public method gives the offset alone.
 
-        The library overlooks an error of the whole group: "still loading" looks to it as if nothing were committed.
+        The library ignores an error of the whole group: while the coordinator loads, nothing seems to be committed.
         """
         asked = TopicPartition(*partition)
         for _ in range(PATIENCE):
@@ -81,7 +81,7 @@ class AiokafkaClient(Client):
         return None
 
     def _call(self, use: Callable[[], None]) -> None:
-        """On the loop: these methods wake its tasks."""
+        """Call a method on the event loop: some methods wake its tasks."""
 
         async def called() -> None:
             use()

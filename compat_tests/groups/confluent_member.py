@@ -21,11 +21,11 @@ def _named(partitions: Sequence[TopicPartition]) -> list[Partition]:
 
 
 class ConfluentClient(Client):
-    """Eager or cooperative: without a callback that assigns, librdkafka does what the protocol wants."""
+    """Eager or cooperative: without a callback that assigns, librdkafka follows the group's protocol itself."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         properties = settings["properties"]
-        # How often a pattern is looked at again has a name of its own here.
+        # librdkafka has a name of its own for the interval in which it matches a pattern with the topics again.
         properties["topic.metadata.refresh.interval.ms"] = properties["metadata.max.age.ms"]
         self._consumer = Consumer({"enable.auto.commit": False, "log_level": 3, **properties})
         self._consumer.subscribe(

@@ -21,7 +21,7 @@ QUICK_GROUPS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all groups of the run."""
+    """A broker for all groups of the run."""
     with target_broker(tmp_path_factory.mktemp("groups"), QUICK_GROUPS) as running:
         yield running
 
@@ -45,7 +45,8 @@ def java() -> Iterator[Callable[[], Host]]:
 def party(
     broker: Broker, topic: str, java: Callable[[], Host], request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Party]]:
-    """Makes the parties of a test: `party(client)` subscribes the topic, `party(client, pattern=...)` what matches."""
+    """A factory of parties: `party(client)` subscribes to the topic, `party(client, pattern=...)` to all matching
+    topics."""
     with ExitStack() as parties:
 
         def make(client: str, *, pattern: str = "") -> Party:

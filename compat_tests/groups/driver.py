@@ -1,7 +1,7 @@
-"""What a member does in its own process, whatever the client library: poll, commit, tell; obey what comes on stdin.
+"""The process of a member, for all client libraries: it polls, commits, reports, and obeys commands from stdin.
 
-A process of its own can be killed without a goodbye. Both directions are JSON, one document a line; the Java members
-(GroupHost.java) speak the same language. The libraries differ only behind `Client`.
+A process of its own can be killed without leaving its group. Both directions are JSON, one document a line; the Java
+members (GroupHost.java) use the same protocol. The libraries differ only behind `Client`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Record = tuple[str, int, int, str]  # topic, partition, offset, value
 
 
 class Client(Protocol):
-    """One library's consumer; `commit` raises what the library raises when the group has gone on without it."""
+    """The consumer of a library. `commit` raises the library's error if the group has gone on without the member."""
 
     def poll(self) -> list[Record]: ...
     def assignment(self) -> list[Partition]: ...
@@ -35,7 +35,7 @@ class Client(Protocol):
 
 
 def emit(event: str, **fields: object) -> None:
-    """One line; the listeners of a library may call it from their own thread."""
+    """Write an event as a line of JSON. Listeners of a library may call it from their own thread."""
     sys.stdout.write(json.dumps({"event": event, **fields}) + "\n")
     sys.stdout.flush()
 
@@ -51,7 +51,7 @@ def named(partitions: Iterable[Any]) -> list[Partition]:
 
 
 def records_of(batches: Mapping[Any, Iterable[Any]]) -> list[Record]:
-    """What a poll of kafka-python or aiokafka returns."""
+    """The records of a poll of kafka-python or aiokafka."""
     return [
         (each.topic, each.partition, each.offset, each.value.decode())
         for records in batches.values()
@@ -70,7 +70,7 @@ class Rebalances:
 
 
 def main(connect: Callable[[dict[str, Any]], Client]) -> None:
-    """Connects with the settings of the command line and serves until told to close."""
+    """Connect with the settings of the command line, and obey commands until told to close."""
     client = connect(json.loads(sys.argv[1]))
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=[commands], daemon=True).start()

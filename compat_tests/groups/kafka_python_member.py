@@ -40,14 +40,14 @@ ASSIGNORS = {
 
 
 class Listener(Rebalances, ConsumerRebalanceListener):  # type: ignore[misc]
-    """Tells of every rebalance."""
+    """Listener that reports every rebalance."""
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
         emit("lost", partitions=named(lost))
 
 
 class KafkaPythonClient(Client):
-    """Heartbeats come from a thread of the library; the rest happens in poll()."""
+    """The consumer. Heartbeats come from a thread of the library; the rest happens in poll()."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         properties = {property_name(key): value for key, value in settings["properties"].items()}

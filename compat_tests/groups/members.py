@@ -1,7 +1,7 @@
-"""Starts members of consumer groups, tells them what to do and remembers what they said.
+"""Members of consumer groups: started, given commands, and their events collected.
 
-A Python member is a process of its own; the Java members share one JVM, where dying without a goodbye is a close that
-stays in the group (KIP-1092) and sends nothing more.
+A Python member is a process of its own; the Java members share one JVM, where a crash is imitated: a close that stays
+in the group (KIP-1092) and sends nothing more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JAVA_ASSIGNORS = {
 
 
 def java_host() -> Host:
-    """One JVM for all Java members of a run; it compiles its own source when it starts."""
+    """The JVM for all Java members of a run; it compiles its own source when it starts."""
     need_kafka_jars()
     need_command("javac", "install a JDK, 17 or newer")
     source = ROOT / "compat_tests" / "groups" / "GroupHost.java"
@@ -41,7 +41,7 @@ def java_host() -> Host:
 
 
 class Member:
-    """One consumer; `seen` is what it read, `owned` what it owns now as far as it told."""
+    """A consumer. `seen`: the records that it read; `owned`: its partitions, as far as it has reported them."""
 
     def __init__(self, host: Host, name: str, group: Sequence[Member], *, is_process: bool) -> None:
         self._host = host
@@ -54,7 +54,7 @@ class Member:
         return "\n".join(member.story() for member in self._group)
 
     def story(self) -> str:
-        """What it said last, for a complaint."""
+        """The last events of the member, for a complaint."""
         told = "\n".join(f"  {event}"[:300] for event in self.events[-12:])
         return f"{self._name} ({'open' if self._is_open else 'ended'})\n{told}\n{self._host.complaints()}"
 
@@ -77,7 +77,7 @@ class Member:
 
     @property
     def rebalances(self) -> int:
-        """How often its listener was called."""
+        """The number of rebalances that the listener has reported."""
         return sum(event["event"] in ("assigned", "revoked", "lost") for event in self.events)
 
     def wait(self, condition: Callable[[], bool], complaint: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -90,14 +90,14 @@ class Member:
         self._host.send({"member": self._name, "do": command, **fields})
 
     def ask(self, command: str, **fields: object) -> Any:
-        """Tells it, waits until it is done, and returns what came of it."""
+        """Send a command, wait until it is done, and return its result."""
         before = len(self.told("done"))
         self.tell(command, **fields)
         self.wait(lambda: len(self.told("done")) > before, f"{command} is not done")
         return self.told("done")[-1]["result"]
 
     def close(self) -> None:
-        """Closes the consumer, as an application does that ends."""
+        """Close the consumer, as an application does at its end."""
         if self._is_open:
             self._is_open = False
             self.ask("close")
@@ -105,7 +105,7 @@ class Member:
                 self._host.leave()
 
     def crash(self) -> None:
-        """Ends it without a word to the broker."""
+        """End the consumer without a message to the broker."""
         self._is_open = False
         if self._is_process:
             self._host.kill()
@@ -113,13 +113,13 @@ class Member:
             self.ask("abandon")
 
     def end(self) -> None:
-        """Whatever state it is in: the scenario is over."""
+        """End the member in any state, after the scenario."""
         if self._is_open:
             self.crash()
 
 
 class Party:
-    """Starts the members of one group; what is still alive at the end dies."""
+    """The members of one group; members that still run at the end are killed."""
 
     _numbers = itertools.count(1)
 
@@ -173,7 +173,7 @@ class Party:
 
 
 def share(members: Sequence[Member], counts: Sequence[int]) -> None:
-    """Waits until the members own so many partitions each, and none twice."""
+    """Wait until the members own so many partitions each, and none twice."""
 
     def is_shared() -> bool:
         owned = [partition for member in members for partition in member.owned]

@@ -1,4 +1,4 @@
-"""What members are given to read."""
+"""Records for the members to read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def fill(broker: Broker, topic: str, partitions: int, numbers: range) -> None:
-    """In each partition one record for each number, `<partition>/<number>`."""
+    """Write to each partition one record for each number, `<partition>/<number>`."""
     client = producer(broker)
     for partition in range(partitions):
         for number in numbers:

@@ -1,4 +1,4 @@
-"""The broker stops or dies under a group at work: every record is read, and no commit that was answered goes back."""
+"""The broker stops or dies under an active group: every record is read, and no acknowledged commit goes back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 class Writer:
-    """Numbered records, as long as it runs; the producer tries again over every restart."""
+    """A producer of numbered records, until it is finished; it retries over every restart."""
 
     def __init__(self, broker: Broker) -> None:
         self._client = producer(broker, acks="all", enable_idempotence=True)
@@ -59,7 +59,7 @@ class Writer:
             number += 1
 
     def finish(self) -> set[str]:
-        """Ends it; returns what was acknowledged, which must be all."""
+        """Stop the producer and return the acknowledged values. Asserts that all records were acknowledged."""
         self.__exit__()
         flush(self._client)
         assert not self._delivery.errors
@@ -67,7 +67,7 @@ class Writer:
 
 
 def committed(*members: Member) -> dict[int, int]:
-    """The greatest offset of each partition whose commit was answered."""
+    """The greatest offset of each partition whose commit was acknowledged."""
     found: dict[int, int] = {}
     for member in members:
         for event in member.told("committed"):
@@ -77,7 +77,7 @@ def committed(*members: Member) -> dict[int, int]:
 
 
 def has_gone_on(member: Member) -> Callable[[], bool]:
-    """Whether it has committed something since."""
+    """Whether the group has committed something since."""
     before = len(member.told("committed"))
     return lambda: len(member.told("committed")) > before
 

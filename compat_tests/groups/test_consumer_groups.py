@@ -1,4 +1,4 @@
-"""kafka-consumer-groups of Apache Kafka 4.3.1 on a group with and without members, and what else reads its offsets."""
+"""kafka-consumer-groups of Apache Kafka 4.3.1 on a group with and without members, and other readers of its offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = dict[str, str]
 
 @pytest.fixture
 def tool(java: Callable[[], Host]) -> Callable[..., str]:
-    """Runs one of Kafka's tools in the JVM of the Java members and returns all it said."""
+    """Run one of Kafka's tools in the JVM of the Java members, and return its output."""
 
     def run(class_name: str, *arguments: str) -> str:
         tools = Member(java(), "tools", [], is_process=False)
@@ -161,7 +161,7 @@ def test_reset_offsets_and_delete(
 def test_the_topic_of_offsets_is_kafkas_own_format(
     broker: Broker, topic: str, party: NewParty, tool: Callable[..., str]
 ) -> None:
-    """The console consumer's formatters and kafka-dump-log understand every record of a group's life."""
+    """The console consumer's formatters and kafka-dump-log can read every record of a group."""
     group = f"group-of-{topic}"
     fill(broker, topic)
     member = party("java").start(client_id="reader")

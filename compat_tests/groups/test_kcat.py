@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Kcat:
-    """One `kcat -G`; what it says about rebalances is in a file, what it read in another."""
+    """A `kcat -G` process. Its messages about rebalances are in a file, its records in another."""
 
     def __init__(self, directory: Path, broker: Broker, group: str, topic: str, *settings: str) -> None:
         directory.mkdir()
@@ -40,7 +40,7 @@ class Kcat:
 
     @property
     def owned(self) -> int:
-        """How many partitions it was given and not yet asked to hand back."""
+        """The number of its partitions, without those that it was asked to give back."""
         count = 0
         for verb, partitions in re.findall(r"(assigned|revoked): (.*)", self._said.read_text()):
             count = len(re.findall(r"\[\d+\]", partitions)) if verb == "assigned" else 0

@@ -1,4 +1,4 @@
-"""Members come, go, crash, fall silent and come back: who owns what afterwards, and that every record was read."""
+"""Members come, go, crash, fall silent and come back: the partitions of each afterwards, and every record is read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Starts and stops the brokers and tools that the black-box tests use; knows nothing of what is tested with them."""
+"""Starts and stops the brokers and tools of the black-box tests, without knowledge of the tests."""

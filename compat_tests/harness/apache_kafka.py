@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 from its jars: KRaft nodes that are brokers too, one or several; the oracle and the peer."""
+"""Apache Kafka 4.3.1 from its jars: one or several KRaft nodes that are brokers too, for comparison and as a peer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 CLASSPATH = f"{KAFKA_JARS}/*"
 QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # about a second less per start, slower once warm
-# What kafka-run-class.sh passes, to tools too, and kafka-server-start.sh to a broker: for measurements, where the JVM
-# must be allowed to do its best.
+# Options of kafka-run-class.sh (for tools too) and of kafka-server-start.sh (for a broker): for measurements, in which
+# the JVM must be as fast as it can.
 RUN_CLASS_JVM = (
     "-server",
     "-XX:+UseG1GC",

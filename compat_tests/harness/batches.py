@@ -1,5 +1,4 @@
-"""Builds record batches of magic 2 by hand, so that a test can also build those that no client would send; and tells
-apart those of a reply.
+"""Record batches of magic 2 built by hand, so that a test can build invalid ones too; and batches of a reply, split.
 
 Written from the format's description and independent of the engine's own builder: a mistake there must not be repeated
 here. Every header field can be overridden; the CRC is right unless it is given.
@@ -23,7 +22,7 @@ PREFIX = struct.Struct(">qiibI")
 # attributes, lastOffsetDelta, baseTimestamp, maxTimestamp, producerId, producerEpoch, baseSequence, count
 CHECKED = struct.Struct(">hiqqqhii")
 LENGTH_COVERS_FROM = 12
-LENGTH_PREFIX = struct.Struct(">qi")  # base offset, size of what follows
+LENGTH_PREFIX = struct.Struct(">qi")  # base offset, size of the rest
 LAST_OFFSET_DELTA_POSITION = 23
 FIRST_MS = 1_700_000_000_000
 
@@ -45,7 +44,7 @@ def sized(data: bytes | None) -> bytes:
 
 @dataclass(frozen=True)
 class Record:
-    """One record; its offset in the batch is its position unless `offset_delta` says otherwise."""
+    """A record; its offset in the batch is its position unless `offset_delta` says otherwise."""
 
     value: bytes | None = b"value"
     key: bytes | None = b"key"
@@ -64,7 +63,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A record batch; None means: what the records say."""
+    """A record batch. A field that is None gets its value from the records."""
 
     records: tuple[Record, ...] = (Record(),)
     base_offset: int = 0
@@ -103,7 +102,7 @@ class Batch:
 
 
 def split(records: BytesT) -> Iterator[BytesT]:
-    """Whole batches; the last one of a reply may be cut."""
+    """The whole batches of a reply, without a last one that is incomplete."""
     position = 0
     while position + LENGTH_PREFIX.size <= len(records):
         _, size_bytes = LENGTH_PREFIX.unpack_from(records, position)

@@ -1,8 +1,8 @@
 """A broker as a separate process: start, wait until it is ready, stop, kill, start again on the same data.
 
-What differs between Apache Kafka and kafkawire (the command line, the line that says "ready") is left to the two
+The differences between Apache Kafka and kafkawire (the command line, the line that says "ready") are left to the two
 subclasses; a test gets a `Broker` and cannot tell which one it is. A broker that died unseen, did not leave in order or
-met a bug of its own fails the test, or the run, at whose end it is stopped.
+logged a bug of its own fails the test, or the run, at whose end it is stopped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range the kernel takes outgoing ports from.
+    """A port without a listener, below the range that the kernel takes outgoing ports from.
 
-    Whoever got it may listen on it as late and as often as it likes: a UDP socket with the same number, which is held
-    until this process ends, keeps it from everyone else who asks here, in other processes too.
+    The caller may listen on it as late and as often as it likes: a UDP socket with the same number is held until this
+    process ends, so that no other caller gets the port, in other processes neither.
     """
     for _ in range(100):
         port = random.SystemRandom().randrange(20_000, 32_000)
@@ -70,12 +70,12 @@ class BrokerFailedError(Exception):
 
 
 class Broker(abc.ABC):
-    """One broker on 127.0.0.1 with a directory of its own; `overrides` are Kafka's configuration keys."""
+    """A broker on 127.0.0.1 with a directory of its own; `overrides` are Kafka's configuration keys."""
 
     name: str
     ready_line: re.Pattern[str]
-    in_order: tuple[int, ...] = (*IN_ORDER, -signal.SIGTERM)  # the last is of what passes it on, as make does
-    bug_line: re.Pattern[str] | None = None  # what it logs when it met a bug of its own
+    in_order: tuple[int, ...] = (*IN_ORDER, -signal.SIGTERM)  # the last: of make, which passes it on
+    bug_line: re.Pattern[str] | None = None  # in its log, if it found a bug of its own
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -83,8 +83,8 @@ class Broker(abc.ABC):
         self.data_dir = directory / "data"
         self.log_path = directory / "broker.log"
         self.overrides = dict(overrides or {})
-        self.brokers: Mapping[int, Broker] = {1: self}  # all there are, by id
-        self._behind: tuple[int, int] | None = None  # a port of its own and the one that is advertised for it
+        self.brokers: Mapping[int, Broker] = {1: self}  # all brokers of the cluster, by id
+        self._behind: tuple[int, int] | None = None  # an own port and the one advertised to its clients
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -95,20 +95,21 @@ class Broker(abc.ABC):
         return min(self.brokers)
 
     def leader_of(self, topic: str, partition: int = 0) -> Broker:
-        """Who is to be asked about a partition; its files are with that one."""
+        """The leader of a partition, which also has its files."""
         return self.brokers[self.leader_id(topic, partition)]
 
     def coordinator_of(self, transactional_id: str) -> Broker:
-        """Who is to be asked about a transactional id."""
+        """The coordinator of a transactional id."""
         return self
 
     def listen_behind(self, proxy_port: int) -> int:
-        """On one more port, from the start on: to whom comes there the broker gives the proxy's. Returns it."""
+        """Listen on one more port from the next start on; clients of that port get the proxy's port as the advertised
+        one. Returns the port."""
         self._behind = (free_port(), proxy_port)
         return self._behind[0]
 
     def listeners(self, **others: int) -> dict[str, str]:
-        """The keys that say where it listens; `others` are listeners that no client is told of, with their ports."""
+        """The keys of the listeners; `others` are listeners that are not advertised, with their ports."""
         if self._behind is None:
             return {"listeners": _addresses(PLAINTEXT=self.port, **others)}
         port, advertised = self._behind
@@ -134,14 +135,14 @@ class Broker(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self) -> None:
-        """Called once, before the first start."""
+        """Prepare the directory; called once, before the first start."""
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Starts the broker and returns when it serves; its output is appended to `log_path`."""
         self._wait_ready(self.launch(), timeout_s)
 
     def launch(self) -> int:
-        """Starts the broker and does not wait; returns where its output begins in `log_path`."""
+        """Start the broker and do not wait. Returns the offset at which its output begins in `log_path`."""
         assert self._process is None, "the broker is running already"
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
@@ -175,7 +176,7 @@ class Broker(abc.ABC):
         return "\n".join(self._log_from(0).splitlines()[-LOG_TAIL_LINES:])
 
     def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Asks it to leave, as an operator would; returns the exit code."""
+        """Ask the broker to stop, as an operator would. Returns the exit code."""
         process = self._process
         assert process is not None, "the broker is not running"
         process.send_signal(number)
@@ -188,7 +189,7 @@ class Broker(abc.ABC):
         return code
 
     def leaves_within(self, seconds: float) -> bool:
-        """Whether it leaves by itself, because something is wrong."""
+        """Whether the broker stops by itself with an error within so many seconds."""
         process = self._process
         assert process is not None, "the broker is not running"
         try:
@@ -199,12 +200,12 @@ class Broker(abc.ABC):
         return code != 0
 
     def forget(self) -> None:
-        """The process that has left by itself, if there is one: another may be started."""
+        """Forget a process that has left by itself, so that another one may be started."""
         assert not self.is_alive, "the broker is running"
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL: what was not durable is the broker's problem."""
+        """Kill the process with SIGKILL."""
         process = self._process
         assert process is not None, "the broker is not running"
         process.kill()

@@ -1,4 +1,4 @@
-"""Three of our brokers on a ZooKeeper server, to a test one `Broker` with three addresses."""
+"""Three kafkawire brokers on a ZooKeeper server; for a test, one `Broker` with three addresses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _chroots = itertools.count(1)
 
 @cache
 def shared_zookeeper() -> ZooKeeperEnsemble:
-    """One server for all clusters of the run, each of which has a chroot of its own."""
+    """A ZooKeeper server for all clusters of the run, each of which has a chroot of its own."""
     directory = tempfile.TemporaryDirectory(prefix="zookeeper")
     atexit.register(directory.cleanup)
     ensemble = ZooKeeperEnsemble(Path(directory.name), size=1)
@@ -57,12 +57,13 @@ def broker_of(
     overrides: Mapping[str, str] | None = None,
     host: Host | None = None,
 ) -> Kafkawire:
-    """One broker of a cluster, not yet started."""
+    """A broker of a cluster, not yet started."""
     return Kafkawire(directory, membership(directory, connect, broker_id) | dict(overrides or {}), host)
 
 
 class KafkawireCluster(SeveralBrokers[Kafkawire]):
-    """Of three, unless told; what has no factor of its own has a replica on each. `hosts`: where, if not here."""
+    """A cluster of `size` brokers. Topics without a replication factor have a replica on each. `hosts`: where the
+    brokers run, if not here."""
 
     name = "kafkawire cluster"
 

@@ -15,6 +15,6 @@ TIMEOUT_S = 90
 
 
 def exercised(test: str, age: str, broker: Broker, topic: str) -> str:
-    """What the exercise beside a test says in the end; AssertionError with what was not as it should be."""
+    """Run the exercise beside a test and return its output. Raises AssertionError if it fails."""
     program = str(Path(test).with_name("exercise.py"))
     return run([python_with_clients(age), program, broker.bootstrap, topic], timeout_s=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Programs of clients in processes of their own that are told what to do, whatever language they are written in."""
+"""Programs of clients in any language, in processes of their own that get commands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Host:
             return list(self._events[member])
 
     def wait(self, condition: Callable[[], bool], complaint: Callable[[], str], timeout_s: float = TIMEOUT_S) -> None:
-        """Until the condition holds; it is looked at after every event."""
+        """Wait until the condition holds; it is evaluated after every event."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             left = deadline - time.monotonic()
@@ -70,7 +70,7 @@ class Host:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """The exit code; None while the process runs."""
         code: int | None = self._process.poll()
         return code
 
@@ -82,7 +82,7 @@ class Host:
         self._finish()
 
     def leave(self, timeout_s: float = TIMEOUT_S) -> None:
-        """Waits for a process that was told to close, and kills one that was not."""
+        """Close stdin and wait for the process; if it does not end in time, kill it."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -100,5 +100,5 @@ class Host:
             if not stream.closed:
                 try:
                     stream.close()
-                except BrokenPipeError:  # what was still to be told to a process that was killed
+                except BrokenPipeError:  # unsent commands to a process that was killed
                     continue

@@ -1,4 +1,4 @@
-"""Our broker as a user starts it: `kafkawire serve` from the environment that runs the tests."""
+"""A kafkawire broker as a user starts it: `kafkawire serve` from the environment that runs the tests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from compat_tests.harness.network import Host
 
 KAFKAWIRE = Path(sys.executable).parent / "kafkawire"
-Program = tuple[str, ...]  # what stands for `kafkawire` on a command line
+Program = tuple[str, ...]  # the words in the place of `kafkawire` on a command line
 
 
 def program_of(module: str, **environment: str) -> Program:
-    """A module of this project that stands for `kafkawire`."""
+    """The command line of a module of this project in the place of `kafkawire`."""
     variables = [f"{name}={value}" for name, value in environment.items()]
     return ("env", f"PYTHONPATH={ROOT}", *variables, sys.executable, "-m", module)
 
@@ -47,11 +47,11 @@ class Kafkawire(Broker):
 
     @property
     def http_url(self) -> str:
-        """Of its HTTP listener."""
+        """The URL of its HTTP listener."""
         return f"http://{self.ip}:{self.http_port}"
 
     def prepare(self) -> None:
-        """Nothing: a broker of ours needs no more than a directory."""
+        """Prepare nothing: kafkawire needs no more than a directory."""
 
     def command(self) -> list[str]:
         properties = {

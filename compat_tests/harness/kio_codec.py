@@ -1,8 +1,8 @@
-"""Requests out of plain dictionaries and replies into plain dictionaries, for any version, by way of kio.
+"""Requests from plain dictionaries and replies to plain dictionaries, for any version, with kio.
 
-kio is generated from Kafka's own schemas and knows nothing of our codec: a mistake in ours cannot hide here. A field
-that a version does not have is left out, so that one dictionary serves all versions; a field that is not given has
-Kafka's default, or zero. Replies come from a broker we started: kio's reader must not see bytes from strangers.
+kio is generated from Kafka's own schemas and shares no code with kafkawire's codec: a mistake there cannot hide here. A
+field that a version does not have is left out, so that one dictionary serves all versions; a field that is not given
+has Kafka's default, or zero. Replies come from brokers of the tests: kio's reader is not safe for other bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _class(api: str, version: int, kind: Kind) -> type[Any]:
 
 
 def _read_as_number(entity: type[Any], name: str) -> None:
-    """kio reads no time that is negative; Kafka's "none" is -1."""
+    """Read times as numbers: kio refuses negative ones, and Kafka's "none" is -1."""
     (field,) = (each for each in dataclasses.fields(entity) if each.name == name)
     field.metadata = types.MappingProxyType({"kafka_type": "int64"})
 
@@ -113,7 +113,8 @@ def _types(entity: type[Any]) -> dict[str, Any]:
 
 
 def build(entity: type[Any], fields: Fields) -> object:
-    """An instance of a kio class; what it does not have is ignored, what is not given is its default or zero."""
+    """An instance of a kio class. Fields that the class does not have are ignored; missing ones get their default, or
+    zero."""
     values: dict[str, object] = {}
     for each in dataclasses.fields(entity):
         if each.name in fields:
@@ -198,7 +199,8 @@ def encode_response(api: str, version: int, fields: Fields, correlation_id: int)
 
 
 def _is_tagged(api: str, response: type[Any]) -> bool:
-    """The header of an ApiVersions response is never flexible: a client must be able to read it before it knows."""
+    """Whether the header has a tag section. That of an ApiVersions response never has one, because the client does not
+    know the version yet."""
     return bool(response.__flexible__) and api != "api_versions"
 
 
@@ -213,7 +215,7 @@ def decode_request(frame: bytes) -> tuple[str, int, dict[str, Any]]:
 
 
 def decode_response(api: str, version: int, frame: bytes) -> dict[str, Any]:
-    """A reply as a dictionary, `correlation_id` among its fields; AssertionError for bytes that are left over."""
+    """A reply as a dictionary, with `correlation_id` among its fields. Raises AssertionError if bytes are left over."""
     entity = response_class(api, version)
     start = 5 if _is_tagged(api, entity) else 4
     found, size = entity_reader(entity)(frame, start)

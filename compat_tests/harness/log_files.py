@@ -1,4 +1,4 @@
-"""How much of a log there is on disk, while a broker may replace its files."""
+"""Size of a log on disk, while a broker may replace its files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def size_on_disk(broker: Broker, topic: str) -> int:
-    """Of the segments of partition 0, in bytes, where it is led."""
+    """The size of the segments of partition 0 on its leader, in bytes."""
     return size_bytes((broker.leader_of(topic).data_dir / f"{topic}-0").glob("*.log"))
 
 
 def size_bytes(files: Iterable[Path]) -> int:
-    """Of those that are still there."""
+    """The size in bytes of those files that still exist."""
     found = 0
     for one in files:
         with suppress(FileNotFoundError):  # replaced just now

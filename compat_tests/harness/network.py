@@ -1,6 +1,6 @@
-"""A switch and hosts at it, each a network namespace of its own, so that who reaches whom can be changed at any time.
+"""A switch and hosts at it, each a network namespace of its own: connections between hosts can be cut at any time.
 
-It takes root, `ip` and `nsenter`. Nobody outside is reached or met: addresses and ports are free to choose.
+Needs root, `ip` and `nsenter`. The network has no way to the outside: addresses and ports are free to choose.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NAMESPACES: Final = Path("/run/netns")
 SUBNET: Final = "10.77.0"
 BURST_BYTES: Final = 128 * 1024  # a segment that the network card would divide has up to 64 KiB
 QUEUE_BYTES: Final = 512 * 1024
-NOBODY: Final = "02:00:00:00:00:01"  # the hardware address of no host: what goes there is lost
+NOBODY: Final = "02:00:00:00:00:01"  # the hardware address of no host: packets to it are lost
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def need_network_namespaces() -> None:
-    """Skips the test where there are none to be had."""
+    """Skip the test if network namespaces are not available."""
     need_command("ip", "make system-deps")
     need_command("nsenter", "install util-linux")
     if os.geteuid() != 0:
@@ -53,7 +53,7 @@ def _run(*command: str) -> None:
 
 @dataclass(eq=False)
 class Host:
-    """One at the switch."""
+    """A host at the switch."""
 
     namespace: str
     address: str
@@ -62,11 +62,11 @@ class Host:
     _unreached: set[str] = field(default_factory=set)
 
     def command(self, command: list[str]) -> list[str]:
-        """What runs it there, with the same mounts as here: a filesystem that is gone here is gone there."""
+        """The command line that runs a command there, with the same mounts as here, also after an unmount."""
         return ["nsenter", f"--net={NAMESPACES / self.namespace}", *command]
 
     def limit_bandwidth(self, bytes_per_s: int) -> None:
-        """Of what it sends and of what is sent to it, each."""
+        """Limit the bandwidth in each direction."""
         rate = f"root tbf rate {8 * bytes_per_s}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
         for namespace, device in self._ends:
             _tc("-n", namespace, *f"qdisc replace dev {device} {rate}".split())
@@ -77,25 +77,25 @@ class Host:
 
     @property
     def _ends(self) -> list[tuple[str, str]]:
-        """Of its link: namespaces and devices."""
+        """The ends of its link: namespaces and devices."""
         return [(self.namespace, "uplink"), (self.hub, self.port)]
 
     def lose(self, other: Host) -> None:
-        """What it sends to the other one is lost from now on; what comes from there still arrives."""
+        """Lose all packets to the other host from now on; packets from it still arrive."""
         if other.address not in self._unreached:
             self._unreached.add(other.address)
             nobody = f"neigh replace {other.address} lladdr {NOBODY} dev uplink nud permanent"
             _ip("-n", self.namespace, *nobody.split())
 
     def find(self, other: Host) -> None:
-        """The end of that."""
+        """Undo `lose`."""
         if other.address in self._unreached:
             self._unreached.discard(other.address)
             _ip("-n", self.namespace, *f"neigh del {other.address} dev uplink".split())
 
 
 class Network:
-    """With the switch in a host of its own, `hub`, which clients may be in."""
+    """A network with the switch in a host of its own, `hub`, in which clients may run."""
 
     def __init__(self) -> None:
         self._prefix = f"kw{os.getpid()}-"
@@ -119,7 +119,7 @@ class Network:
             subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True, check=False)
 
     def add(self) -> Host:
-        """One more host, whom all others reach."""
+        """Add a host that all others reach."""
         number = len(self.hosts) + 1
         port = f"port{number}"
         host = Host(f"{self._prefix}{number}", f"{SUBNET}.{number}", port, self.hub.namespace)
@@ -132,14 +132,14 @@ class Network:
         return host
 
     def part(self, some: Collection[Host], others: Collection[Host]) -> None:
-        """No host of the one side reaches one of the other."""
+        """Cut all hosts of one side off from those of the other."""
         for one in some:
             for other in others:
                 one.lose(other)
                 other.lose(one)
 
     def heal(self) -> None:
-        """Everybody reaches everybody."""
+        """Undo all cuts: each host reaches each other one."""
         for one in self.hosts:
             for other in self.hosts:
                 one.find(other)
@@ -147,7 +147,7 @@ class Network:
 
 @contextmanager
 def inside(host: Host) -> Iterator[None]:
-    """This thread, and threads and processes it starts meanwhile, are there."""
+    """Put this thread into the network of a host, with the threads and processes that it starts meanwhile."""
     with Path(f"/proc/self/task/{threading.get_native_id()}/ns/net").open("rb") as home:
         _enter(NAMESPACES / host.namespace)
         try:

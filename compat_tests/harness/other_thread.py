@@ -1,4 +1,4 @@
-"""Asking what runs in a trio loop of another thread."""
+"""Questions to code that runs in a trio loop of another thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def ask(token: trio.lowlevel.TrioToken | None, question: Callable[[], T]) -> T:
-    """In the loop that the token is of, while it runs; before, and behind it, here."""
+    """Call `question` in the loop of the token while it runs; before and after that, in this thread."""
     with suppress(trio.RunFinishedError):
         if token is not None:
             return trio.from_thread.run_sync(question, trio_token=token)

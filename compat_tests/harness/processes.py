@@ -1,4 +1,4 @@
-"""Processes below others, as Spark has them: a driver, its JVM, executors, daemons and what those have forked."""
+"""Descendants of processes, as Spark has them: a driver, its JVM, executors, daemons and the daemons' children."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-NOT_RUNNING = "ZX"  # ended, but nobody has asked how
+NOT_RUNNING = "ZX"  # zombies: ended, but not waited for yet
 
 
 def children_of(pid: int) -> list[int]:
-    """Of all its threads; none of a process that is gone."""
+    """The children of all threads of a process; none if the process is gone."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -20,7 +20,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants_of(pid: int) -> list[int]:
-    """The nearest first."""
+    """The descendants of a process, the nearest first."""
     found = [pid]
     for one in found:
         found += children_of(one)
@@ -28,7 +28,7 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Its command line; none of a process that is gone."""
+    """The command line of a process; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -44,6 +44,6 @@ def is_running(pid: int) -> bool:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL; nothing if it has ended meanwhile."""
+    """Send SIGKILL; do nothing if the process has ended."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

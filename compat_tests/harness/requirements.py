@@ -1,4 +1,4 @@
-"""Says what a test needs from the machine and skips it, with a reason, where that is missing.
+"""Requirements of tests on the machine: a test is skipped, with a reason, if one is missing.
 
 Every reason begins with `needs `: tools/suite.py counts such a skip as a failure in CI.
 """
@@ -29,7 +29,7 @@ IS_NEWEST_SPARK = os.environ.get("KAFKAWIRE_PYSPARK") == "newest"
 
 
 def need_command(name: str, remedy: str) -> str:
-    """The path of a command, or a skip that says how to get it."""
+    """The path of a command. Skips the test without it, with advice."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"needs {name}: {remedy}")
@@ -37,7 +37,7 @@ def need_command(name: str, remedy: str) -> str:
 
 
 def need_file(path: Path, what: str, remedy: str) -> None:
-    """It is there once something was fetched or made."""
+    """Skip the test unless the file exists; `remedy` says how to fetch or make it."""
     if not path.exists():
         pytest.skip(f"needs {what}: {remedy}")
 
@@ -79,7 +79,7 @@ def need_spark_jars() -> Path:
 
 
 def need_pyspark() -> Path:
-    """PySpark's directory, and a Java to run what is in it."""
+    """PySpark's directory. Skips the test without PySpark or Java."""
     need_java()
     if IS_NEWEST_SPARK:
         need_newest_spark()
@@ -90,7 +90,7 @@ def need_pyspark() -> Path:
 
 
 def need_newest_spark() -> Path:
-    """What a directory of packages has of the newest PySpark, and a Java."""
+    """The directory of packages with the newest PySpark. Skips the test without it or without Java."""
     need_java()
     need_file(NEWEST_SPARK / ".done", "the newest PySpark", "make newest-spark")
     return NEWEST_SPARK

@@ -1,4 +1,4 @@
-"""A program beside the broker that is talked to over HTTP, in JSON."""
+"""A program beside the broker with an HTTP API in JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT_S = 30.0
 
 
 class RefusedError(Exception):
-    """It answered with this status, and these words."""
+    """The answer of a service with an error status, and its text."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"{status}: {words}")
@@ -19,13 +19,14 @@ class RefusedError(Exception):
 
 
 class RestService:
-    """One that listens on a port of this machine."""
+    """A service that listens on a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}"
 
     def call(self, path: str, document: object = None, method: str | None = None) -> Any:
-        """What it answers, None if that is nothing. Without a method: GET, or POST if there is a document."""
+        """Call the service and return its answer, None if that is empty. `method`: GET, or POST with a document, by
+        default. Raises RefusedError."""
         body = None if document is None else json.dumps(document).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, body, headers, method=method)
@@ -38,7 +39,7 @@ class RestService:
         return json.loads(said) if said else None
 
     def answers(self, path: str) -> bool:
-        """Whether it is there, and willing."""
+        """Whether the path answers without an error."""
         try:
             self.call(path)
         except (RefusedError, urllib.error.URLError, ConnectionError, TimeoutError):

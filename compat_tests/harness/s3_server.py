@@ -28,7 +28,7 @@ READY_WITHIN_S = 20
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """One that runs. Buckets have names of three letters and more."""
+    """A running S3 server. The names of buckets have three letters or more."""
 
     endpoint: str
 
@@ -43,7 +43,7 @@ class S3Server:
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[S3Server]:
-    """Started, and at the end killed. It keeps what it has below `directory`."""
+    """Start a server, and kill it at the end. Its data are below `directory`."""
     address = f"127.0.0.1:{free_port()}"
     arguments = _arguments(address, directory / "buckets")
     program = need_s3_server(SERVER)
@@ -76,7 +76,7 @@ def _arguments(address: str, directory: Path) -> list[str]:
 
 
 def _answers(endpoint: str) -> bool:
-    """Not yet with 503: MinIO does while it begins."""
+    """Whether the server answers with another status than 503, which MinIO sends at its start."""
     try:
         urlopen(endpoint, timeout=READY_WITHIN_S).close()
     except HTTPError as error:

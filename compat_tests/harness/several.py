@@ -1,4 +1,4 @@
-"""Several brokers that are one cluster, to a test one `Broker` with several addresses."""
+"""Several brokers of one cluster; for a test, one `Broker` with several addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ResultT = TypeVar("ResultT")
 
 
 class SeveralBrokers(Broker, Generic[BrokerT]):
-    """What is done to the broker is done to all of them: `kill` ends as many processes. `brokers` are by id."""
+    """A cluster as one broker: each operation is done on all of its brokers, so that `kill` ends several processes.
+    `brokers` are by id."""
 
     brokers: dict[int, BrokerT]
 
@@ -33,7 +34,7 @@ class SeveralBrokers(Broker, Generic[BrokerT]):
 
     @property
     def _port_of_some(self) -> int:
-        """Of a broker that runs."""
+        """The port of a broker that runs."""
         return next(one.port for one in self.brokers.values() if one.is_alive)
 
     @property
@@ -47,7 +48,7 @@ class SeveralBrokers(Broker, Generic[BrokerT]):
         """Each of its brokers prepares itself."""
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Those that do not run."""
+        """Start the brokers that do not run."""
 
         def start(one: BrokerT) -> None:
             if not one.is_alive:
@@ -75,6 +76,6 @@ class SeveralBrokers(Broker, Generic[BrokerT]):
         self._each(lambda one: one.__exit__(kind, *exception))
 
     def _each(self, work: Callable[[BrokerT], ResultT]) -> list[ResultT]:
-        """At the same time, as they may wait for each other."""
+        """Run work for all brokers at the same time, as they may wait for each other."""
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             return list(pool.map(work, self.brokers.values()))

@@ -21,10 +21,10 @@ MANIFESTS = ("package.json", "Cargo.toml")  # Go has a whole file for another ve
 
 
 def built(folder: str, client: Client, age: str, command: list[str]) -> Path:
-    """A directory with the newest sources of a client, and with what `command` makes of them, for that version.
+    """A directory with the newest sources of a client, and with the result of `command` for that version.
 
-    Test runs beside each other share it: one builds at a time, and a file that is right is left alone, as it may be
-    in use.
+    Test runs beside each other share it: one builds at a time, and a file that is right is left alone, as it may be in
+    use.
     """
     version = client.version(age)
     place = ROOT / ".cache" / "clients" / f"{client.name}-{version}"
@@ -54,7 +54,7 @@ def kafkajs_program(name: str, age: str) -> list[str]:
 
 
 def go_program(folder: str) -> str:
-    """The path of what was built of a folder of the programs for franz-go."""
+    """The path of the built program of a folder with sources for franz-go."""
     go = need_command("go", "install Go 1.23.8 or newer")
     build = [go, "build", "-o", f"{folder}.program", f"./{folder}"]
     return str(built("go", versions.client("franz-go"), "newest", build) / f"{folder}.program")

@@ -1,6 +1,6 @@
-"""Chooses the broker under test by KAFKAWIRE_COMPAT_TARGET: kafkawire, Apache Kafka as kafka, three of ours as cluster.
+"""Chooses the broker under test by KAFKAWIRE_COMPAT_TARGET: kafkawire, kafka (Apache Kafka) or cluster (three brokers).
 
-A test that holds against both says something about Kafka; one that holds only against ours may be a misreading.
+A test that holds with both says something about Kafka; a test that only holds with kafkawire may be a misreading.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ def run(
 
 
 def project_files(*folders: str) -> list[str]:
-    """Of these folders, or of all: what git knows or would add, and is there."""
+    """The files in these folders, or in all, that git tracks or would add, and that exist."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
     return [name for name in run(listing, directory=ROOT).splitlines() if (ROOT / name).is_file()]
 
 
 def java_tool(class_name: str, *arguments: str, stdin: str = "", check: bool = True) -> str:
-    """Standard output of one of Kafka's own tools; without `check` also what it said on standard error."""
+    """Run one of Kafka's own tools and return its standard output, without `check` also its standard error."""
     need_kafka_jars()
     command = ["java", "-Xmx256m", *QUICK_JVM, "-cp", CLASSPATH, class_name, *arguments]
     return run(command, stdin=stdin, check=check)
@@ -54,7 +54,7 @@ def kcat(bootstrap: str, *arguments: str, stdin: str = "") -> str:
 
 @contextmanager
 def running(log: Path, command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs until it is told to leave; what it says is appended to `log`, and shown if a test fails."""
+    """A program that runs until the end of the block; its output is appended to `log`, and printed if a test fails."""
     with log.open("ab") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **environment})
         try:
@@ -72,6 +72,6 @@ def running(log: Path, command: list[str], **environment: str) -> Iterator[subpr
 
 
 def running_java(log: Path, class_name: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """One of Kafka's own programs."""
+    """Run one of Kafka's own programs until the end of the block."""
     need_kafka_jars()
     return running(log, ["java", "-Xmx512m", *QUICK_JVM, "-cp", CLASSPATH, class_name, *arguments])

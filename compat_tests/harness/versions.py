@@ -1,4 +1,4 @@
-"""Which versions of which clients are tried: reads versions.toml, the one table of them."""
+"""Clients and their versions for the tests, read from versions.toml, the only table of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker of a cluster knows of it: who leads a partition, who coordinates a transactional id."""
+"""Questions to a broker of a cluster: the leader of a partition, the coordinator of a transactional id or a group."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOBODY: Final = -1
 
 
 def leader_id(port: int, topic: str, partition: int = 0) -> int:
-    """Of a partition, once the broker at `port` knows of a leader."""
+    """The id of a partition's leader, once the broker at `port` knows it."""
     return _once_known(lambda: leaders(port, topic).get(partition, NOBODY), f"no leader of {topic}-{partition}")
 
 
 class Led(NamedTuple):
-    """A partition: the broker that leads it, where that is (0: nobody knows), and which brokers are in sync."""
+    """A partition: its leader, the port of the leader (0 if unknown), and the ISR."""
 
     leader: int
     port: int
@@ -31,7 +31,7 @@ class Led(NamedTuple):
 
 
 def partitions(port: int, topic: str) -> dict[int, Led]:
-    """By number; none of a topic that the broker at `port` does not know of."""
+    """The partitions of a topic by number; none if the broker at `port` does not know the topic."""
     answer = ask(port, "metadata", 9, {"topics": [{"name": topic}], "allow_auto_topic_creation": False})
     ports = {row["node_id"]: row["port"] for row in answer["brokers"]}
     [found] = answer["topics"]
@@ -42,12 +42,12 @@ def partitions(port: int, topic: str) -> dict[int, Led]:
 
 
 def leaders(port: int, topic: str) -> dict[int, int]:
-    """By partition; see `partitions`."""
+    """The leaders of a topic's partitions; see `partitions`."""
     return {number: one.leader for number, one in partitions(port, topic).items()}
 
 
 def coordinator_id(port: int, key: str, kind: int = TRANSACTION) -> int:
-    """Of a transactional id or a group, once the broker at `port` knows of a coordinator."""
+    """The id of the coordinator of a transactional id or a group, once the broker at `port` knows it."""
     return _once_known(lambda: int(coordinator(port, key, kind)["node_id"]), f"no coordinator of {key}")
 
 
@@ -57,7 +57,7 @@ def coordinator(port: int, key: str, kind: int) -> dict[str, Any]:
 
 
 def ask(port: int, api: str, version: int, fields: dict[str, Any]) -> dict[str, Any]:
-    """What the broker at `port` answers."""
+    """Send a request to the broker at `port` and return the decoded answer."""
     with WireConnection(port) as connection:
         connection.send_frame(encode_request(api, version, fields))
         reply = connection.receive_frame()

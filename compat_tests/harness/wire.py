@@ -1,4 +1,4 @@
-"""A Kafka connection with nothing above the frame: what is sent is what the test wrote, byte for byte."""
+"""A Kafka connection with nothing above the frame: it sends the bytes of the test as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WireConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def fileno(self) -> int:
-        """For whoever waits for several of them."""
+        """The descriptor of the socket, to wait for several connections."""
         return self._socket.fileno()
 
     def send_frame(self, body: bytes) -> None:
@@ -77,14 +77,14 @@ def fetch_frame(topic: str, offset: int, max_wait_ms: int, partition: int = 0, c
 
 
 def stored_records(broker: Broker, topic: str) -> bytes:
-    """What partition 0 holds from offset 0 on, as the broker sends it: batches, still compressed."""
+    """The batches of partition 0 from offset 0 on, as the broker sends them: still compressed."""
     with WireConnection(broker.leader_of(topic).port) as connection:
         connection.send_frame(fetch_frame(topic, 0, max_wait_ms=1000))
         return fetched_records(connection.receive_frame(), topic)
 
 
 def fetched_records(reply: bytes | None, topic: str) -> bytes:
-    """Out of the answer to `fetch_frame`."""
+    """The records of an answer to `fetch_frame`."""
     assert reply is not None, "the broker closed the connection"
     position = 4 + 4 + 4 + 2 + len(topic.encode()) + 4  # correlation id, throttle, one topic, one partition
     _, error, _, _, aborted_count, records_size = struct.unpack_from(">ihqqii", reply, position)

@@ -25,7 +25,7 @@ LOG_TAIL_LINES: Final = 30
 
 
 class ZooKeeperServer:
-    """One server of an ensemble. Its number is its id, from 1. `host`: where it runs, if not here."""
+    """A server of an ensemble. Its number is its id, from 1. `host`: where it runs, if not here."""
 
     def __init__(self, directory: Path, number: int, client_port: int, host: Host | None = None) -> None:
         self.number = number
@@ -44,7 +44,7 @@ class ZooKeeperServer:
         return self._process is not None
 
     def prepare(self, members: Mapping[int, str]) -> None:
-        """Writes its configuration. `members`: what `server.N` says of each."""
+        """Write the server's configuration. `members`: the value of `server.N` for each server."""
         data = self._directory / "data"
         data.mkdir(parents=True)
         (data / "myid").write_text(str(self.number))
@@ -63,7 +63,7 @@ class ZooKeeperServer:
         (self._directory / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
 
     def launch(self) -> None:
-        """Starts it and does not wait."""
+        """Start the server and do not wait."""
         assert self._process is None, "the server is running already"
         jars = need_zookeeper_jars()
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -77,11 +77,11 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def mode(self) -> str:
-        """`leader`, `follower` or `standalone`; nothing while it does not serve."""
+        """`leader`, `follower` or `standalone`; empty while it does not serve."""
         return next((line[6:] for line in self.ask("srvr").splitlines() if line.startswith("Mode: ")), "")
 
     def ask(self, word: str) -> str:
-        """What it says to one of ZooKeeper's four-letter words; nothing while it does not serve."""
+        """The answer to one of ZooKeeper's four-letter words; empty while the server does not serve."""
         answer = b""
         with suppress(OSError), socket.create_connection((self.ip, self.port), 5) as connection:
             connection.sendall(word.encode())
@@ -90,7 +90,7 @@ class ZooKeeperServer:
         return answer.decode()
 
     def kill(self) -> None:
-        """SIGKILL; nothing if it is not running."""
+        """Send SIGKILL; do nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -98,7 +98,7 @@ class ZooKeeperServer:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stopped, with its connections open."""
+        """Stop the server by a signal, with its connections open, for the block."""
         assert self._process is not None, "the server is not running"
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -133,14 +133,15 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Starts what is not running, and returns when all serve below one leader."""
+        """Start the servers that do not run, and return when all serve and there is a leader."""
         for server in self.servers:
             if not server.is_running:
                 server.launch()
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Also for a leader that stood still to see that it is none any more."""
+        """Wait until all servers serve below one leader; a leader that was paused needs time to see that it no longer
+        leads."""
         deadline = time.monotonic() + READY_WITHIN_S
         while sorted(server.mode() for server in self.servers) != self._modes:
             assert all(server.is_alive for server in self.servers), self.log_tail()
@@ -157,7 +158,7 @@ class ZooKeeperEnsemble:
 
 @contextmanager
 def zookeeper_ensemble(directory: Path, size: int = 3, hosts: Sequence[Host] = ()) -> Iterator[ZooKeeperEnsemble]:
-    """Started, and at the end killed."""
+    """A running ensemble, which is killed at the end."""
     ensemble = ZooKeeperEnsemble(directory, size, hosts)
     try:
         ensemble.start()

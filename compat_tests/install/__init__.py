@@ -1,1 +1,1 @@
-"""What users install: the wheel, the image, the service, and what watches it."""
+"""Installable files: the wheel, the image, the service, and its monitoring."""

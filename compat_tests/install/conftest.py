@@ -26,7 +26,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(sdist: Path) -> Path:
-    """Built from the sdist, so that nothing a build needs may be missing there."""
+    """The wheel, built from the sdist, so that the sdist must have all that a build needs."""
     return build_wheel(sdist, sdist.parent)
 
 

@@ -1,7 +1,6 @@
-"""What a user submits to Spark: batches and streams, read and written with `format("kafkawire")`, however that was
-installed.
+"""A user's Spark job: batches and streams, read and written with `format("kafkawire")`, for each way to install it.
 
-Runs where nothing else of this project is. Writes what it has found into a file of its directory.
+Runs without the rest of this project. Writes its result into a file of its directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is in docker/: each file is read by the tool that it is meant for, or by that tool's own checker."""
+"""The files in docker/: each is read by the tool that it is meant for, or by that tool's own checker."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_health_check_asks_where_the_environment_says(tmp_path: Path) -> Non
 
 
 def composed(*names: str) -> dict[str, str]:
-    """What docker-compose understands of these files: the text of each service."""
+    """The text of each service in these files, as docker-compose understands them."""
     compose = need_command("docker-compose", "make system-deps")
     files = [part for name in names for part in ("--file", str(DOCKER / name))]
     understood = run([compose, *files, "config"])
@@ -97,7 +97,7 @@ def test_the_compose_file_of_three_brokers(number: int, port: int) -> None:
 
 
 def told(service: str) -> set[str]:
-    """The items of all its lists."""
+    """The items of all lists of a service."""
     return set(re.findall(r"^ +- (.*)$", service, re.MULTILINE))
 
 
@@ -123,7 +123,7 @@ def test_the_secret_of_the_three_brokers_is_made_once(tmp_path: Path) -> None:
 
 
 def test_what_prometheus_and_grafana_ask() -> None:
-    """And that the former finds the alerts, the latter the dashboard."""
+    """Prometheus finds the brokers and the alerts, Grafana the dashboard."""
     checked = run([str(need_promtool()), "check", "config", str(DOCKER / "prometheus.yml")])
     assert f"{(DOCKER / 'alerts.yaml').read_text().count('- alert:')} rules found" in checked
     services = composed("compose.yaml")
@@ -159,7 +159,7 @@ def test_the_alert_rules() -> None:
 
 
 def test_the_alerts_of_the_remote_tier(tmp_path: Path) -> None:
-    """Each with what it is for, as a broker shows it a minute after the other, and just before it is told."""
+    """Each alert, with metric values one minute apart: silent at one minute, firing at the next."""
     broker = 'instance="a",job="kafkawire"'
     cases = [
         ("KafkawireTierStoreAway", f"kafkawire_tier_store_away_seconds{{{broker}}}", "0 0 30 90 150 210", 3, 5),
@@ -207,7 +207,7 @@ def test_the_alerts_of_replication_and_of_writing(tmp_path: Path) -> None:
         ("KafkawireWritesSlow", f'kafkawire_write_latency_seconds_bucket{{{broker},le="+Inf"}}', "0+60x20", 4, 9),
         ("KafkawireGroupLags", f"kafka_consumergroup_current_offset{{{broker},{group}}}", "0x20", 9, 11),
     ]
-    beside = {  # what else is told at the same time
+    beside = {  # other series at the same time
         "KafkawireWritesSlow": {
             f'kafkawire_write_latency_seconds_bucket{{{broker},le="{le}"}}': "0x20" for le in (0.1, 0.2)
         },
@@ -246,7 +246,8 @@ def test_the_alerts_of_the_metadata(tmp_path: Path) -> None:
 def alert_case(
     alert: str, series: str, values: str, silent_minute: int, told_minute: int, beside: Mapping[str, str] | None = None
 ) -> dict[str, object]:
-    """It is silent then, and told by then."""
+    """A case for promtool: an alert is silent at one minute and fires at another. `beside`: other series of the
+    case."""
     given = {series: values, **(beside or {})}
     tests = [(silent_minute, False), (told_minute, True)]
     return {
@@ -271,7 +272,8 @@ def try_rules(directory: Path, tests: list[dict[str, object]]) -> None:
 
 
 def test_what_several_brokers_say_is_put_together(tmp_path: Path) -> None:
-    """A group is coordinated by one of them, and reads what others lead; what all of them know is told once."""
+    """The coordinator of a group and the leaders of its partitions are different brokers: their series are combined,
+    and series that all brokers have are counted once."""
     panels = {panel["title"]: panel["targets"][0]["expr"] for panel in dashboard()}
     offline = "kafka_controller_kafkacontroller_offlinepartitionscount"
     series = {
@@ -310,7 +312,7 @@ def dashboard() -> list[dict[str, Any]]:
 
 
 def test_the_dashboard(tmp_path: Path) -> None:
-    """What its panels ask is given to Prometheus' checker as rules, which is all that it reads."""
+    """The queries of the panels are given to Prometheus' checker as rules, because it reads nothing else."""
     panels = dashboard()
     asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
     assert len(asked) >= len(panels) > 5

@@ -1,8 +1,8 @@
 """The Spark connectors alone: from a wheel, from a zip, and found by PySpark without being registered.
 
-In environments that have PySpark, pyarrow, numpy and crc32c, and nothing of this project but what is installed into
-them; on a cluster with two executors, which are processes of their own. Those packages are linked to, not installed
-again: PySpark is 460 MB.
+The environments have PySpark, pyarrow, numpy and crc32c, and nothing of this project but the installed connectors. The
+cluster has two executors, which are processes of their own. The packages are linked to, not installed again: PySpark is
+460 MB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MASTER = f"local-cluster[2,1,{EXECUTOR_MIB}]"  # as many executors, with a core 
 
 
 class Environment:
-    """One of Python's, in a directory, with what the connectors need of others."""
+    """A Python environment in a directory, with the packages that the connectors need."""
 
     def __init__(self, directory: Path) -> None:
         need_java()
@@ -61,7 +61,8 @@ class Environment:
         return run([str(self._python), "-I", "-c", find]).strip() == "True"
 
     def submit(self, broker: Broker, topic: str, way: str, *options: str) -> dict[str, Any]:
-        """What the job has found. Workers make their directories in Spark's home, so it has one of its own."""
+        """Submit the job and return its result. Workers make their directories in Spark's home, so the job has its own
+        home."""
         home = self._directory / "spark"
         home.mkdir()
         for one in (need_newest_spark() / "pyspark" if IS_NEWEST_SPARK else need_pyspark()).iterdir():
@@ -111,7 +112,7 @@ def test_from_a_wheel(environment: Environment, wheel: Path, broker: Broker, fil
 
 
 def test_from_a_zip(environment: Environment, broker: Broker, filled: str, tmp_path: Path) -> None:
-    """Also into a stream, which is planned by processes that look into no zip."""
+    """A zip also works for a stream, which is planned by processes that do not import from zips."""
     assert not environment.has("spark_connectors")
     archive = write(tmp_path / "dist")
     found = environment.submit(broker, filled, "register", "--py-files", str(archive))

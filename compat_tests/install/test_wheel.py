@@ -1,4 +1,4 @@
-"""The distributions: what is in them, and that a broker runs from them where nothing else is installed."""
+"""The distributions: their files, and that a broker runs from them where nothing else is installed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BESIDE_THEM = {
 
 @pytest.fixture(scope="session")
 def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of commands of an environment that has the wheel and what it says it needs, as it was pinned."""
+    """The directory of commands of an environment with the wheel and its dependencies, as pinned."""
     place = tmp_path_factory.mktemp("environment")
     run([sys.executable, "-m", "venv", str(place)], timeout_s=WITHIN_S)
     locked = (ROOT / "requirements" / "base.txt").read_text()
@@ -92,7 +92,8 @@ def test_nothing_is_found_wrong_with_the_wheel(wheel: Path) -> None:
 
 
 def test_an_image_is_given_all_that_a_wheel_has(wheel: Path, tmp_path: Path) -> None:
-    """No engine builds the image here; what its last step before `pip install` has beside it does make the wheel."""
+    """No image is built here. The files that the Dockerfile copies before `pip install` are enough to build the same
+    wheel."""
     source = tmp_path / "src"
     for line in (ROOT / "docker" / "Dockerfile").read_text().splitlines():
         if line.startswith("COPY ") and "--from" not in line:
@@ -127,7 +128,7 @@ def test_records_there_and_back(commands: Path, tmp_path: Path) -> None:
 
 
 def alone(commands: Path, directory: Path, *arguments: str) -> str:
-    """What `kafkawire` prints away from the sources and from this environment."""
+    """The output of `kafkawire` away from the sources and from this environment."""
     done = subprocess.run(
         [str(commands / "kafkawire"), *arguments], cwd=directory, env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
         capture_output=True, text=True, timeout=120, check=False,

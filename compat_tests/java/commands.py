@@ -13,7 +13,7 @@ TOOLS = "org.apache.kafka.tools"
 
 
 def tool(broker: Broker, name: str, *arguments: str, check: bool = True) -> str:
-    """The broker comes last: some tools want their subcommand first."""
+    """Run a tool. The address of the broker comes last: some tools want their subcommand first."""
     return java_tool(f"{TOOLS}.{name}", *arguments, "--bootstrap-server", broker.bootstrap, check=check)
 
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3.1's tools tell of a cluster, its log dirs, its offsets and its files."""
+"""Apache Kafka 4.3.1's tools on a cluster, its log dirs, its offsets and its files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FIRST_MS = 1_700_000_000_000
 MIB = 1 << 20
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITION_DIRECTORY = "*-[0-9]*"
-# What kafka-dump-log does not know among a partition's files: `partition.metadata` says whose directory it is, with
-# Kafka as with us, and a `.footer` is ours alone (docs/formats/footer.md). Both are text. What else lies in a log dir
-# belongs to no partition and has no counterpart in Kafka (docs/formats/log-dir.md).
+# Files of a partition that kafka-dump-log does not know: `partition.metadata` has the topic id, with Kafka too, and
+# a `.footer` is kafkawire's alone (docs/formats/footer.md). Both are text. All other files of a log dir belong to no
+# partition and have no counterpart in Kafka (docs/formats/log-dir.md).
 NOT_FOR_DUMP_LOG = {".footer", ".metadata"}
 
 
 def three_records(broker: Broker, topic: str) -> None:
-    """The newest is in the middle."""
+    """Write three records, the newest in the middle."""
     create_topic(broker, topic)
     client = producer(broker)
     for after_ms in (0, 2000, 1000):
@@ -39,7 +39,7 @@ def three_records(broker: Broker, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def topic_of_two(broker: Broker) -> str:
-    """Three records, the first of them deleted."""
+    """A topic with three records, the first of them deleted."""
     topic = "two-are-left"
     three_records(broker, topic)
     Admin(broker).delete_records(topic, 1)
@@ -88,7 +88,7 @@ def test_endpoints(broker: Broker, arguments: tuple[str, ...]) -> None:
 
 
 def fill(broker: Broker, topic: str) -> None:
-    """Some segments with a record of each codec, and a group's offset."""
+    """Write some segments with a record of each codec, and a group's offset."""
     create_topic(broker, topic, config={"segment.bytes": str(MIB)})
     for codec in CODECS:
         client = producer(broker, compression_type=codec, enable_idempotence=True)
@@ -101,7 +101,8 @@ def fill(broker: Broker, topic: str) -> None:
 
 
 def test_dump_log_reads_every_file_of_every_partition(tmp_path: Path) -> None:
-    """After an orderly stop; in one call, as it costs as much as a hundred files."""
+    """kafka-dump-log reads all files after an orderly stop; in one call, because a call costs as much as a hundred
+    files."""
     with target_broker(tmp_path) as broker:
         fill(broker, "filled")
         broker.stop()

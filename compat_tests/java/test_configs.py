@@ -21,7 +21,7 @@ def configs(broker: Broker, *arguments: str, check: bool = True) -> str:
 
 
 def described(broker: Broker, *arguments: str) -> dict[str, tuple[str, str]]:
-    """Value and synonyms of each key."""
+    """The value and synonyms of each key."""
     lines = configs(broker, "--describe", *arguments).splitlines()
     found = [LINE.match(line) for line in lines]
     return {one.group(1): (one.group(2), one.group(4)) for one in found if one}
@@ -100,7 +100,7 @@ def test_more_partitions(broker: Broker, topic: str) -> None:
 
 
 def test_a_codec_is_set_and_java_reads_what_is_stored(broker: Broker, topic: str) -> None:
-    """In batches of several LZ4 blocks, from a producer with another codec."""
+    """Java reads batches of several LZ4 blocks that the broker compressed, from a producer with another codec."""
     topics(broker, "--create", "--topic", topic)
     of = ("--entity-type", "topics", "--entity-name", topic)
     configs(broker, "--alter", *of, "--add-config", "compression.type=lz4,compression.lz4.level=12")

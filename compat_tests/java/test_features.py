@@ -1,4 +1,4 @@
-"""kafka-features of Apache Kafka 4.3.1: what is reported of a cluster's features, and how their levels are changed."""
+"""kafka-features of Apache Kafka 4.3.1: the reported features of a cluster, and changes of their levels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def described(broker: Broker) -> dict[str, Feature]:
 
 
 def wait_for(broker: Broker, level: int) -> int:
-    """Until the level is reported, which takes Apache Kafka a moment; the epoch of it."""
+    """Wait until the level is reported, which takes Apache Kafka a moment. Returns its epoch."""
     seen: list[Feature] = []
 
     def is_there() -> bool:
@@ -90,7 +90,7 @@ def test_levels_go_down_and_up_and_outlive_restarts(own_broker: Broker) -> None:
 
 
 def test_clients_speak_the_protocol_that_is_finalized(own_broker: Broker) -> None:
-    """Java's client learns of it when it connects."""
+    """Java's client learns of the finalized transaction protocol when it connects."""
     create_topic(own_broker, "t")
     wait_for(own_broker, 2)
     rises: dict[tuple[int, int], int] = {}

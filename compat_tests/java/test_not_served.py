@@ -1,4 +1,4 @@
-"""What Apache Kafka's tools say where the broker does not serve what they ask for: at once, and in words."""
+"""Apache Kafka's tools for requests that the broker does not serve: they fail at once, with a message."""
 
 from __future__ import annotations
 

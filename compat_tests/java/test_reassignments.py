@@ -36,13 +36,13 @@ IDLE = "No partition reassignments found."
 
 
 def create(broker: Broker, topic: str, *replicas: int) -> None:
-    """With one partition on these."""
+    """Create a topic with one partition that has these replicas."""
     Admin(broker).create(NewTopic(topic, 1, replica_assignment=[[*replicas]]))
     wait_until_known(broker, topic)
 
 
 def write(broker: Broker, topic: str, first: int, count: int = 20) -> None:
-    """Numbers, acknowledged by all in sync; each once, though some be sent again when the leader changes."""
+    """Write numbers with acks=all, each once, even if they are sent again when the leader changes."""
     client = producer(broker, acks="all", enable_idempotence=True)
     for number in range(first, first + count):
         client.produce(topic, b"%d" % number)
@@ -54,7 +54,7 @@ def numbers(broker: Broker, topic: str, count: int) -> list[int]:
 
 
 def replicas(broker: Broker, topic: str) -> tuple[list[int], list[int]]:
-    """All, and those in sync."""
+    """All replicas, and those in sync."""
     [partition] = Admin(broker).describe(topic).partitions
     return [one.id for one in partition.replicas], sorted(one.id for one in partition.isr)
 
@@ -70,7 +70,7 @@ def elect(broker: Broker, topic: str, kind: str) -> str:
 
 
 def order(broker: Broker, topic: str, to: list[int]) -> None:
-    """As the tool would, if it did not want all brokers to be up."""
+    """Reassign a partition as the tool would, which needs all brokers to be up."""
     rows = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": to}]}]
     fields = {"topics": rows, "timeout": 10_000, "allow_replication_factor_change": True}
     told = ask(broker.port, "alter_partition_reassignments", 1, fields)
@@ -104,7 +104,7 @@ def test_replicas_move_while_records_come_and_go(broker: Broker, topic: str, tmp
 
 
 def limits(broker: Broker, topic: str) -> set[str]:
-    """What of throttles is set for the topic and the brokers."""
+    """The names of the throttles that are set for the topic and the brokers."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     asked = [ConfigResource(ResourceType.TOPIC, topic), *(ConfigResource(ResourceType.BROKER, one) for one in "123")]
     entries = [entry for one in asked for entry in describe(client, one).values()]
@@ -131,7 +131,7 @@ def test_replicas_move_no_faster_than_the_tool_is_told(broker: Broker, topic: st
 
 
 def held(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
-    """Size and lag of partition 0, by broker, as the log dirs have it."""
+    """The size and lag of partition 0 by broker, as DescribeLogDirs reports it."""
     *_, shown = tool(broker, "LogDirsCommand", "--describe", "--topic-list", topic).splitlines()
     return {
         one["broker"]: (partition["size"], partition["offsetLag"])

@@ -32,18 +32,18 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def create(broker: Broker, topic: str, *more: str) -> Side:
-    """With the tool, as the documentation of Kafka's tier does it."""
+    """Create a topic with the tool, as the documentation of Kafka's tier does it."""
     given = (f"segment.bytes={scene.SEGMENT_BYTES}", "retention.ms=-1", "remote.storage.enable=true", *more)
     settings = [part for each in given for part in ("--config", each)]
     assert f"Created topic {topic}." in topics(broker, "--create", "--topic", topic, *settings)
     side = Side(broker)
-    side.create_topic(topic)  # is there, and waits until it can be used
+    side.create_topic(topic)  # exists already; this waits until it can be used
     return side
 
 
 @pytest.fixture(scope="module")
 def filled(tiered: Broker) -> str:
-    """Only the active segment is in the log dir."""
+    """Write segments, and wait until only the active one is in the log dir."""
     topic = "filled"
     side = create(tiered, topic, "local.retention.bytes=1")
     scene.fill(side, topic, BATCHES)

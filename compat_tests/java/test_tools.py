@@ -106,7 +106,8 @@ def test_dump_log_reads_the_segment(broker: Broker, topic: str) -> None:
 
 
 def test_dump_log_reads_the_producer_snapshot(tmp_path: Path) -> None:
-    """What an orderly stop writes down of a producer that sent three batches is Kafka's format too."""
+    """The producer snapshot of an orderly stop is in Kafka's format too, here for a producer that sent three
+    batches."""
     with Kafkawire(tmp_path) as broker:
         topics(broker, "--create", "--topic", "kept")
         produce(broker, "kept", "k:1\nk:2\nk:3\n", "--batch-size", "1")

@@ -33,7 +33,7 @@ def test_what_there_is_already_and_what_there_is_not(broker: Broker, topic: str)
 
 
 def test_only_those_that_need_attention(broker: Broker, topic: str) -> None:
-    """While all brokers are up no partition is in trouble; with one replica each is at its minimum in sync."""
+    """No partition is in trouble while all brokers are up; with one replica, each is at its minimum ISR."""
     topics(broker, "--create", "--topic", topic, "--replication-factor", "1", "--config", "segment.ms=100000")
     for trouble in ("under-replicated", "unavailable", "under-min-isr"):
         assert topics(broker, "--describe", "--topic", topic, f"--{trouble}-partitions") == ""

@@ -1,4 +1,4 @@
-"""What a log with transactions leaves on the disk, as kafka-dump-log reads it."""
+"""The files of a log with transactions, as kafka-dump-log reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COORDINATOR_EPOCH = 3
 
 
 async def filled() -> dict[str, bytes]:
-    """The files of a partition, by name; the last transaction is open."""
+    """The files of a partition by name; its last transaction is open."""
     filesystem = MemoryFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, SMALL)

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's tools that make and measure load: what they count is what is there, in order."""
+"""Apache Kafka 4.3.1's tools that make and measure load: they count all records, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 def events(broker: Broker, name: str, *arguments: str) -> list[Event]:
-    """What one of the verifiable clients tells, a JSON document a line."""
+    """The events of one of the verifiable clients, a JSON document a line."""
     return [json.loads(line) for line in tool(broker, name, *arguments).splitlines()]
 
 
@@ -29,7 +29,7 @@ def named(told: list[Event], name: str) -> list[Event]:
 
 
 def produce(broker: Broker, topic: str, acks: str = "-1") -> list[Event]:
-    """Numbers from 0 on."""
+    """Produce numbers from 0 on."""
     return events(broker, "VerifiableProducer", "--topic", topic, "--max-messages", str(RECORDS), "--acks", acks)
 
 
@@ -46,7 +46,7 @@ def test_verifiable_producer(broker: Broker, topic: str, acks: str) -> None:
 
 
 def test_verifiable_consumer(broker: Broker, topic: str) -> None:
-    """A member of a group: it reads in order, and its commits are answered and kept."""
+    """A member of a group reads in order, and its commits are acknowledged and stored."""
     create_topic(broker, topic)
     produce(broker, topic)
     group = f"group-of-{topic}"
@@ -65,7 +65,7 @@ def test_verifiable_consumer(broker: Broker, topic: str) -> None:
 
 
 def test_performance_of_producer_and_consumer(broker: Broker, topic: str) -> None:
-    """Five requests in flight, as fast as they go: a sequence out of order would be an error here."""
+    """Producers with five requests in flight, as fast as possible: a wrong sequence number would be an error."""
     create_topic(broker, topic, partitions=3)
     size = ["--num-records", "20000", "--record-size", "100", "--throughput", "-1"]
     assert (
@@ -80,7 +80,7 @@ def test_performance_of_producer_and_consumer(broker: Broker, topic: str) -> Non
 
 
 def test_end_to_end_latency(broker: Broker, topic: str) -> None:
-    """Each record is read before the next one is sent, and compared; the tool ends when one is not what it sent."""
+    """Each record is read before the next one is sent, and compared; the tool fails if a record differs."""
     records = ["--num-records", "200", "--record-size", "100", "--record-key-size", "10", "--num-headers", "2"]
     headers = ["--record-header-key-size", "5", "--record-header-size", "10"]
     shown = tool(broker, "EndToEndLatency", "--topic", topic, "--producer-acks", "all", *records, *headers)

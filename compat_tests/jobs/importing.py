@@ -1,4 +1,4 @@
-"""Topics to import, the command that imports them, and what readers find on either side."""
+"""Topics to import, the command that imports them, and the records of both sides."""
 
 from __future__ import annotations
 
@@ -42,33 +42,34 @@ Found = dict[tuple[int, int], Record]  # by partition and offset
 
 @dataclass(frozen=True)
 class Edges:
-    """Where a partition begins and ends."""
+    """The start and end of a partition."""
 
     start: int
     end: int
 
 
 def asked(source: Broker, target: Broker, topic: str, *more: str) -> list[str]:
-    """What the job is told. A target without HTTP is told one where nobody is."""
+    """The arguments of the job. A target without HTTP gets a URL without a listener."""
     url = getattr(target, "http_url", "http://127.0.0.1:9")
     brokers = "--from-bootstrap", source.bootstrap, "-b", target.bootstrap, "--to-http", url
     return ["import", *brokers, "--topic", topic, *more]
 
 
 def words(source: Broker, target: Broker, topic: str, *more: str) -> list[str]:
-    """The command line."""
+    """The arguments of the command line."""
     return [sys.executable, *JOBS, *asked(source, target, topic, *more)]
 
 
 def imported(source: Broker, target: Broker, topic: str, *more: str, code: int = 0) -> dict[str, Any]:
-    """What an import tells when it has ended with that code; by itself, if nothing is said of workers."""
+    """The report of an import that has ended with that exit code; in a single process, unless it is given workers."""
     done = run(*asked(source, target, topic, *(() if "--workers" in more else ONE), *more))
     assert done.code == code, done
     return done.report or {"reason": done.told.splitlines()[-1]}
 
 
 def fill(broker: Broker, topic: str, transactions: int = 12, records: int = 40, value_bytes: int = 20) -> None:
-    """Transactions of which every third is aborted, of all codecs; and records of nobody's, the last of them too."""
+    """Write transactions in all codecs, every third one aborted, and records without a transaction. The last records
+    are without a transaction too."""
     create_topic(broker, topic, PARTITIONS, {"max.message.bytes": "2000000", "retention.ms": "-1"})
     rng, number = Random(0), 0
     for codec in CODECS:
@@ -100,7 +101,7 @@ def fill(broker: Broker, topic: str, transactions: int = 12, records: int = 40, 
 
 
 def _send(client: Any, topic: str, number: int, value: bytes) -> None:
-    """Some are tombstones, some have no key, some have headers."""
+    """Produce records; some are tombstones, some have no key, some have headers."""
     client.produce(
         topic,
         None if number % 11 == 0 else value,
@@ -112,7 +113,8 @@ def _send(client: Any, topic: str, number: int, value: bytes) -> None:
 
 
 def fill_compacted(broker: Broker, topic: str) -> None:
-    """Some keys again and again, the newest of some are tombstones; returns when there are gaps, within batches too."""
+    """Write some keys again and again, the newest records of some are tombstones. Returns when compaction has made
+    gaps, within batches too."""
     config = {
         "cleanup.policy": "compact",
         "segment.bytes": str(1 << 20),
@@ -136,7 +138,7 @@ def fill_compacted(broker: Broker, topic: str) -> None:
 
 
 def edges(broker: Broker, topic: str, isolation_level: str = "read_committed") -> list[Edges]:
-    """Of the partitions, as such a reader sees them."""
+    """The start and end of the partitions, for a reader of that isolation level."""
     consumer = new_consumer(broker, isolation_level=isolation_level)
     try:
         return [Edges(*watermarks(consumer, TopicPartition(topic, at))) for at in range(PARTITIONS)]
@@ -145,7 +147,7 @@ def edges(broker: Broker, topic: str, isolation_level: str = "read_committed") -
 
 
 def committed(broker: Broker, topic: str, partitions: int = PARTITIONS) -> Found:
-    """As confluent-kafka reads it, from the beginning to the end."""
+    """The committed records as confluent-kafka reads them, from the beginning to the end."""
     consumer = new_consumer(broker, isolation_level="read_committed", enable_partition_eof=True)
     found: Found = {}
     try:
@@ -170,7 +172,7 @@ def committed(broker: Broker, topic: str, partitions: int = PARTITIONS) -> Found
 
 
 async def read_by_aiokafka(broker: Broker, topic: str, ends: Sequence[Edges]) -> Found:
-    """The same, by a client that is written in Python."""
+    """The same records, read by a client that is written in Python."""
     places = [AioKafkaPartition(topic, at) for at in range(PARTITIONS)]
     found: Found = {}
     async with AIOKafkaConsumer(
@@ -186,7 +188,8 @@ async def read_by_aiokafka(broker: Broker, topic: str, ends: Sequence[Edges]) ->
 
 
 def check_same(source: Broker, target: Kafkawire, topic: str) -> Found:
-    """Each offset has the same record, for two clients, and both sides begin and end at the same; returns them."""
+    """Check that each offset has the same record for two clients, and that both sides have the same start and end.
+    Returns the records."""
     wanted, ends = committed(source, topic), edges(source, topic)
     assert committed(target, topic) == wanted
     found = edges(target, topic)

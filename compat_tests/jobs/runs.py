@@ -1,6 +1,6 @@
 """Runs of `kafkawire-spark`, and topics for them.
 
-Those that are to be killed, or have workers, are processes. The others are calls, as it takes a process longer to start
+Runs that are to be killed, or have workers, are processes. The others are calls, as it takes a process longer to start
 than to do such a job.
 """
 
@@ -40,7 +40,7 @@ STOPPED = ("-m", "compat_tests.jobs.stopped")
 
 @dataclass(frozen=True)
 class Run:
-    """`told`: what it wrote on standard error; `report`: the JSON that it wrote, if it came so far."""
+    """The result of a run. `told`: its standard error; `report`: the JSON that it wrote, if it came so far."""
 
     code: int
     told: str
@@ -65,11 +65,11 @@ def table_words(lake: Lake, argument: str) -> list[str]:
 
 
 def begin(*words: str, module: Sequence[str] = JOBS) -> subprocess.Popen[str]:
-    """Of `job arguments …`, its report goes to standard output. It heeds interrupts, as what a shell has begun in the
-    background does not, and with it these tests."""
+    """Start `job arguments …` as a process. Its report goes to standard output. It handles SIGINT, also if these tests
+    ignore it because a shell runs them in the background."""
     command = [sys.executable, *module, *words, "--report", "-", "--quiet"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": SPARK}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # one that is ignored would be there, too
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored signal would be inherited
     try:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     finally:
@@ -82,21 +82,21 @@ def finished(process: subprocess.Popen[str]) -> Run:
 
 
 def run(*words: str, module: Sequence[str] = JOBS) -> Run:
-    """To its end; in this process, if it does all by itself."""
+    """Run a job to its end; in this process, if it has no workers."""
     if module != JOBS or ONE not in pairwise(words):
         return finished(begin(*words, module=module))
     out, told = io.StringIO(), io.StringIO()
     with _handlers_kept(), redirect_stdout(out), redirect_stderr(told):
         try:
             code = main([*words, "--report", "-", "--quiet"])
-        except SystemExit as left:  # of who parses the words
+        except SystemExit as left:  # by the parser of the arguments
             code = int(left.code or 0)
     return Run(code, told.getvalue(), json.loads(out.getvalue()) if out.getvalue() else {})
 
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """Of the signals that a job handles."""
+    """Restore the handlers of the signals that a job handles."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
@@ -113,13 +113,13 @@ def run_and_kill(after_s: float, *words: str) -> Run:
 
 
 def values(count: int, seed: int = 0) -> list[bytes]:
-    """Of 200 bytes; they do not compress, and begin with their number."""
+    """Values of 200 bytes that do not compress, and begin with their number."""
     choice = random.Random(seed)
     return [b"%08d" % number + choice.randbytes(192) for number in range(count)]
 
 
 def send(broker: Broker, topic: str, sent: Sequence[bytes | None], partition: int = 0) -> None:
-    """In batches of no more than a hundred."""
+    """Produce values in batches of a hundred at most."""
     client = producer(broker, batch_num_messages=100)
     for number, value in enumerate(sent):
         headers = [("h", b"%d" % number)] if number % 7 == 0 else None

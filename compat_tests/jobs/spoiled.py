@@ -1,4 +1,4 @@
-"""Topics that are looked at, where, and what may become of their bytes and rows."""
+"""Topics for audits and comparisons, their places, and damage to their bytes and rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def where(broker: Broker, topic: str) -> list[str]:
 
 
 def sealed(broker: Kafkawire) -> list[str]:
-    """That what is sealed is read from the broker's files."""
+    """The options with which sealed segments are read from the broker's files."""
     return ["--option", f"segments={broker.http_url}", "--option", "segments.files=true"]
 
 
@@ -49,7 +49,7 @@ def fill(broker: Broker, topic: str, partitions: int, count: int, value: Callabl
 
 
 def flip(path: Path, position: int) -> None:
-    """A bit of it, in place: who has it open sees that, too."""
+    """Flip a bit of a file in place, so that a process with the file open sees it too."""
     with path.open("r+b") as file:
         file.seek(position)
         (byte,) = file.read(1)
@@ -62,7 +62,7 @@ def segments_of(broker: Broker, topic: str, partition: int = 0) -> Sequence[Path
 
 
 def change_rows(folder: Path, partition: int, offset: int, change: Callable[[list[dict[str, Any]], int], None]) -> None:
-    """Of a table in a directory the file that has a row; `change` is given its rows, and where that one is."""
+    """Change the file of a table that has a row. `change` gets the rows of the file, and the position of that row."""
     for path in sorted(folder.glob("*.parquet")):
         table = pq.read_table(path)
         rows = table.to_pylist()

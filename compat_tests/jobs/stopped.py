@@ -1,10 +1,11 @@
-"""`kafkawire-spark` that is killed, or waits, where it matters: `python -m compat_tests.jobs.stopped POINT NUMBER …`.
+"""`kafkawire-spark` that is killed, or waits, at a given point: `python -m compat_tests.jobs.stopped POINT NUMBER …`.
 
-POINT is `before` or `after` the commit of that number, of whichever table; `within`, NUMBER being `1:500`: in the first
-one, after so many calls that it makes, or behind it, if they are fewer; `outcome`: when so many tasks are done, and
-others may be under way; `read` and `write`: when a task has read so many batches of rows, or written so many row
-groups, whose process may be a copy of this one. There it is killed. `race`: before the commit it says that it is there,
-in a file behind NUMBER, and waits for another one.
+POINT says where it is killed. `before` or `after`: the commit of that number, of any kind of table. `within`, with
+NUMBER such as `1:500`: in the first commit, after so many calls of functions, or behind it, if there are fewer.
+`outcome`: when so many tasks are done, and others may be in progress. `read` and `write`: when a task has read so many
+batches of rows, or written so many row groups; its process may be a copy of this one.
+
+`race`: before the commit it makes a file, whose name is the argument behind NUMBER, and waits for another one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ OWNER = os.getpid()  # of copies of it, too
 def stop(is_it: bool) -> None:
     if is_it:
         os.kill(OWNER, signal.SIGKILL)
-        signal.pause()  # a copy is ended likewise, by who watches
+        signal.pause()  # a copied process is killed likewise, by its watcher
 
 
 def around_commits(before: Callable[[int], None], after: Callable[[int], None]) -> None:
@@ -68,7 +69,7 @@ def around_outcomes(before: Callable[[int], None]) -> None:
 
 
 def after_calls(count: int) -> None:
-    """From now on in this thread."""
+    """Stop this thread after so many calls of functions."""
     left = count
 
     def called(_frame: FrameType, event: str, _argument: object) -> None:

@@ -1,4 +1,4 @@
-"""What a broker, and its tier, keep is in order; and one bit that is not is found wherever it is."""
+"""Audits: the segments of a broker and of its tier are in order, and a single wrong bit is found wherever it is."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_all_copies_are_in_order_and_a_flipped_bit_is_named(broker: TieredKafkaw
 
 
 def finding_object(tier_dir: Path, base: int, whole: Run) -> Path:
-    """Of partition 0."""
+    """The object of partition 0 with that base offset."""
     assert whole.counts["objects"] > 0
     (found,) = tier_dir.glob(f"*/*/0/{base:020d}-*")
     return found
@@ -98,7 +98,7 @@ def test_transactions_are_in_order(broker: TieredKafkawire, topic: str) -> None:
 
 
 def test_a_log_that_is_compacted_meanwhile_is_in_order(broker: TieredKafkawire, topic: str) -> None:
-    """Transactions of which some were aborted are in it, too."""
+    """A log that is compacted during the audit is in order, with aborted transactions in it."""
     create_topic(broker, topic, config={**COMPACT, "delete.retention.ms": "0"})
     committed = Transactional(broker, topic, f"{topic} commits")
     aborted = Transactional(broker, topic, f"{topic} aborts")

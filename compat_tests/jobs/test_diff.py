@@ -1,4 +1,4 @@
-"""Topics of one broker, and of two."""
+"""Comparisons of topics of one broker, and of two."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_topics_of_two_clusters(broker: Broker, other: Kafkawire, topic: str) ->
 
 
 def test_in_their_order_whatever_the_offsets_are(broker: Broker, topic: str) -> None:
-    """One has markers of transactions between its records, and some that were taken back."""
+    """Topics compared by order: one of them has transaction markers between its records, and aborted records."""
     plain = f"{topic}-plain"
     create_topic(broker, topic)
     create_topic(broker, plain)

@@ -1,6 +1,6 @@
-"""`kafkawire-spark export`: each row of a topic is in its table once, whoever was killed, or raced.
+"""`kafkawire-spark export`: each row of a topic is in its table once, after kills and races.
 
-The tables are read by whoever knows nothing of us: deltalake, pyiceberg, pyarrow.
+The tables are read with independent libraries: deltalake, pyiceberg, pyarrow.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_a_topic_becomes_a_table(broker: Broker, filled: str, lake: Lake) -> Non
     ("point", "number"), [("outcome", 1), ("before", 1), ("after", 1), ("before", 2), ("after", 2)]
 )
 def test_whoever_was_killed_goes_on(broker: Broker, filled: str, lake: Lake, point: str, number: int) -> None:
-    """Among others between data files and their commit."""
+    """An export that was killed goes on, also if it was killed between data files and their commit."""
     asked = words(broker, filled, lake, *ONE)
     assert run(point, str(number), *asked, module=STOPPED).code == -signal.SIGKILL
     found = done(run(*asked))
@@ -106,7 +106,7 @@ def test_whoever_was_killed_goes_on(broker: Broker, filled: str, lake: Lake, poi
 
 
 def test_whoever_is_killed_at_any_time(broker: Broker, filled: str, tmp_path: Path) -> None:
-    """With workers, which end, too."""
+    """An export with workers is killed at any time; its workers end, too."""
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     choice = random.Random(SEED)
     lake = lake_of("delta", tmp_path)
@@ -118,7 +118,7 @@ def test_whoever_is_killed_at_any_time(broker: Broker, filled: str, tmp_path: Pa
 
 
 def test_what_the_dead_have_left_is_swept(broker: Broker, filled: str, lake: Lake) -> None:
-    """And nothing that was committed, or that is younger."""
+    """Files of killed exports are removed, but no committed or younger ones."""
     asked = words(broker, filled, lake, *ONE, "--sweep", "10d")
     assert run("before", "1", *asked, module=STOPPED).code == -signal.SIGKILL
     left = {str(path) for path in lake.directory.rglob("part-*.parquet")}
@@ -166,7 +166,7 @@ def test_racing_exporters_commit_once(broker: Broker, filled: str, lake: Lake, t
 
 
 def json_values(count: int) -> list[bytes | None]:
-    """Every third one is a dead letter."""
+    """Values of which every third one is a dead letter."""
     return [
         (None if number % 2 else b"{%d" % number) if number % 3 == 0 else b'{"id": %d}' % number
         for number in range(count)
@@ -180,7 +180,7 @@ def json_words(directory: Path, schema: Sequence[dict[str, str]] = SCHEMA) -> li
 
 
 def dead_of(lake: Lake) -> Lake:
-    """Of dead letters, in a directory of its own."""
+    """The table of dead letters, in a directory of its own."""
     other = lake.directory / "dead"
     other.mkdir(exist_ok=True)
     return Lake(lake.kind, other)
@@ -191,7 +191,8 @@ def dead_of(lake: Lake) -> Lake:
 def test_each_row_of_json_is_in_one_of_two_tables(
     broker: Broker, topic: str, tmp_path: Path, kind: str, point: str, number: int
 ) -> None:
-    """Whoever was killed: the first commit is that of the letters, the second one that of the rows."""
+    """Rows and dead letters are complete after kills: the first commit is that of the letters, the second that of the
+    rows."""
     create_topic(broker, topic)
     sent = json_values(300)
     send(broker, topic, sent[:200])
@@ -220,7 +221,7 @@ def test_dead_letters_lie_beside_their_table(broker: Broker, topic: str, tmp_pat
 
 
 def test_a_column_more(broker: Broker, topic: str, tmp_path: Path) -> None:
-    """Is added to the table first; rows from before have none."""
+    """A new column is added to the table first; older rows have no value in it."""
     from deltalake import DeltaTable, Field
     from deltalake.schema import PrimitiveType
 
@@ -266,7 +267,7 @@ def test_what_is_not_committed_is_not_exported(broker: Broker, topic: str, tmp_p
 
 
 def test_from_the_end_on(broker: Broker, filled: str, tmp_path: Path) -> None:
-    """That is remembered, though nothing was exported."""
+    """The start position is remembered, although nothing was exported."""
     lake = lake_of("delta", tmp_path)
     assert done(run(*words(broker, filled, lake, *ONE, "--starting", "latest"))).counts["rows"] == 0
     send(broker, filled, values(3))
@@ -286,7 +287,7 @@ def test_segments_are_read_past_the_broker(topic: str, tmp_path: Path) -> None:
 
 
 def test_a_tier_is_exported_without_a_broker(topic: str, tmp_path: Path) -> None:
-    """And the rest of the topic, by the same job, when there is a broker."""
+    """A tier is exported without a broker, and the rest of the topic by the same job when there is a broker."""
     lake = lake_of("delta", tmp_path)
     count = 3 * 4096
     with TieredKafkawire(tmp_path) as tiered:

@@ -36,19 +36,19 @@ RANDOM_BYTES: Final = 60
 FILES_PER_RUN: Final = 20  # so many are committed before a kill at most
 FILE_BYTES: Final = ROWS * RANDOM_BYTES // (FILES_PER_RUN * (KILLS + 1))
 LARGE_BYTES: Final = 1 << 20
-FETCH_BYTES: Final = max(FILE_BYTES // 8, 8192)  # whoever reads until a file is full sees it at such steps
+FETCH_BYTES: Final = max(FILE_BYTES // 8, 8192)  # a task fills its file in such steps
 FLUSH_ROWS: Final = 50_000
 CALLS: Final = {"delta": 2000, "iceberg": 45_000, "parquet": 3000}  # of a commit of 18 files, more or less
 STEPS: Final = ("read", "write", "outcome", "before", "within", "after")
 
 
 def value(choice: random.Random, offset: int) -> bytes:
-    """That does not compress well, and begins with its offset."""
+    """A value that begins with its offset and does not compress well."""
     return b"%010d" % offset + choice.randbytes(RANDOM_BYTES) + bytes(VALUE_BYTES - RANDOM_BYTES - 10)
 
 
 def fill(broker: Broker, topic: str, choice: random.Random) -> None:
-    """In small batches, so that fetches have some."""
+    """Write the topic in small batches, so that fetches have several."""
     create_topic(broker, topic, partitions=PARTITIONS)
     client = producer(broker, batch_size=FETCH_BYTES // 8)
     for number in range(ROWS):
@@ -60,7 +60,7 @@ def fill(broker: Broker, topic: str, choice: random.Random) -> None:
 
 
 def kills(choice: random.Random, kind: str) -> Iterator[tuple[str, str]]:
-    """Each step in turn, and in which commit, or after how many of what."""
+    """The kills: each step in turn, with the number of the commit, or the count of events before it."""
     steps = [STEPS[number % len(STEPS)] for number in range(KILLS)]
     choice.shuffle(steps)
     for step in steps:
@@ -97,7 +97,7 @@ def test_whoever_is_killed_at_each_step(broker: Broker, topic: str, tmp_path: Pa
 
 
 def assert_all(lake: Lake) -> None:
-    """By a reader that knows nothing of us."""
+    """Check the table with a reader that does not know kafkawire."""
     order = [("partition", "ascending"), ("offset", "ascending")]
     found = lake.rows().select(["partition", "offset", "value"]).sort_by(order)
     assert found.num_rows == ROWS
@@ -109,8 +109,8 @@ def assert_all(lake: Lake) -> None:
 
 
 def assert_sizes(lake: Lake) -> None:
-    """Half of what was asked to one and a half times as large, but for the last ones of a partition. Of files of some
-    KiB it is not asked: half of such a one is about its columns."""
+    """Check that file sizes are between 0.5 and 1.5 times the wanted size, except for the last files of a partition.
+    Files of some KiB are not checked: half of such a file is about its columns."""
     if FILE_BYTES < LARGE_BYTES:
         return
     sizes = [Path(one.removeprefix("file://")).stat().st_size for one in lake.table().files()]

@@ -1,4 +1,4 @@
-"""Imports from Apache Kafka and from kafkawire, into either, whatever is killed meanwhile."""
+"""Imports from Apache Kafka and from kafkawire, into either, with kills meanwhile."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def source(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafkawire]:
-    """Which is killed now and then."""
+    """The target, which is killed now and then."""
     with Kafkawire(tmp_path_factory.mktemp("target"), CLEANER) as running:
         yield running
 
@@ -139,7 +139,7 @@ def test_a_group_goes_on_where_it_was(source: Broker, target: Kafkawire, topic: 
 
 
 def _next_of(broker: Broker, topic: str, partition: int = 0) -> tuple[int, bytes | None]:
-    """What the group of the topic's name reads next."""
+    """The next record that the group of the topic's name reads: offset and value."""
     reader = new_consumer(broker, group_id=topic, isolation_level="read_committed")
     try:
         (place,) = reader.committed([TopicPartition(topic, partition)], TIMEOUT_S)
@@ -155,7 +155,7 @@ def _next_of(broker: Broker, topic: str, partition: int = 0) -> tuple[int, bytes
 
 
 def _killed(command: list[str], after_s: float) -> bool:
-    """Whether it had not ended by itself."""
+    """Run a command, and kill it after so many seconds. Returns whether it had not ended by itself."""
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         try:
             code = running.wait(after_s)
@@ -194,7 +194,8 @@ def mapped(path: Path) -> dict[tuple[int, int], int]:
 
 
 def check_mapped(source: Broker, to: Broker, topic: str, to_topic: str, path: Path, before: Found) -> None:
-    """Each record of the source is in the target once, where the map says, and nothing else but what was there."""
+    """Check that each record of the source is in the target once, where the map says, and no others but those from
+    before."""
     wanted, found, offsets = committed(source, topic), committed(to, to_topic), mapped(path)
     assert offsets.keys() == wanted.keys()
     assert {(part, offsets[part, at]): record for (part, at), record in wanted.items()} | before == found
@@ -278,7 +279,7 @@ def test_what_is_refused(other: Broker, target: Kafkawire, topic: str, tmp_path:
 
 
 def _after(source: Broker, target: Broker, topic: str, value: str) -> str:
-    """What an import says of a source that was created again."""
+    """The refusal of an import whose source topic was created again."""
     _recreate(source, topic, value.encode())
     reason: str = imported(source, target, topic, code=2)["reason"]
     return reason

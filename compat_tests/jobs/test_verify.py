@@ -1,4 +1,4 @@
-"""Tables that were exported from a real broker, and what may become of their rows."""
+"""Tables that were exported from a real broker, and damage to their rows."""
 
 from __future__ import annotations
 
@@ -178,7 +178,8 @@ def test_a_compacted_topic(broker: TieredKafkawire, topic: str, tmp_path: Path) 
     Admin(broker).alter_config(topic, "cleanup.policy", "compact")
 
     def is_compacted() -> bool:
-        """The log is read twice, and may lose more rows in between: then they are more than it lacked at first."""
+        """Whether all rows that the log lacks are counted as compacted. The log is read twice, and may lose more rows
+        in between: then the counts differ."""
         found = verify(broker, topic, table, "--compacted", *sealed(broker))
         assert (found.code, found.report["findings"]) == (0, [])
         return found.counts.get("compacted", 0) == 6000 - found.counts["log_rows"] > 0

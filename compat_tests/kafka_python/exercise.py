@@ -1,4 +1,4 @@
-"""An exercise of kafka-python against the broker named on the command line: what it reads has to be what it sent."""
+"""An exercise of kafka-python against the broker named on the command line: it has to read the records it sent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def produce(bootstrap: str, topic: str, codec: str | None) -> None:
 
 
 def consume(bootstrap: str, topic: str, expected: int) -> None:
-    """As the one member of a group, which commits."""
+    """Read all records as the only member of a group, and commit them."""
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,

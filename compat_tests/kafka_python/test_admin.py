@@ -32,7 +32,7 @@ def admin(broker: Broker) -> Iterator[KafkaAdminClient]:
 
 
 def sooner_or_later(is_so: Callable[[], bool], complaint: str) -> None:
-    """The client asks nobody again whose coordinator loads, or is another one."""
+    """Repeat a check: the client does not ask again if a coordinator is loading or has moved."""
 
     def is_told() -> bool:
         try:
@@ -44,7 +44,7 @@ def sooner_or_later(is_so: Callable[[], bool], complaint: str) -> None:
 
 
 def create(broker: Broker, admin: KafkaAdminClient, topic: str, **configs: str) -> None:
-    """Returns when it is known: who creates it answers before each of the brokers knows."""
+    """Create a topic and wait until each broker knows it: the reply comes earlier."""
     named = {key.replace("_", "."): value for key, value in configs.items()}
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1, topic_configs=named)])
     wait_until_known(broker, topic)

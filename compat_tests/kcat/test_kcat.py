@@ -1,4 +1,4 @@
-"""kcat (librdkafka 2.0): what an operator types first."""
+"""kcat (librdkafka 2.0): the first commands of an operator."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_offsets_by_timestamp(broker: Broker, topic: str) -> None:
 
 
 def test_acks_none_leader_and_all(broker: Broker, topic: str) -> None:
-    create_topic(broker, topic)  # of one replica: a leader that has not heard of the others refuses acks=1
-    produce(broker, topic, stdin="k:first\n")  # who wants no answer is not told that the leader is not ready
+    create_topic(broker, topic)  # one replica: a leader that does not know its followers yet refuses acks=1
+    produce(broker, topic, stdin="k:first\n")  # with acks=0, there is no error if the leader is not ready
     for acks in ("0", "1", "all"):
         produce(broker, topic, "-X", f"acks={acks}", stdin=f"k:{acks}\n")
     assert consume(broker, topic, "beginning") == ["first", "0", "1", "all"]

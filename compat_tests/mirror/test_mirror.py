@@ -88,7 +88,7 @@ class Flow:
         flush(client)
 
     def is_mirrored(self, count: int) -> None:
-        """Each partition has `count` records, which are the same on both sides."""
+        """Wait until each partition has `count` records, the same on both sides."""
         for partition in range(PARTITIONS):
             wait_until(partial(self._has, partition, count), "not all is mirrored", PATIENCE_S)
             sides = ((self._source, self._topic), (self._target, self._mirror))
@@ -129,7 +129,7 @@ class Flow:
         wait_until(lambda: self.retention_ms() == "604600000", "a config that changed is not mirrored", PATIENCE_S)
 
     def read_as_a_group(self) -> None:
-        """Everything there is."""
+        """Commit all records of the source as a group."""
         consumer = new_consumer(self._source, group_id=GROUP)
         commit(consumer, *(TopicPartition(self._topic, partition, RECORDS) for partition in range(PARTITIONS)))
         consumer.close()
@@ -145,7 +145,7 @@ class Flow:
         consumer.close()
 
     def group_goes_on(self) -> None:
-        """With what it has not read at the source."""
+        """The group goes on in the target, with the records that it has not read at the source."""
         consumer = new_consumer(self._target, group_id=GROUP, auto_offset_reset="earliest")
         consumer.subscribe([self._mirror])
         found = consumer.consume(PARTITIONS * RECORDS, TIMEOUT_S)
@@ -175,7 +175,8 @@ def write_settings(
 
 
 class TransactionalFlow:
-    """A topic that is written in transactions, every other of them aborted, and its mirror, which is as well."""
+    """A topic written in transactions, every other of them aborted, and its mirror, which is written in transactions
+    too."""
 
     def __init__(self, source: Broker, target: Broker, topic: str, mirror: str) -> None:
         self._target = target
@@ -198,7 +199,7 @@ class TransactionalFlow:
                 self._producer.abort_transaction(TIMEOUT_S)
 
     def is_mirrored(self) -> None:
-        """Each record that was committed, once: what follows the last would be read, too."""
+        """Wait until each committed record is mirrored exactly once: a record too many would be read as well."""
         wait_until(lambda: self._mirror in Admin(self._target).topics(), "the topic is not mirrored", PATIENCE_S)
         wait_until(lambda: len(self._committed()) == self._written, "not all is mirrored", PATIENCE_S)
         assert self._committed() == [b"%d" % number for number in range(self._written)]
@@ -209,7 +210,7 @@ class TransactionalFlow:
 
 
 def test_in_transactions(broker: Broker, tmp_path: Path) -> None:
-    """With exactly.once.source.support, and MirrorMaker dies in between."""
+    """Mirror with exactly.once.source.support, and kill MirrorMaker in between."""
     need_kafka_jars()
     with ApacheKafka(tmp_path / "kafka") as kafka:
         flows = (

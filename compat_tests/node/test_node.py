@@ -1,4 +1,4 @@
-"""kafkajs: an idempotent producer and one that is not, a group, and what an administrator asks."""
+"""kafkajs: an idempotent producer and a plain one, a group, and requests of an administrator."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Object stores as the tier sees them: a real S3 server, and what a server or a network may answer."""
+"""Object stores as the tier sees them: a real S3 server, and possible answers of a server or a network."""

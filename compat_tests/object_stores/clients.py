@@ -26,7 +26,7 @@ class Threads:
 
 
 def directory_at(directory: Path) -> DirectoryStore:
-    """As it is: made by somebody else, or not yet."""
+    """A directory store as it is: with files of another store, or not existing yet."""
     return DirectoryStore(str(directory), Threads(), lambda: uuid.uuid4().hex, PosixFileSystem().open)
 
 

@@ -1,10 +1,10 @@
-"""Stands between a client of S3 and its server, and does to requests and replies what a network, or a store on a bad
-day, may: refuses, loses, cuts, damages, delays them, or brings them late.
+"""Proxy between a client of S3 and its server, with the faults of a network or of a bad store.
 
-Requests go on as they came, each over a connection of its own, also those that come late: as out of a switch's buffer
-after their sender has gone. Both ways a message is here as a whole before it goes on.
+It refuses, loses, truncates, damages or delays requests and replies, or sends them late. Requests go on as they came,
+each over a connection of its own. Late ones do so after their sender has gone, as if they came out of a switch's
+buffer. In both directions a message is read as a whole before it goes on.
 
-All of it runs on trio in one thread; whoever asks from another thread is answered by that one.
+All of it runs on trio in one thread; questions from other threads are answered in that thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Without the bucket; of a listing its prefix."""
+        """The key without the bucket; for a listing, its prefix."""
         return self._path or parse_qs(urlsplit(self.head.target.decode()).query).get("prefix", [""])[0]
 
     @property
@@ -74,7 +74,7 @@ class _Reply(NamedTuple):
 
 
 class FaultyStore:
-    """Serves within `with`, on one port: also when it was away meanwhile."""
+    """A proxy that serves within `with`, always on one port, also after it was away."""
 
     def __init__(self, server: str, plan: Planner) -> None:
         """`server`: the endpoint of one, `http://127.0.0.1:port`."""
@@ -112,11 +112,11 @@ class FaultyStore:
             raise self._failure
 
     def end_faults(self) -> None:
-        """Requests go through as they are from now on. What is held still comes, in its time."""
+        """Pass requests on unchanged from now on. Requests that are held still arrive, at their time."""
         self._ask(lambda: setattr(self, "_is_calm", True))
 
     def go_away(self) -> None:
-        """Cut all connections and refuse new ones; returns when that is so."""
+        """Cut all connections and refuse new ones; returns when that is done."""
         self._is_serving.clear()
         self._ask(self._here.cancel)
         self._is_serving.wait()
@@ -129,7 +129,7 @@ class FaultyStore:
 
     @property
     def held(self) -> int:
-        """How many requests are still to come late."""
+        """The number of requests that are still to come late."""
         return self._ask(lambda: self._held)
 
     def requests(self) -> Counter[str]:
@@ -141,7 +141,7 @@ class FaultyStore:
         return self._ask(self._faults.copy)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """In the proxy's thread, while it runs."""
+        """Ask in the proxy's thread while it runs."""
         return ask(self._token, question)
 
     def _run(self) -> None:
@@ -212,7 +212,7 @@ class FaultyStore:
         return asked, decision
 
     async def _cut(self, request: _Request, decision: Decision) -> None:
-        """Of a request that has no body half of it is nothing."""
+        """Cut a request in the middle of its body; a request without a body does not reach the server."""
         if decision.fault is Fault.REQUEST_CUT and request.body:
             async with await self._to_server() as stream:
                 await _Messages(stream, h11.CLIENT).send_half(request.head, request.body)
@@ -254,7 +254,7 @@ class _Messages:
         self._http = h11.Connection(role)
 
     async def receive_request(self) -> _Request | None:
-        """None: whoever asked has gone, or will not ask again."""
+        """The next request; None if the client has gone, or will not ask again on this connection."""
         if self._http.our_state is h11.DONE:
             if self._http.their_state is not h11.DONE:
                 return None
@@ -301,7 +301,7 @@ class _Messages:
         return self._http.our_state is h11.DONE
 
     async def send_damaged(self, reply: _Reply, fault: Fault) -> bool:
-        """As above. What has no body comes as it is."""
+        """Send a reply with that fault, as `send_reply`. A reply without a body is sent as it is."""
         if not reply.body:
             return await self.send_reply(reply)
         if fault is Fault.FLIPPED_BODY:
@@ -320,7 +320,7 @@ async def _pass(decision: Decision) -> None:
 
 
 def _error(fault: Fault, method: str) -> _Reply:
-    """As S3 tells one; to a HEAD without a word."""
+    """An error in S3's format; without a body for a HEAD."""
     status, code = ANSWERS[fault]
     body = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>told so</Message></Error>" % code
     headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
@@ -328,7 +328,7 @@ def _error(fault: Fault, method: str) -> _Reply:
 
 
 def _unconditional(request: _Request) -> _Request:
-    """The same without a condition, signed anew: the condition was a part of what was signed."""
+    """The same request without its condition, signed again: the signature covered the condition."""
     headers: dict[str, str | list[str] | tuple[str]] = {
         name.decode(): value.decode() for name, value in request.head.headers
     }

@@ -1,4 +1,4 @@
-"""Where one thread waits until another has done something: killed a broker, say."""
+"""A gate where one thread waits for another, for instance until that has killed a broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 
 class Gate:
-    """A task on trio comes to it; it goes on when somebody on another thread says so."""
+    """A gate where a task on trio waits until another thread opens it."""
 
     def __init__(self) -> None:
         self._reached = threading.Event()
@@ -25,7 +25,7 @@ class Gate:
         return self._reached.wait(seconds)
 
     def open(self) -> None:
-        """For who came and for who comes."""
+        """Let waiting tasks and later ones pass."""
         if self._token is None:
             self._is_open.set()
         else:

@@ -1,4 +1,4 @@
-"""An HTTP server that answers what a test has written down for it, on one thread for each connection."""
+"""An HTTP server with the answers of a test, on one thread for each connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRIP_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked; header names are lower case."""
+    """A request to the server; header names are lower case."""
 
     method: str
     target: str
@@ -27,8 +27,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Raw bytes, which come one by one if it `drips`; behind them the connection stays as it is, is closed, or says
-    nothing any more."""
+    """Raw bytes of a reply, sent one by one if it `drips`. After them the connection stays open, is closed, or is
+    silent."""
 
     data: bytes
     closes: bool = False
@@ -37,7 +37,7 @@ class Reply:
 
 
 def reply(status: int, body: bytes = b"", *, declared: int | None = None, drips: bool = False, **headers: str) -> Reply:
-    """With a Content-Length, of the body unless it is to lie."""
+    """A reply with a Content-Length, of the body unless `declared` is given."""
     lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body) if declared is None else declared}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     is_a_lie = declared is not None and declared > len(body)
@@ -45,14 +45,14 @@ def reply(status: int, body: bytes = b"", *, declared: int | None = None, drips:
 
 
 def error(status: int, code: str, message: str = "told so") -> Reply:
-    """As S3 tells one."""
+    """An error in S3's format."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return reply(status, body.encode(), Content_Type="application/xml")
 
 
 @dataclass(slots=True)
 class ScriptedServer:
-    """`answer` is asked about each request; `connections` counts those that came."""
+    """The server. `answer` makes the reply to each request; `connections` counts the connections."""
 
     answer: Callable[[Request], Reply]
     connections: int = 0
@@ -111,7 +111,7 @@ class ScriptedServer:
                 return
 
     def _receive(self, connection: socket.socket) -> Request | None:
-        """None: the client has gone, or the test is over."""
+        """The next request; None if the client has gone, or the test is over."""
         received = b""
         while b"\r\n\r\n" not in received:
             some = self._some(connection)

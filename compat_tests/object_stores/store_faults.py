@@ -1,4 +1,4 @@
-"""What may become of a request to an object store, and what such a request is about. Pure."""
+"""Faults of requests to an object store, and the kind of a request. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Fault(Enum):
-    """`*_LOST` and `*_CUT` close the client's connection; so do the two that come later."""
+    """Faults of a request. `*_LOST` and `*_CUT` close the client's connection; so do the two that come later."""
 
     NONE = "none"
     SLOW_DOWN = "503"
@@ -39,7 +39,7 @@ OF_WHAT_WAS_READ = (Fault.SHORT_BODY, Fault.STALLED_BODY, Fault.FLIPPED_BODY)
 
 
 class Asked(NamedTuple):
-    """A request. A listing is a LIST of its prefix; `number` counts those of the same kind."""
+    """A request. A listing is a LIST of its prefix; `number` counts the requests of the same kind."""
 
     method: str
     key: str
@@ -51,15 +51,16 @@ class Asked(NamedTuple):
 
 
 def kind_of(method: str, key: str) -> str:
-    """By what it asks for, in words of docs/formats/tier.md: `PUT manifest`, `LIST manifest`."""
+    """The kind of a request: method and type of the object, as in docs/formats/tier.md: `PUT manifest`, `LIST
+    manifest`."""
     folder = key.rpartition("/")[0].rpartition("/")[2]
     return f"{method} {folder if folder in ('manifest', 'page', 'collected', 'probe', 'owner') else 'segment'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`delay_s`: how long LATE is late, or any other request is held up before anything else. At the `gate` stops what
-    is to be lost or cut, after all that the server is to hear of it."""
+    """The fault of a request. `delay_s`: how late LATE is, or the delay before anything else happens, in seconds. A
+    request that is lost or cut waits at the `gate`, after all that the server is to get of it."""
 
     fault: Fault = Fault.NONE
     delay_s: float = 0.0
@@ -71,12 +72,12 @@ NO_FAULT = Decision()
 
 class Planner(Protocol):
     def decide(self, asked: Asked) -> Decision:
-        """In the order of coming, on the proxy's thread."""
+        """Decide about the next request, on the proxy's thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """All requests meet the same: `Always(Decision(delay_s=0.03))` is a store that is far away."""
+    """A plan with one decision for all requests: `Always(Decision(delay_s=0.03))` is a store that is far away."""
 
     decision: Decision = NO_FAULT
 

@@ -1,4 +1,4 @@
-"""What connectors for Spark tell of a bucket without a broker, on a real S3 server."""
+"""The catalogue that connectors for Spark make of a bucket without a broker, on a real S3 server."""
 
 from __future__ import annotations
 

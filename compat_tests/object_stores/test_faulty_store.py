@@ -1,4 +1,4 @@
-"""Each fault does what its name says, shown with a real server behind it and the broker's own client in front."""
+"""Each fault does what its name says, shown with a real server and the broker's own client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 KEY = "of-a-test/0/manifest/7"
 CONTENT = bytes(range(256)) * 1000
-LATER_S = 3.0  # longer than what is asked meanwhile takes
+LATER_S = 3.0  # longer than the other requests take
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _numbers = itertools.count(1)
 
 
 def ask(question: Coroutine[object, object, T]) -> T:
-    """On a loop of its own: the proxy's answers whoever is on none."""
+    """Ask a store on a loop of its own; the loop of the proxy runs in another thread."""
 
     async def answer() -> T:
         return await question
@@ -51,7 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 class Script:
-    """One decision for the first request of a kind."""
+    """A plan with one fault, for the first request of a kind."""
 
     def __init__(self, kind: str, decision: Decision) -> None:
         self._kind = kind
@@ -65,7 +65,7 @@ class Script:
 def scene(
     server: S3Server, kind: str = "", fault: Fault = Fault.NONE, delay_s: float = 0.0, gate: Gate | None = None
 ) -> Iterator[tuple[FaultyStore, S3Store, S3Store]]:
-    """The proxy, a store behind it, and the same store without. The first request of a kind is hit."""
+    """The proxy, a store behind it, and the same store without the proxy. The first request of a kind has the fault."""
     bucket = server.make_bucket(f"bucket-{next(_numbers)}")
     with FaultyStore(server.endpoint, Script(kind, Decision(fault, delay_s, gate))) as proxy:
         store, direct = store_at(proxy.endpoint, bucket), store_at(server.endpoint, bucket)
@@ -225,7 +225,7 @@ def test_each_request_is_held_up(server: S3Server) -> None:
     ("fault", "is_done"), [(Fault.REQUEST_LOST, False), (Fault.REQUEST_CUT, False), (Fault.REPLY_LOST, True)]
 )
 def test_it_waits_at_the_gate(server: S3Server, fault: Fault, is_done: bool) -> None:
-    """The server has heard what it is to hear by then, and who asked has not."""
+    """When a request waits at the gate, the server has got all that it is to get, and the client has no answer."""
     gate = Gate()
     with scene(server, "PUT manifest", fault, gate=gate) as (_, store, direct):
         outcome: list[Exception] = []

@@ -1,4 +1,4 @@
-"""The S3 back end: against a real server, and against whatever one may answer."""
+"""The S3 back end: against a real server, and against scripted answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """With the real clock: a real server takes its time."""
+    """trio with the real clock: a real server takes its time."""
     return "trio"
 
 
@@ -59,7 +59,7 @@ class TestServer(Conformance):
 
 
 async def test_what_arrives_damaged_is_no_object(store: S3Store) -> None:
-    """The server checks the CRC: on the way something has changed."""
+    """The server checks the CRC, and stores no object whose bytes changed on the way."""
 
     class Lying(Content):
         def slices(self) -> Iterator[bytes]:
@@ -71,7 +71,7 @@ async def test_what_arrives_damaged_is_no_object(store: S3Store) -> None:
 
 
 async def test_a_client_that_stops_in_the_middle_leaves_no_object(store: S3Store) -> None:
-    """With a checksum the server waits for, what it got is no object; without one VersityGW publishes it."""
+    """A partial body makes no object, because the server waits for a checksum; without one, VersityGW publishes it."""
     half = Bytes(bytes(5_000_000))
     with pytest.raises(ContentUnreadable):
         await store.put("a", Content((FileRange(half, 0, 10_000_000),), 1))
@@ -107,7 +107,7 @@ async def test_nobody_there_is_a_matter_of_time() -> None:
         await store_at("http://127.0.0.1:9").put("a", Content.of(b"x"))
 
 
-# What a server may answer
+# Possible answers of a server
 
 
 async def asked(answer: Reply, ask: Callable[[S3Store], object]) -> object:
@@ -230,7 +230,7 @@ async def test_to_close_it_ends_what_waits() -> None:
 
 
 async def test_what_is_asked_for() -> None:
-    """Signed, with a checksum, conditional; and one connection for what follows one another."""
+    """Requests are signed, have a checksum and a condition; and successive requests share a connection."""
 
     def answer(request: Request) -> Reply:
         return reply(206, b"cont") if request.method == "GET" else reply(200)

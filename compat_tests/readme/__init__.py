@@ -1,1 +1,1 @@
-"""The README, as somebody types it who has just found the project."""
+"""The README, typed by a user who has just found the project."""

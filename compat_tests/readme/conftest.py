@@ -1,4 +1,4 @@
-"""A copy of the tree with an environment of its own, for all that is typed there."""
+"""A copy of the tree with an environment of its own, for the commands of the README."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTALLED_WITHIN_S = 300.0
 
 @dataclass(frozen=True)
 class Installed:
-    """What a clone would be once everything is committed, behind `make install`, and how long it took to come there."""
+    """A tree as a clone after `make install` has it, once everything is committed, and the seconds that it took."""
 
     directory: Path
     seconds: float

@@ -1,4 +1,4 @@
-"""A shell with a network and processes of its own, so that what is typed there meets nobody else's ports or brokers.
+"""A shell with a network and processes of its own, so that commands there meet no other ports or brokers.
 
 Everything that was started there ends with it. It has no way to other machines.
 """
@@ -23,7 +23,7 @@ DONE = "typed line ended with"
 
 
 class Terminal:
-    """Lines are typed one after the other, each when the one before it has come to its end."""
+    """A shell. Lines are typed one after the other, each when the one before has ended."""
 
     def __init__(self, directory: Path, log_path: Path) -> None:
         apart = [
@@ -48,7 +48,7 @@ class Terminal:
         assert code == 0, said
 
     def type(self, line: str) -> tuple[int, str]:
-        """Its exit code, and what was shown meanwhile, of work in the background too."""
+        """Type a line. Returns its exit code, and the output meanwhile, with that of work in the background."""
         begin = self.size()
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{line}\nprintf '\\n%s %s.\\n' '{DONE}' $?\n".encode())
@@ -57,7 +57,7 @@ class Terminal:
         return int(rest.partition(".")[0]), said
 
     def wait_for(self, text: str, begin: int = 0) -> str:
-        """What was shown from there on, once the text is in it, to the end of its line."""
+        """Wait for a text in the output from `begin` on, and return the output up to the end of that line."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while text not in (shown := self.shown(begin)) or not shown.partition(text)[2].count("\n"):
             assert self._shell.poll() is None, shown
@@ -66,7 +66,7 @@ class Terminal:
         return shown
 
     def size(self) -> int:
-        """Of what was shown so far."""
+        """The size of the output so far, in bytes."""
         return self._log_path.stat().st_size
 
     def shown(self, begin: int = 0) -> str:

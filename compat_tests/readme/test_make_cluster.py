@@ -23,12 +23,12 @@ READY = "cluster ready: "
 CHECK_TIMEOUT_S = 200.0  # two attempts of the slowest kind
 ALL = RECORDS * len(BROKERS)
 AGAIN = re.compile(r"broker 2 ended by itself with -9 .*; to start it again: (.*)$", re.MULTILINE)
-LOG_OF_LIBRDKAFKA = re.compile(r"%[4-7]\|")  # of what it does, with its time and thread
+LOG_OF_LIBRDKAFKA = re.compile(r"%[4-7]\|")  # log lines with time and thread
 STOPPED = [f"{name} stopped" for name in ("broker 3", "broker 2", "broker 1", "zookeeper")]
 
 
 def give_zookeeper(tree: Path) -> None:
-    """As its jars come by Maven, for which there is no way out of where this runs."""
+    """Copy the jars that Maven would fetch: the terminal has no way to other machines."""
     jars = tree / ".cache" / "jars" / "zookeeper"
     if not jars.exists():
         shutil.copytree(need_zookeeper_jars(), jars)
@@ -37,8 +37,8 @@ def give_zookeeper(tree: Path) -> None:
 
 @contextmanager
 def cluster(terminal: Terminal) -> Iterator[None]:
-    """From `make cluster` to Ctrl-C, behind which nothing of it runs any more. What a shell has in its background
-    ignores that, and is of no group of its own: both are undone."""
+    """Run `make cluster`, and end it with Ctrl-C: no process of it runs after that. A shell's job in the background
+    ignores SIGINT, and has no process group of its own: both are undone."""
     begin = terminal.size()
     terminal.type("env --default-signal=INT setsid make cluster & made=$!")
     terminal.wait_for(READY, begin)
@@ -67,7 +67,7 @@ def test_make_cluster_runs_three_brokers_until_it_is_stopped(installed: Installe
 
 
 def check(terminal: Terminal, what: str, expected: str, brokers: Sequence[str] = BROKERS) -> None:
-    """By way of each broker, sooner or later: who is in sync is."""
+    """Check each broker, and ask again until the ISR is as expected."""
     named = " ".join(brokers) if what == "consume" else ""
     deadline_s = time.monotonic() + CHECK_TIMEOUT_S
     while True:
@@ -80,7 +80,8 @@ def check(terminal: Terminal, what: str, expected: str, brokers: Sequence[str] =
 
 
 def kill_and_start_again(terminal: Terminal) -> None:
-    """With the command line that is told for it. The two others have all that it led."""
+    """Kill a broker and start it again with the printed command line. The two others have all of its partitions
+    meanwhile."""
     begin = terminal.size()
     terminal.type("kill -9 $(pgrep -f '[b]roker.id=2')")
     again = AGAIN.search(terminal.wait_for("to start it again: ", begin))

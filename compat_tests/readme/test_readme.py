@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compat_tests.readme.conftest import Installed
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What lines show that do their work, where an exit code says little.
+# The output of commands that work, where an exit code says little.
 SHOWN = {
     "kcat -C": "0 k1=hello a=b\n",
     "kcat -Q": "tour [0] offset 1\n",
@@ -40,7 +40,7 @@ def test_the_readme_works(installed: Installed, tmp_path: Path, capsys: pytest.C
     need_kcat()
     need_command("curl", "make system-deps")
     start, check, tour = blocks()
-    assert (start, check) == (["make run"], ["make test"])  # the latter is what runs this
+    assert (start, check) == (["make run"], ["make test"])  # the latter runs this test
     with Terminal(installed.directory, tmp_path / "terminal.log") as terminal:
         installed_s = time.perf_counter()
         terminal.type("make run &")  # it does not come back: the tour is for another terminal
@@ -61,7 +61,7 @@ def follow(terminal: Terminal, lines: list[str]) -> None:
         for command, expected in SHOWN.items():
             if line.startswith(command):
                 assert expected in said, f"{line}\n{said}"
-        if line.startswith("kill -9"):  # the next one has ten seconds for what may take longer
+        if line.startswith("kill -9"):  # the next line waits for ten seconds, which may be too short
             terminal.wait_for("kafkawire ready", begin)
 
 

@@ -1,5 +1,8 @@
-"""Records to and from the brokers of `make cluster`, each asked in turn: `python -m compat_tests.readme.three_brokers
-produce`, or `consume`, where they are to be reached; or `consume` from those that are named."""
+"""Records to and from the brokers of `make cluster`, each asked in turn.
+
+`python -m compat_tests.readme.three_brokers produce` or `consume` connects to all three, `consume` with addresses to
+those brokers only.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def create(broker: str) -> None:
 
 
 def produce() -> None:
-    """Prints how much was acknowledged to whom it was sent by way of each broker."""
+    """Print the number of acknowledged records by the broker that was asked."""
     create(BROKERS[0])
     for broker in BROKERS:
         acknowledged: list[int | None] = []

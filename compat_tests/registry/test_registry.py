@@ -1,4 +1,4 @@
-"""Apicurio Registry with its schemas in topics: what it was given is what it has, after restarts of either side."""
+"""Apicurio Registry with its schemas in topics: it has all of them after restarts of either side."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 90.0
 CONFLICT = 409
-CONFLUENT = "/apis/ccompat/v7"  # what clients of Confluent's registry speak
+CONFLUENT = "/apis/ccompat/v7"  # the API of clients of Confluent's registry
 SUBJECT = "orders-value"
 TOPICS = {"kafkasql-journal", "kafkasql-snapshots", "registry-events"}
 NUMBER = {"name": "number", "type": "long"}
 NOTE = {"name": "note", "type": "string", "default": ""}
-OTHER = {"name": "other", "type": "string"}  # whoever reads this cannot read the others
+OTHER = {"name": "other", "type": "string"}  # a reader of this one cannot read the others
 
 
 def schema(*fields: dict[str, str]) -> str:
@@ -36,7 +36,7 @@ def schema(*fields: dict[str, str]) -> str:
 
 
 class Registry(RestService):
-    """As its clients see it."""
+    """The registry with the API of its clients."""
 
     def is_ready(self) -> bool:
         return self.answers("/health/ready") and self.answers(f"{CONFLUENT}/subjects")
@@ -57,13 +57,13 @@ class Registry(RestService):
         self.call(f"{CONFLUENT}/config/{SUBJECT}", {"compatibility": "BACKWARD"}, "PUT")
 
     def take_snapshot(self) -> None:
-        """Of all it has, into a file that a topic tells of: the next start begins there."""
+        """Take a snapshot of all schemas, into a file that a topic names: the next start begins there."""
         self.call("/apis/registry/v3/admin/snapshots", method="POST")
 
 
 @contextmanager
 def registry(broker: Broker, directory: Path) -> Iterator[Registry]:
-    """Its three topics are made by itself; what it has in memory is gone when it leaves."""
+    """A registry that creates its three topics itself; the state in its memory is lost at the end."""
     port = free_port()
     directory.mkdir(exist_ok=True)
     settings = {

@@ -1,1 +1,1 @@
-"""Stop, kill and start again: what was acknowledged stays."""
+"""Stop, kill and start again: acknowledged records stay."""

@@ -1,4 +1,4 @@
-"""How a broker goes and comes back."""
+"""Ways to end a broker and to start it again."""
 
 from __future__ import annotations
 

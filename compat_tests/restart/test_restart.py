@@ -1,4 +1,4 @@
-"""What was acknowledged is there after an orderly stop and after `kill -9`; ids and offsets go on where they were."""
+"""Acknowledged records are there after an orderly stop and after `kill -9`; ids and offsets go on where they were."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def fill(broker: Broker, first: int) -> None:
-    """COUNT records acknowledged by all, numbered from `first`."""
+    """Write COUNT records with acks=all, numbered from `first`."""
     delivery = Delivery()
     client = producer(broker, acks="all")
     for number in range(first, first + COUNT):
@@ -56,7 +56,7 @@ def fill(broker: Broker, first: int) -> None:
 
 @pytest.mark.parametrize("orderly", [True, False], ids=["SIGTERM", "SIGKILL"])
 def test_an_idempotent_producer_outlives_restarts(own_broker: Broker, orderly: bool) -> None:
-    """Requests are in flight whenever the broker goes: each record is stored once, in order."""
+    """Requests are in flight at each end of the broker: each record is stored once, in order."""
     create_topic(own_broker, TOPIC)
     delivery = Delivery()
     client = producer(
@@ -133,7 +133,7 @@ def test_topics_stay_created_and_stay_deleted(own_broker: Broker) -> None:
 
 
 def test_clients_outlive_a_restart(own_broker: Broker) -> None:
-    """One producer and its queue: what is sent while the broker is away arrives once it is back, in order."""
+    """A producer and its queue: records sent while the broker is away are written once it is back, in order."""
     create_topic(own_broker, TOPIC)
     delivery = Delivery()
     client = producer(own_broker, max_in_flight_requests_per_connection=1)

@@ -1,4 +1,4 @@
-"""What is too old goes, unless something younger is before it; every client is told the same beginning."""
+"""Retention deletes old records, unless younger ones precede them; every client gets the same log start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def earliest_of(broker: Broker, topic: str = TOPIC) -> int:
 
 
 def fill(broker: Broker, timestamp_ms: int, count: int, topic: str = TOPIC) -> list[int]:
-    """The offsets of so many records of that time."""
+    """Write so many records of that time. Returns their offsets."""
     delivery = Delivery()
     client = producer(broker, batch_num_messages=1)
     for _ in range(count):
@@ -39,7 +39,7 @@ def fill(broker: Broker, timestamp_ms: int, count: int, topic: str = TOPIC) -> l
 
 
 def test_old_records_behind_young_ones_stay(tmp_path: Path) -> None:
-    """Another topic, old as a whole, shows when retention has looked."""
+    """Old records behind young ones stay. Another topic, old as a whole, shows when retention has run."""
     config = {"retention.ms": str(2 * HOUR_MS), "segment.bytes": str(1 << 20)}
     with target_broker(tmp_path, CHECKS) as broker:
         create_topic(broker, TOPIC, config=config)
@@ -47,7 +47,7 @@ def test_old_records_behind_young_ones_stay(tmp_path: Path) -> None:
         now_ms = round(time.time() * 1000)
         fill(broker, now_ms - HOUR_MS, 3)
         young = fill(broker, now_ms, 3)
-        fill(broker, now_ms - 3 * HOUR_MS, 6)  # too old, but behind what is not
+        fill(broker, now_ms - 3 * HOUR_MS, 6)  # too old, but behind younger records
         old = fill(broker, now_ms - 3 * HOUR_MS, 6, "old")
         wait_until(lambda: earliest_of(broker, "old") == len(old), "what is too old stays")
         assert earliest_of(broker) == 0

@@ -1,1 +1,1 @@
-"""`kafkawire serve` as an operator meets it: the ready line, health, refusals, signals."""
+"""`kafkawire serve` for an operator: the ready line, health, refusals, signals."""

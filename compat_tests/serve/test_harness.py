@@ -1,4 +1,4 @@
-"""The harness fails a test whose broker died, or met a bug, where its clients did not mind."""
+"""The harness fails a test whose broker died, or logged a bug, even if its clients had no error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_what_fails_already_is_not_hidden(tmp_path: Path) -> None:
 
 
 def test_a_port_is_given_to_one_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers bind a second after they got their ports: two of them drew the same one, and the later did not start."""
+    """Each port is given to one broker only: brokers bind a second after they got their ports, and two got the same
+    one."""
     taken = free_port()
     probe = f"import socket; socket.socket(type=socket.SOCK_DGRAM).bind(('127.0.0.1', {taken}))"
     elsewhere = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=False)

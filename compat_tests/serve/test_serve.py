@@ -34,7 +34,7 @@ def http(broker: Kafkawire, path: str, host: str = "127.0.0.1") -> str:
 
 
 def refusal(broker: Kafkawire) -> str:
-    """What a broker said that did not start; a traceback is not a clear line."""
+    """The output of a broker that did not start; it must have no traceback."""
     with pytest.raises(BrokerFailedError) as failure:
         broker.start()
     assert "exited with" in str(failure.value)
@@ -145,7 +145,8 @@ def test_a_properties_file_counts_and_an_override_counts_more(tmp_path: Path) ->
 
 
 def test_the_file_apache_kafka_comes_with_starts_a_broker(tmp_path: Path) -> None:
-    """With the environment before the file, and the command line before both; a controller is not opened."""
+    """The environment has precedence over the file, and the command line over both; a controller listener is not
+    opened."""
     port, controller_port = free_port(), free_port()
     file = tmp_path / "server.properties"
     file.write_text(COMBINED_FILE)
@@ -179,7 +180,7 @@ def test_a_bad_line_is_refused_by_its_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    """With a client that waits in a long poll."""
+    """The broker stops in order while a client waits in a long poll."""
     with Kafkawire(tmp_path) as broker:
         create_topic(broker, "polled")
         client = producer(broker)
@@ -209,7 +210,7 @@ def test_it_leaves_soon_with_many_idle_connections(tmp_path: Path) -> None:
 
 
 def test_it_leaves_soon_with_clients_at_work(tmp_path: Path) -> None:
-    """Long polls, a web client that stays, and stock clients: none of them has to be waited for."""
+    """A stop does not wait for clients: long polls, a web client that stays connected, and stock clients."""
     with Kafkawire(tmp_path) as broker, ExitStack() as stack:
         create_topic(broker, "polled")
         client = producer(broker)

@@ -1,6 +1,6 @@
-"""Topics that do not rest: what is written to them is sealed, copied to a tier, compacted and deleted while it is read.
+"""Topics that change while they are read: their records are sealed, copied to a tier, compacted and deleted.
 
-In each of them are transactions, of which some are aborted, and records that are part of none.
+Each of them has transactions, some of them aborted, and records without a transaction.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _SAMPLE = re.compile(r"^(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
 def broker_of(directory: Path) -> TieredKafkawire:
-    """Not yet started; its cleaner looks often."""
+    """A broker whose cleaner runs often, not yet started."""
     return TieredKafkawire(directory, {"log.cleaner.backoff.ms": "200"})
 
 
 def record(number: int, choice: random.Random) -> Mapping[str, Any]:
-    """Of any size, with headers or without, some without a value; half of its bytes compress."""
+    """A record of any size, with headers or without, some without a value; half of its bytes compress."""
     half = choice.randrange(VALUE_MAX_BYTES // 2)
     value = None if choice.random() < TOMBSTONES else choice.randbytes(half) + b"-" * half
     headers = [("number", b"%d" % number), ("nothing", None)] if number % 3 == 0 else None
@@ -60,11 +60,11 @@ def record(number: int, choice: random.Random) -> Mapping[str, Any]:
 
 
 class Churn:
-    """The topics and who writes them. As a context it has begun: something was copied, compacted and deleted."""
+    """The topics and their writers. When `with` is entered, segments were copied, compacted and deleted already."""
 
     def __init__(self, broker: TieredKafkawire, seed: int) -> None:
         self.broker = broker
-        self._before = Counter[str]()  # what was done in earlier lives of the broker
+        self._before = Counter[str]()  # counts of earlier processes of the broker
         self._topics = {**KEPT, **SHED}
         self._feeds = [Feed(broker, topic, seed + at, record, TIMES) for at, topic in enumerate(self._topics)]
 
@@ -84,20 +84,20 @@ class Churn:
         self.end()
 
     def end(self) -> None:
-        """Nothing is written any more, and no transaction is open. Raises what a feed has failed with."""
+        """Stop the writers and wait until no transaction is open. Raises the error of a feed."""
         feeds, self._feeds = self._feeds, []
         for feed in feeds:
             feed.finish()
         wait_until(self._is_decided, "a transaction does not end", WITHIN_S)
 
     def kill(self) -> None:
-        """The broker, and starts it again."""
+        """Kill the broker, and start it again."""
         self._before = self.counts()
         self.broker.kill()
         self.broker.start()
 
     def counts(self) -> Counter[str]:
-        """What the broker has done to segments."""
+        """The counts of segments that the broker has copied, compacted and deleted."""
         with urllib.request.urlopen(f"{self.broker.http_url}/metrics") as answer:
             samples = _SAMPLE.findall(answer.read().decode())
         found = Counter(self._before)
@@ -107,7 +107,7 @@ class Churn:
         return found
 
     def stable_ends(self, topic: str) -> list[int]:
-        """Of each partition: what is below it stays as it is, but for what compaction and retention take."""
+        """The last stable offset of each partition: records below it only go by compaction and retention."""
         return ends(self.broker, topic, PARTITIONS, "read_committed")
 
     def _is_busy(self) -> bool:

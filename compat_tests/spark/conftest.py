@@ -1,4 +1,4 @@
-"""One Spark session for all tests, as it takes longer to start than most queries; a place to write to; a broker."""
+"""A Spark session for all tests, as it takes longer to start than most queries; a directory for output; a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(params=[pytest.param(STOCK, id="stock"), pytest.param(OURS, id="kafkawire")])
 def connector(request: pytest.FixtureRequest, spark: SparkSession) -> Connector:
-    """Each test for both."""
+    """The connector of a test: each test runs with both."""
     return Connector(spark, request.param)
 
 
@@ -40,6 +40,6 @@ def output(spark: SparkSession, tmp_path: Path) -> Output:
 
 @pytest.fixture
 def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """To be killed, and with a cleaner that looks often."""
+    """A broker to be killed, whose cleaner runs often."""
     with target_broker(tmp_path_factory.mktemp("own"), {"log.cleaner.backoff.ms": "200"}) as running:
         yield running

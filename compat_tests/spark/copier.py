@@ -1,7 +1,7 @@
-"""A driver that copies a topic from a source to a sink, to be killed; a query that fails it starts again.
+"""A driver that copies a topic from a source to a sink, to be killed; it starts a query that failed again.
 
-It begins when it is told so by a line, and leaves when there is nobody any more who could.
-Either without an end, or what there is, in steps; each failure is a line of its output.
+It begins when it gets a line on stdin, and leaves when stdin is closed before. The query has no end, or it copies all
+that is there, in steps. Each failure is a line of its output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OURS = re.compile(r"spark_connectors\.[a-z_.]+\.([A-Z]\w+):")  # an exception
 
 @dataclass(frozen=True)
 class Task:
-    """For one driver."""
+    """The task of a driver."""
 
     master: str
     settings: dict[str, str]  # of Spark's
@@ -38,7 +38,7 @@ class Task:
 
 
 def copy(spark: SparkSession, task: Task) -> None:
-    """Raises what the query fails with, or its start."""
+    """Run the query. Raises its error, or that of its start."""
     frame = spark.readStream.format(task.connector).options(**task.source).load().select(*task.columns)
     writer = frame.writeStream.format(task.connector).options(**task.sink)
     writer = writer.trigger(availableNow=True) if task.has_end else writer.trigger(processingTime=task.every)
@@ -58,7 +58,7 @@ def main(task: Task) -> None:
         try:
             copy(spark, task)
             is_done = True
-        except Exception as error:  # of Spark's or of Py4J's, as it was killed: who waits for progress judges
+        except Exception as error:  # of Spark or Py4J, after a kill: the test waits for progress instead
             ours = OURS.findall(str(error))
             print(f"\n{FAILED} {ours[-1] if ours else 'a process was gone'}\n{error}", flush=True)
 

@@ -1,4 +1,4 @@
-"""A driver to be killed: its session, on whose tasks are tried again, copies a topic by the sink with a fault in it."""
+"""A driver to be killed: its session, which retries tasks, copies a topic by the sink with a fault in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_connectors import register
 
 
 def main(source: dict[str, str], sink: dict[str, str]) -> None:
-    """By these options, until the query ends."""
+    """Run the query with these options until it ends."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")

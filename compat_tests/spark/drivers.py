@@ -1,4 +1,4 @@
-"""Drivers of Spark's that run `copier.py`, one after the other, and whom of a driver's processes one may kill.
+"""Drivers of Spark that run `copier.py`, one after the other, and the processes of a driver that may be killed.
 
 The start of Spark takes longer than all else, so the next one is started meanwhile and waits to be told.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from compat_tests.spark.copier import Task
 
-# What command lines have. Daemons, of which most kinds of Python processes have one, fork what has the same one.
+# Parts of command lines. Most kinds of Python processes are forked by a daemon and have its command line.
 EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "-m pyspark.daemon"
 ROLES = ("pyspark.worker", "python_streaming_source_runner", "python_streaming_sink_runner")
 ENDS_WITHIN_S = 20.0
@@ -26,7 +26,7 @@ TAIL_CHARACTERS = 4000
 
 
 class Driver:
-    """One at a time, and one that waits. What all of them say is in `log`. `with` kills what is left."""
+    """The current driver, and the next one that waits. The output of all is in `log`. The end of `with` kills both."""
 
     def __init__(self, directory: Path) -> None:
         self.home = directory / "spark"  # a cluster's workers make their directories in it
@@ -47,7 +47,7 @@ class Driver:
         self.kill()
 
     def prepare(self, task: Task) -> None:
-        """The one that is started next."""
+        """Start the process of the next driver, which waits to be told."""
         assert self._waiting is None, "one is waiting already"
         environment = {
             **os.environ, "SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1",
@@ -59,7 +59,7 @@ class Driver:
             )
 
     def start(self) -> None:
-        """The one that was prepared."""
+        """Let the prepared driver begin."""
         assert self._waiting is not None, "no driver was prepared"
         self._process, self._waiting = self._waiting, None
         assert self._process.stdin is not None
@@ -85,34 +85,35 @@ class Driver:
         return [one for one in descendants_of(self.pid) if EXECUTOR in command_of(one)]
 
     def workers(self) -> list[list[int]]:
-        """Python processes that run tasks, that plan, and that commit, as far as there are some."""
+        """Python processes that run tasks, that plan, and that commit, in groups, as far as there are some."""
         others = [one for one in descendants_of(self.pid) if DAEMON not in command_of(one)]
         found = [[one for one in (*self.forked(), *others) if role in command_of(one)] for role in ROLES]
         return [each for each in found if each]
 
     def forked(self) -> list[int]:
-        """By Python's daemons."""
+        """The processes that Python's daemons have forked."""
         daemons = [one for one in descendants_of(self.pid) if DAEMON in command_of(one)]
         return [child for one in daemons for child in children_of(one)]
 
     def kill(self) -> None:
-        """With all that it has started; nothing if it has left."""
+        """Kill the driver with all its descendants; do nothing if it has left."""
         if self.is_running:
             self._kill(descendants_of(self.pid))
 
     def kill_alone(self) -> list[int]:
-        """Not what its daemons have forked: who commits goes on, and the others leave. Returns those that are left."""
+        """Kill the driver, but not the processes that its daemons have forked: a process that commits goes on, and the
+        others leave. Returns the processes that are left."""
         below, left = descendants_of(self.pid), set(self.forked())
         self._kill(one for one in below if one not in left)
         return sorted(left)
 
     def wait(self, timeout_s: float) -> int:
-        """Until it leaves by itself."""
+        """Wait until the driver leaves by itself. Returns its exit code."""
         assert self._process is not None, "no driver was started"
         return self._process.wait(timeout_s)
 
     def _kill(self, below: Iterable[int]) -> None:
-        """First those that would start, or end, others."""
+        """Kill the driver first, then its descendants, as a parent would start or end others."""
         for one in (self.pid, *below):
             kill(one)
         self.wait(ENDS_WITHIN_S)

@@ -1,6 +1,6 @@
-"""Our sink with something in its way: a data source of its own, as it is Spark that makes its writers and processes.
+"""kafkawire's sink with a fault: a data source of its own, because Spark creates its writers and processes.
 
-What happens is agreed on in a directory, which the test and the processes share. Each trouble comes once.
+The test and the processes share a directory for their signals. Each fault happens once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME: Final = "faulty"
-HELD_MAX_S: Final = 600.0  # a test lets go what it has held; by then it was itself ended before it could
+HELD_MAX_S: Final = 600.0  # a test releases requests earlier, unless it was ended before
 
 
 @dataclass
 class Trouble:
-    """A Connect. The first request with this API key is held until the test lets it go, or its answer is lost and the
-    broker is out of reach for the process that asked. `with` lets go whatever is still held at its end.
-    """
+    """A Connect with a fault. The first request with this API key is held until the test releases it; or its answer is
+    lost and the broker is unreachable for the process that asked. The end of `with` releases all."""
 
     directory: str
     api_key: int
@@ -65,7 +64,7 @@ class Trouble:
         (self.path / "let go").touch()
 
     def tell(self, outcome: str) -> None:
-        """How the process that was held ended."""
+        """Note how the process that was held ended."""
         (self.path / "outcome.part").write_text(outcome)
         (self.path / "outcome.part").rename(self.path / "outcome")
 
@@ -82,7 +81,7 @@ class Trouble:
 
 
 class TroubledStream:
-    """A connection on which it may happen."""
+    """A connection on which the fault may happen."""
 
     def __init__(self, stream: Stream, trouble: Trouble) -> None:
         self._stream = stream
@@ -114,7 +113,7 @@ class TroubledStream:
 
 
 class Faulty(Kafkawire):
-    """With the options `fault`, a directory, `faultAt`, an API key, and `faultIs`: held, or cut."""
+    """The sink with the options `fault`, a directory, `faultAt`, an API key, and `faultIs`: held, or cut."""
 
     @classmethod
     def name(cls) -> str:
@@ -127,7 +126,7 @@ class Faulty(Kafkawire):
 
 
 class FaultyWriter(StreamWriter):
-    """Its first task fails once when it has staged its rows, too."""
+    """A writer with a fault. Its first task also fails once after it has staged its rows, if the test asks for it."""
 
     def __init__(self, options: SinkOptions, trouble: Trouble) -> None:
         super().__init__(options, trouble)

@@ -1,6 +1,6 @@
 """Writes records to a topic without an end, in transactions of which some are aborted, and outside of any.
 
-What is committed is read from the topic afterwards: a producer whose broker is killed does not always know.
+The committed records are read from the topic afterwards: a producer whose broker is killed does not always know them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ TIMEOUT_S = 60.0
 
 
 def numbered(number: int, choice: random.Random) -> Mapping[str, Any]:
-    """A small one, as a producer takes it."""
+    """A small record, as a producer takes it."""
     key = None if choice.random() < KEYLESS else str(choice.randrange(KEYS))
     return {"value": str(number), "key": key}
 
 
 class Feed:
-    """From `start` to `finish`, in a thread. `record` is given each number, and `times` as many are written a turn."""
+    """Writes from `start` to `finish`, in a thread. `record` gets each number; a larger `times` writes more records a
+    turn."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Feed:
         self._thread.start()
 
     def finish(self) -> None:
-        """Nothing is open afterwards. Raises what it failed with."""
+        """Stop writing, with no transaction open. Raises the error of the thread."""
         self._is_over.set()
         self._thread.join(2 * TIMEOUT_S)
         assert not self._thread.is_alive(), "the feed does not end"
@@ -94,7 +95,7 @@ class Feed:
                 return made
 
     def _transaction(self, producer: Producer) -> None:
-        """Raises KafkaException: then the producer is of no more use."""
+        """Write a transaction. Raises KafkaException: then the producer cannot be used any more."""
         producer.begin_transaction()
         self._write(producer, IN_TRANSACTION)
         producer.flush(TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A stream from topic to topic whose driver, executors, Python and broker are killed; then all of it is read back."""
+"""A stream from topic to topic whose driver, executors, Python and broker are killed; then its output is checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BROKER_CONFIG: Final = {"transaction.abort.timed.out.transaction.cleanup.interva
 PROGRESS_WITHIN_S = 90.0
 COMMITS_WITHIN_S = 5.0  # a kill that is to hit a commit does not wait for longer
 CALM_MAX_S = 0.3
-COMMIT_S = 0.1  # what one takes, more or less
+COMMIT_S = 0.1  # the usual time of a commit
 ENDS_WITHIN_S = 180.0
 HELD_MAX_MS = 2 * int(1000 * PROGRESS_WITHIN_S)  # until the next driver has begun to commit
 EXECUTOR_MIB = 600
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def run(broker: Broker, directory: Path, seed: int, kills: int) -> str:
-    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
+    """Run the campaign and return a line for the ledger. Raises AssertionError with the seed and the anomalies."""
     with FaultyProxy(losses := Losses(seed)) as proxy, Driver(directory) as driver:
         port = broker.listen_behind(proxy.port)
         with broker:
@@ -69,7 +69,7 @@ def run(broker: Broker, directory: Path, seed: int, kills: int) -> str:
 
 
 class Campaign:
-    """All of it reaches the broker through the proxy, but the feed, and who reads back."""
+    """A campaign. All processes connect through the proxy, but the feed and the final reader do not."""
 
     def __init__(
         self, broker: Broker, proxy: FaultyProxy, losses: Losses, driver: Driver, directory: Path, seed: int
@@ -82,11 +82,11 @@ class Campaign:
         self._choice = random.Random(seed)
         self._feed = Feed(broker, SOURCE, seed)
         self._killed = Counter[Target]()
-        self._orphan: Orphan | None = None  # that is held
+        self._orphan: Orphan | None = None  # the process that is held
         self._orphans = Orphans()
 
     def run(self, planned: list[Life]) -> None:
-        """Each of them begins with a driver's start, and what is left of the one before then goes on."""
+        """Play the lives. Each begins with the start of a driver; then the orphan of the life before goes on."""
         first, *others = (self._task(is_cluster=life.is_cluster) for life in planned)
         self._driver.prepare(first)
         self._feed.start()
@@ -97,7 +97,7 @@ class Campaign:
             self._feed.finish()
 
     def copy_the_rest(self) -> None:
-        """Without faults. Afterwards nothing runs that could still write."""
+        """Copy the rest without faults. Afterwards no process runs that could still write."""
         self._proxy.end_faults()
         self._wait(lambda: not undecided(self._broker, SOURCE, PARTITIONS[SOURCE]), "the source stays open")
         self._driver.start()
@@ -106,7 +106,7 @@ class Campaign:
         self._wait(lambda: not undecided(self._broker, SINK, PARTITIONS[SINK]), "the sink stays open")
 
     def outcome(self) -> tuple[str, list[str]]:
-        """What was done, and what is wrong."""
+        """The summary, and the anomalies."""
         source, sink = (by_key(self._broker, topic) for topic in (SOURCE, SINK))
         copied = sum(map(len, source.values()))
         aborted = sum(map(len, by_key(self._broker, SOURCE, "read_uncommitted").values())) - copied
@@ -177,7 +177,7 @@ class Campaign:
                 self._driver.kill()
 
     def _those(self, there: Callable[[], list[T]]) -> list[T]:
-        """Once there are some."""
+        """The processes of a kind, once there are some."""
         found: list[T] = []
 
         def is_somebody_there() -> bool:
@@ -193,7 +193,8 @@ class Campaign:
         self._orphan = Orphan(held_at, self._driver.kill_alone(), self._asked(OFFSET_FETCH), len(self._proxy.landed()))
 
     def _let_the_orphan_go(self) -> None:
-        """If there is one: soon after InitProducerId of the next driver was answered; its end is waited for."""
+        """Release the orphan, if there is one, soon after InitProducerId of the next driver was answered, and wait for
+        its end."""
         if self._orphan is None:
             return
         orphan, self._orphan = self._orphan, None
@@ -204,7 +205,7 @@ class Campaign:
         self._orphans.judge(orphan.held_at, self._proxy.landed()[orphan.answers :])
 
     def _wait_for_a_moment(self) -> None:
-        """Somewhere in a micro-batch, or soon after its commit has begun."""
+        """Wait for a moment within a micro-batch, or soon after its commit has begun."""
         if self._choice.random() < 0.5:
             before = self._asked(INIT_PRODUCER_ID)
             deadline_s = time.monotonic() + COMMITS_WITHIN_S
@@ -213,7 +214,7 @@ class Campaign:
         time.sleep(self._choice.uniform(0, CALM_MAX_S))
 
     def _asked(self, api: Api[Any, Any]) -> int:
-        """How often."""
+        """The number of requests of an API so far."""
         return self._proxy.requests()[api.key, api.version]
 
     def _wait_for_progress(self) -> None:
@@ -222,7 +223,7 @@ class Campaign:
         assert self._driver.is_running, f"the driver has left:\n{self._driver.log_tail()}"
 
     def _done(self) -> int:
-        """The last micro-batch that Spark has heard to be done, or -1."""
+        """The last micro-batch that Spark has recorded as done, or -1."""
         commits = self._directory / "checkpoint" / "commits"
         return max((int(one) for one in os.listdir(commits) if one.isdecimal()), default=-1) if commits.exists() else -1
 
@@ -234,7 +235,7 @@ class Campaign:
 
 
 def by_key(broker: Broker, topic: str, isolation: str = "read_committed") -> dict[int, list[str]]:
-    """Values in their order: a key has one partition in each topic. Those without a key are sorted."""
+    """The values by key, in their order: a key has one partition in each topic. Values without a key are sorted."""
     found: dict[int, list[str]] = {}
     for partition in range(PARTITIONS[topic]):
         for message in messages_of(broker, topic, isolation, partition=partition):

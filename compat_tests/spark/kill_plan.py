@@ -1,4 +1,4 @@
-"""Whom a campaign of kills strikes in which order, and which replies are lost: functions of a seed and nothing else."""
+"""Order of the kills of a campaign, and choice of the lost replies: functions of a seed and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark_connectors.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 KILLS_OF_LIFE: Final = (4, 10)  # a driver takes long to start, so much happens in the life of one
 CLUSTER_EVERY: Final = 3  # lives: one of so many has executors that are processes
 
-# What a micro-batch is committed by, in this order.
+# The requests that commit a micro-batch, in this order.
 COMMITTING: Final = (
     INIT_PRODUCER_ID,
     OFFSET_FETCH,
@@ -32,8 +32,8 @@ COMMITTING: Final = (
     TXN_OFFSET_COMMIT,
     END_TXN,
 )
-# Of those, what is refused once another process has begun. The others are answered: who asks begins then itself, or
-# is told that the micro-batch is written, or is refused next.
+# The requests of those that are refused once another process has begun. The others are answered: then the process
+# begins itself, or learns that the micro-batch is written, or is refused at its next request.
 FENCED_AT: Final = COMMITTING[2:]
 # The share of replies that are lost.
 LOST: Final[dict[Api[Any, Any], float]] = {
@@ -47,7 +47,7 @@ _LOST_BY_KEY: Final = {api.key: share for api, share in LOST.items()}
 
 
 class Target(Enum):
-    """Who is killed."""
+    """The process to kill."""
 
     BROKER = "broker"
     WORKER = "Python process"  # that runs tasks, plans or commits
@@ -58,7 +58,8 @@ class Target(Enum):
 
 @dataclass(frozen=True)
 class Life:
-    """Of one driver: what is killed meanwhile, and at last how it dies itself; if its commit goes on, where that is."""
+    """The life of a driver: the kills meanwhile, and at last its own. `held_at`: the request at which its commit is
+    held, if the commit goes on after it."""
 
     is_cluster: bool
     targets: tuple[Target, ...]
@@ -66,7 +67,8 @@ class Life:
 
 
 def lives(seed: int, kills: int) -> list[Life]:
-    """With so many kills in all. What outlives the first driver is fenced."""
+    """The lives of a campaign with so many kills in all. The commit of the first driver goes on after it, and is
+    fenced."""
     choice = random.Random(seed)
     found: list[Life] = []
     while kills > 0:
@@ -81,7 +83,7 @@ def lives(seed: int, kills: int) -> list[Life]:
 
 
 class Losses:
-    """A Planner for the proxy. From another thread it can be told to let a request be held, once."""
+    """A plan for the proxy that loses replies. Another thread can tell it to hold a request, once."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -89,7 +91,7 @@ class Losses:
 
     @property
     def is_waiting(self) -> bool:
-        """For the request that is to be held."""
+        """Whether it waits for the request that is to be held."""
         return self._to_hold is not None
 
     def hold_next(self, api_key: int) -> None:

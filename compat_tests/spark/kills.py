@@ -1,6 +1,6 @@
-"""`python -m compat_tests.spark.kills --kills N` plays a campaign of kills against a stream and says what it has done.
+"""`python -m compat_tests.spark.kills --kills N` runs a campaign of kills against a stream and prints a summary.
 
-The seed repeats its choices, not the timing of the machine. What it leaves in `--directory` is kept.
+The seed repeats its choices, not the timing of the machine. The files in `--directory` stay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Processes that commit and outlive their driver: each is held at a request until the next driver has begun to commit.
 
-Then nobody may believe it any more: what it asks behind that is answered with an error that says so.
+After that, the broker must fence it: the next request of it is answered with such an error.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FENCED: Final = {str(int(one)) for one in (ErrorCode.PRODUCER_FENCED, ErrorCode.
 
 @dataclass(frozen=True)
 class Orphan:
-    """One that is held, with what else is left of its driver, and what was counted when that died."""
+    """A process that is held, other processes of its driver, and counts at the time of the driver's death."""
 
     held_at: Api[Any, Any]
     processes: Sequence[int]
-    reads: int  # of records, which is what follows InitProducerId
-    answers: int  # that were remembered
+    reads: int  # OffsetFetch requests, which follow InitProducerId
+    answers: int  # answers in the proxy's memory
 
 
 class Orphans:
-    """What became of those that were let go."""
+    """The results of the processes that were released."""
 
     def __init__(self) -> None:
         self._held = Counter[str]()
@@ -41,7 +41,7 @@ class Orphans:
         self.anomalies: list[str] = []
 
     def judge(self, held_at: Api[Any, Any], answers: Sequence[Landed]) -> None:
-        """By what the broker has answered since it was let go."""
+        """Judge a process by the broker's answers since its release."""
         codes = list(map(code, answers))
         is_fenced = bool(FENCED & set(codes))
         self._held[held_at.name] += 1

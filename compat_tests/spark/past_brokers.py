@@ -1,8 +1,8 @@
-"""The same rows past the broker as by Spark's own source, of topics that do not rest, while the broker is killed.
+"""The same rows past the broker as by Spark's own source, of topics that change, while the broker is killed.
 
-Of offsets that are stable rows only go, by compaction and retention, and none comes. So what our source reads between
-two reads of Spark's has all that the second of them finds, and nothing that the first one has not found; and when
-topics are at rest, all three are the same.
+Of stable offsets, rows only go, by compaction and retention, and none comes. So if kafkawire's source reads between two
+reads of Spark's source, it must find all rows of the second one, and none that the first one has not found. When topics
+are at rest, all three are the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WINDOW: Final = 20_000  # offsets of a partition that are read at a time
 EARLIEST: Final = -2
 ENDS_WITHIN_S = 120.0
-CALM_S = 2.0  # during which a broker is killed at some moment, if nobody knows how long something takes
+CALM_S = 2.0  # a kill happens within it, if the duration of the work is unknown
 AT_REST_WITHIN = 20  # reads
 OPTIONS: Final = {
     "includeHeaders": "true",
@@ -55,14 +55,14 @@ class Row(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """What was found of the same offsets by three reads, one after the other."""
+    """The rows of the same offsets by three reads, one after the other."""
 
     before: Sequence[Row]
     found: Sequence[Row]
     after: Sequence[Row]
 
     def wrong(self) -> list[str]:
-        """With the one in the middle."""
+        """The errors of the read in the middle."""
         before, found, after = map(set, self)
         kinds = {
             "doubled": [row for row, times in Counter(self.found).items() if times > 1],
@@ -73,7 +73,7 @@ class Bracket(NamedTuple):
 
 
 def run(spark: SparkSession, directory: Path, seed: int, rounds: int) -> str:
-    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies."""
+    """Run the campaign and return a line for the ledger. Raises AssertionError with the seed and the anomalies."""
     began_s = time.monotonic()
     with broker_of(directory) as broker, Churn(broker, seed) as churn:
         campaign = Campaign(spark, churn, directory, seed)
@@ -91,7 +91,7 @@ def run(spark: SparkSession, directory: Path, seed: int, rounds: int) -> str:
 
 
 class Campaign:
-    """Reads in batches, and in a stream that goes on each round where it was."""
+    """A campaign that reads in batches, and in a stream that goes on in each round where it ended."""
 
     def __init__(self, spark: SparkSession, churn: Churn, directory: Path, seed: int) -> None:
         self.anomalies: list[str] = []
@@ -106,7 +106,8 @@ class Campaign:
         return ", ".join(f"{count} {what}" for what, count in sorted(self._done.items()))
 
     def round(self) -> None:
-        """Of topics of which nothing may be lost, and of others. Each read of ours has a kill in it."""
+        """Read topics that must not lose rows, and others. The broker is killed during each read of kafkawire's
+        source."""
         kept = {topic: self._window(topic) for topic in KEPT}
         self._compare({**self._isolation(), **_between(kept), "failOnDataLoss": "true"})
         shed = {topic: [(EARLIEST, end) for end in self._churn.stable_ends(topic)] for topic in SHED}
@@ -115,7 +116,7 @@ class Campaign:
             self._go_on()
 
     def rest(self) -> None:
-        """When nothing is written any more, and all is copied and compacted that is to be."""
+        """Stop the writers, and compare again when all is copied and compacted."""
         self._churn.end()
         self._note(self._at_rest({**COMMITTED, "subscribe": ",".join(KEPT), "failOnDataLoss": "true"}))
         self._go_on()
@@ -125,7 +126,7 @@ class Campaign:
         self._note(Bracket(expected, of_stream, expected))
 
     def _window(self, topic: str) -> list[tuple[int, int]]:
-        """Of each partition, at its end or anywhere."""
+        """A range of offsets of each partition, at its end or anywhere."""
         found = []
         for stable in self._churn.stable_ends(topic):
             end = self._choice.choice((stable, self._choice.randint(1, stable)))
@@ -156,7 +157,7 @@ class Campaign:
         self.anomalies += found.wrong()
 
     def _go_on(self) -> None:
-        """What there is of one topic, in many small batches."""
+        """Read the rest of one topic, in many small batches."""
         options = {**self._to(), **self._past(), **COMMITTED, "startingOffsets": "earliest", "failOnDataLoss": "true"}
         stream = self._spark.readStream.format(OURS).options(**options)
         frame = stream.options(subscribe=TIERED, maxOffsetsPerTrigger="5000").load().selectExpr(*_ROW)
@@ -177,7 +178,7 @@ class Campaign:
 
     @contextmanager
     def _killed(self, within_s: float) -> Iterator[None]:
-        """The broker, at some moment of so many seconds, beside what is done here."""
+        """Kill the broker during the block, at some moment of so many seconds."""
         after_s = self._choice.uniform(0, within_s)
 
         def kill() -> float:
@@ -195,13 +196,13 @@ class Campaign:
 
 
 def rows_of(frame: DataFrame) -> list[Row]:
-    """In any order."""
+    """The rows, in any order."""
     table = frame.toArrow()
     return list(map(Row._make, zip(*(column.to_pylist() for column in table.columns), strict=True)))
 
 
 def _between(windows: Mapping[str, Iterable[tuple[int, int]]]) -> dict[str, str]:
-    """The options that say so."""
+    """The options of a source for these ranges of offsets."""
     starts = {topic: {str(at): one[0] for at, one in enumerate(some)} for topic, some in windows.items()}
     ends = {topic: {str(at): one[1] for at, one in enumerate(some)} for topic, some in windows.items()}
     return {"subscribe": ",".join(windows), "startingOffsets": json.dumps(starts), "endingOffsets": json.dumps(ends)}

@@ -31,12 +31,12 @@ _FETCHES = re.compile(rb'^kafkawire_requests_total\{request="fetch"\} (\S+)$', r
 
 
 def sealed_files(broker: Kafkawire) -> dict[str, str]:
-    """The options with which our source reads what is sealed from the broker's files."""
+    """The options with which kafkawire's source reads sealed segments from the broker's files."""
     return {"segments": broker.http_url, "segments.files": "true"}
 
 
 def fetches(broker: Kafkawire) -> float:
-    """That the broker has had."""
+    """The number of Fetch requests that the broker has had."""
     with urllib.request.urlopen(f"{broker.http_url}/metrics") as answer:
         [found] = _FETCHES.findall(answer.read())
     return float(found)
@@ -44,20 +44,20 @@ def fetches(broker: Kafkawire) -> float:
 
 @dataclass(frozen=True)
 class Connector:
-    """One of the sources that the same tests are for: Spark's own, and ours with the same options, which may have
-    sealed segments read where they lie."""
+    """A source for the same tests: Spark's own, or kafkawire's with the same options. The latter may read sealed
+    segments from their store or files."""
 
     spark: SparkSession
     name: str
     goes_past_brokers: bool = False
 
     def reader(self, broker: Broker, **options: str) -> DataFrameReader:
-        """In batches."""
+        """A reader of batches."""
         defaults = {"kafka.bootstrap.servers": broker.bootstrap, **self._segments(broker), **LIMITS}
         return self.spark.read.format(self.name).options(**{**defaults, **options})
 
     def stream(self, broker: Broker, **options: str) -> DataStreamReader:
-        """From the earliest offset on, if nothing else is said."""
+        """A reader of streams, from the earliest offset on unless an option says otherwise."""
         where = {"kafka.bootstrap.servers": broker.bootstrap, **self._segments(broker)}
         defaults = {**where, "startingOffsets": "earliest", **LIMITS}
         return self.spark.readStream.format(self.name).options(**{**defaults, **options})
@@ -70,13 +70,14 @@ class Connector:
 
 
 def write(frame: DataFrame, broker: Broker, topic: str | None) -> None:
-    """The sink; its Java producer is idempotent. Without a topic the rows have a column of that name."""
+    """Write rows with the sink; its Java producer is idempotent. Without `topic` the rows have a column of that
+    name."""
     settings = {"kafka.bootstrap.servers": broker.bootstrap, **({} if topic is None else {"topic": topic})}
     frame.write.format("kafka").options(**settings).save()
 
 
 def fill(broker: Broker, topic: str, first: int, count: int, partition: int = 0) -> None:
-    """Records numbered from `first`, one every 10 ms."""
+    """Write records numbered from `first`, one every 10 ms."""
     client = producer(broker)
     for number in range(first, first + count):
         client.produce(topic, str(number).encode(), partition=partition, timestamp=FIRST_MS + 10 * number)
@@ -100,7 +101,7 @@ class Output:
         return sink.option("checkpointLocation", str(self.checkpoint))
 
     def numbers(self) -> list[int]:
-        """What is there so far."""
+        """The numbers that are written so far."""
         if not self._path.exists():
             return []
         return numbers(self._spark.read.schema("value binary").parquet(str(self._path)))
@@ -110,9 +111,9 @@ class Output:
         return sum(1 for _ in (self._path / "_spark_metadata").glob("[0-9]*"))
 
     def wait_for(self, count: int, query: StreamingQuery) -> None:
-        """Until the numbers below `count` are there, each once; raises what the query failed with.
+        """Wait until the numbers below `count` are there, each once. Raises the error of the query.
 
-        Who looks runs a query, too, which takes the time of the other: only once after each micro-batch.
+        Each look is a query too and slows the other one down: it happens only once after each micro-batch.
         """
         batches = -1
 
@@ -137,7 +138,7 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
 
 
 def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
-    """Raises what the query failed with."""
+    """Wait for the end of the query. Raises its error."""
     deadline = time.monotonic() + within_s
     while query.isActive:
         assert time.monotonic() < deadline, "the query does not end"
@@ -146,5 +147,5 @@ def await_end(query: StreamingQuery, within_s: float = DONE_WITHIN_S) -> None:
 
 
 def run_to_end(writer: DataStreamWriter, within_s: float = DONE_WITHIN_S) -> None:
-    """What is there now; raises what the query failed with."""
+    """Run the query on all records that are there now. Raises its error."""
     await_end(writer.trigger(availableNow=True).start(), within_s)

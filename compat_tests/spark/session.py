@@ -1,4 +1,4 @@
-"""A Spark session on this machine, with its own connector for Kafka and ours."""
+"""A Spark session on this machine, with its own connector for Kafka and kafkawire's."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_session(jars: Path, scratch: Path, memory: str = "1g", *, jvm: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """With the four jars, no user interface and no progress shown, everything on 127.0.0.1; `memory` is the JVM's, and
-    `jvm` more of its options.
-    """
+    """A session with the four jars, no user interface and no progress shown, everything on 127.0.0.1; `memory` is the
+    JVM's, and `jvm` more of its options."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""PySpark 4.2 with its stock kafka source and sink, in batches: what is read, and how it is split."""
+"""PySpark 4.2 with its stock kafka source and sink, in batches: the rows, and their splits."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_options_that_are_handed_to_the_client(
 
 
 def test_records_that_were_deleted(connector: Connector, broker: Broker, topic: str) -> None:
-    """Asked for by offset they are a loss, which fails the query unless it was told to go on."""
+    """Deleted records that are asked for by offset are a loss, which fails the query unless `failOnDataLoss` is
+    false."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 30)
     assert Admin(broker).delete_records(topic, 10) == 10

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down into our source: the same rows, fewer of them read, and what Spark makes of them."""
+"""Filters that Spark pushes down into kafkawire's source: the same rows, and fewer of them read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CONDITIONS = [
 
 @contextmanager
 def no_pushdown(spark: SparkSession) -> Iterator[None]:
-    """As in a session that nothing was registered in."""
+    """Turn pushdown off, as in a session without registration."""
     spark.conf.set(PUSHDOWN, "false")
     try:
         yield
@@ -65,7 +65,7 @@ def no_pushdown(spark: SparkSession) -> Iterator[None]:
 
 
 def scanned(frame: DataFrame, metric: str) -> int:
-    """What a scan has counted of itself."""
+    """A metric that a scan reports."""
     plan = frame._jdf.queryExecution().executedPlan()
     frame.collect()
     metrics = plan.collectLeaves().apply(0).metrics()
@@ -99,7 +99,7 @@ def test_the_same_rows(spark: SparkSession, ours: Connector, broker: Broker, top
 
 
 def test_less_is_read(ours: Connector, broker: Broker, filled: str) -> None:
-    """Spark's own counts of what came from Python."""
+    """Spark's own counts of the rows that came from Python."""
 
     def read(condition: str, **options: str) -> tuple[int, int]:
         frame = ours.reader(broker, subscribe=filled, **options).load().where(condition)
@@ -128,7 +128,7 @@ def test_a_limit_takes_what_is_left(ours: Connector, broker: Broker, filled: str
 def test_sessions_in_which_nothing_is_pushed_down(
     spark: SparkSession, ours: Connector, broker: Broker, filled: str
 ) -> None:
-    """Who asks for it is told what is missing; nobody else needs the setting."""
+    """A query that asks for pushdown gets an error that names the setting; other queries do not need it."""
     with no_pushdown(spark):
         assert ours.reader(broker, subscribe=filled).load().where("partition = 1").count() == 1000
         with pytest.raises(Exception, match=rf"(?s)DATA_SOURCE_PUSHDOWN_DISABLED.*{PUSHDOWN}"):
@@ -144,7 +144,7 @@ def test_a_frame_is_for_any_use(ours: Connector, broker: Broker, filled: str) ->
 
 
 def test_a_frame_is_planned_once(ours: Connector, broker: Broker, filled: str) -> None:
-    """It has what was there when it was used first, as Spark keeps that with a frame."""
+    """A frame has the records of its first use, because Spark stores the plan with a frame."""
     reader = ours.reader(broker, subscribe=filled)
     frame = reader.load()
     assert frame.count() == 3000
@@ -156,7 +156,7 @@ def test_a_frame_is_planned_once(ours: Connector, broker: Broker, filled: str) -
 @pytest.mark.xfail(reason="Spark 4.2 and 4.3 keep with a frame, not with its scan, what was planned last")
 @pytest.mark.parametrize("use", ["after", "together"])
 def test_a_frame_with_filters_is_for_any_use(ours: Connector, broker: Broker, filled: str, use: str) -> None:
-    """If it ever is, filters can be pushed down unasked."""
+    """Filters on one frame do not change other uses of it: with that, filters could be pushed down by default."""
     frame = ours.reader(broker, subscribe=filled, **PUSHED).load()
     some, others = frame.where("offset < 3"), frame.where("offset >= 995")
     if use == "together":

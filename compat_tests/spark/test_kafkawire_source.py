@@ -1,5 +1,6 @@
-"""Our source beside Spark's own: the same rows in the same order, checkpoints that go on under either, and what it owes
-besides: an idle query rests, a topic that was created again is an error, a broker may come back.
+"""kafkawire's source beside Spark's own: the same rows in the same order, and checkpoints that go on under either.
+
+In addition: an idle query rests, a topic that was created again is an error, a broker may come back.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def ours(spark: SparkSession) -> Connector:
 
 
 def rows_in_order(frame: DataFrame) -> dict[tuple[str, int], list[tuple[object, ...]]]:
-    """Of each partition of a topic, as they came."""
+    """The rows of each partition of a topic, in the order of the frame."""
     return in_order(frame.selectExpr(*ROW).collect())
 
 
@@ -73,7 +74,7 @@ def in_order(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[str, int], list[tupl
 
 
 def write_all_sorts(broker: Broker, topic: str, count: int) -> None:
-    """Keys, values and headers that are there, empty or null; batches of any size, in every codec."""
+    """Write keys, values and headers that exist, are empty or null; batches of any size, in every codec."""
     choice = random.Random(7)
     for codec in CODECS:
         client = producer(broker, compression_type=codec, batch_num_messages=choice.choice([1, 7, 500]))
@@ -152,7 +153,7 @@ def test_options_that_cannot_be_obeyed(ours: Connector, broker: Broker, topic: s
 
 
 def test_its_code_travels_with_a_query(broker: Broker, topic: str) -> None:
-    """As from a zip: where the package cannot be imported, a reader that was pickled by value plans and reads."""
+    """A reader that was pickled by value plans and reads where the package cannot be imported, as from a zip."""
     from pyspark import cloudpickle
 
     from spark_connectors.data_source import BatchReader
@@ -187,14 +188,14 @@ def test_workers_are_looked_at(spark: SparkSession, monkeypatch: pytest.MonkeyPa
 
 
 class Batches:
-    """What a stream gave out, by its batch."""
+    """The numbers that a stream gave out, by its batch."""
 
     def __init__(self, directory: Path) -> None:
         self.found: dict[int, list[int]] = {}
         self.checkpoint = directory / "checkpoint"
 
     def run(self, frame: DataFrame) -> None:
-        """Reads what is there."""
+        """Run the query on the records that are there."""
 
         def take(batch: DataFrame, number: int) -> None:
             self.found[number] = numbers(batch)
@@ -203,7 +204,7 @@ class Batches:
         run_to_end(writer)
 
     def forget_the_last_commit(self) -> int:
-        """As if the driver had died before it: the batch is planned, and will be done again."""
+        """Undo the last commit, as if the driver had died before it: the batch is planned, and will be done again."""
         last = max(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal())
         for name in (f"{last}", f".{last}.crc"):
             (self.checkpoint / "commits" / name).unlink(missing_ok=True)
@@ -213,7 +214,7 @@ class Batches:
 def test_a_checkpoint_goes_on_under_either_source(
     stock: Connector, ours: Connector, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """Also a batch that the other one had planned and not finished."""
+    """A checkpoint goes on under either source, also with a batch that the other one had planned and not finished."""
     create_topic(broker, topic, partitions=2)
     batches = Batches(tmp_path)
     total = 0
@@ -232,7 +233,7 @@ def test_a_checkpoint_goes_on_under_either_source(
 
 
 def test_where_it_starts_is_said_once(ours: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """A starting place that fits no more is no hindrance for a query that has a checkpoint, and is one without."""
+    """A starting offset that is no longer valid is ignored by a query with a checkpoint, and an error without one."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 5)
     frame = ours.stream(broker, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 2}})).load()
@@ -247,7 +248,7 @@ def test_where_it_starts_is_said_once(ours: Connector, broker: Broker, topic: st
 
 
 def test_an_idle_query_plans_nothing(ours: Connector, broker: Broker, topic: str, output: Output) -> None:
-    """Trap: to Spark offsets are text, and the same ones in another order are new ones."""
+    """Trap: Spark compares offsets as text, so that the same ones in another order would be new ones."""
     create_topic(broker, topic, partitions=12)
     fill(broker, topic, 0, 5, partition=11)
     frame = ours.stream(broker, subscribe=topic).load()
@@ -258,14 +259,14 @@ def test_an_idle_query_plans_nothing(ours: Connector, broker: Broker, topic: str
     assert len([path for path in (output.checkpoint / "offsets").iterdir() if path.name.isdecimal()]) == 1
 
 
-# --- what happens to topics and brokers
+# --- changes of topics and brokers
 
 
 @pytest.mark.parametrize("more", [0, 50], ids=["less", "more"])
 def test_a_topic_recreated_with_more_records(
     ours: Connector, broker: Broker, topic: str, output: Output, more: int
 ) -> None:
-    """Trap: with more records than before nothing else would tell."""
+    """Trap: a topic that was created again with more records than before looks like the old one by its offsets."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     frame = ours.stream(broker, subscribe=topic, failOnDataLoss="false").load()
@@ -280,7 +281,7 @@ def test_a_topic_recreated_with_more_records(
 
 
 def test_a_broker_that_comes_back(ours: Connector, own_broker: Broker, topic: str, output: Output) -> None:
-    """The query that was running meanwhile goes on."""
+    """A query goes on when its broker comes back."""
     create_topic(own_broker, topic)
     fill(own_broker, topic, 0, 1000)
     frame = ours.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="250").load()
@@ -297,7 +298,7 @@ def test_a_broker_that_comes_back(ours: Connector, own_broker: Broker, topic: st
 
 
 def test_records_are_deleted_meanwhile(ours: Connector, broker: Broker, topic: str, output: Output) -> None:
-    """What begins at the earliest offset begins wherever that is; a stream goes on behind what it has lost."""
+    """A query from the earliest offset begins wherever that is; a stream goes on behind the deleted records."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 3000)
 

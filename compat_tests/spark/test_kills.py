@@ -1,4 +1,4 @@
-"""Whoever of a stream from topic to topic is killed: each committed record is copied once, in the order of its key."""
+"""Kills of the processes of a stream from topic to topic: each committed record is copied once, in order of its key."""
 
 from __future__ import annotations
 

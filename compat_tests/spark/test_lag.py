@@ -1,4 +1,4 @@
-"""What tools that watch consumer groups see of streaming queries, of Spark's own source and of ours."""
+"""Consumer groups of streaming queries for monitoring tools, with Spark's own source and with kafkawire's."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def writer(frame: DataFrame, name: str, directory: Path) -> DataStreamWriter:
 
 
 def committed(broker: Broker, group: str) -> dict[tuple[str, int], int]:
-    """Of a broker that has begun to keep groups."""
+    """The committed offsets of a group, on a broker that has begun to coordinate groups."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     (found,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     rows = found.result(TIMEOUT_S).topic_partitions
@@ -62,7 +62,7 @@ def committed(broker: Broker, group: str) -> dict[tuple[str, int], int]:
 
 
 def test_tools_see_the_lag(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """Of a query that ends, which Spark tells of late."""
+    """The lag of a query that ends, which Spark reports late."""
     create_topic(broker, topic, partitions=2)
     fill(broker, topic, 0, 30)
     frame = connector.stream(broker, subscribe=topic, maxOffsetsPerTrigger="10").load()
@@ -84,7 +84,8 @@ def test_tools_see_the_lag(connector: Connector, broker: Broker, topic: str, tmp
 def test_an_idle_query_stays_known(
     connector: Connector, broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As brokers forget what is not committed for long: here somebody deletes it."""
+    """An idle query commits again: brokers forget offsets that are not committed for long. Here the test deletes
+    them."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     group = f"group-of-{topic}"
@@ -116,7 +117,8 @@ def test_a_broker_that_is_away_for_a_while(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The groups are kept by another broker than the records, so that there is something to tell meanwhile."""
+    """Another broker than that of the records coordinates the groups, so that there is something to commit
+    meanwhile."""
     create_topic(broker, topic)
     create_topic(own_broker, topic)
     fill(broker, topic, 0, 10)
@@ -143,7 +145,7 @@ def test_a_broker_that_is_away_for_a_while(
         assert lag.drain(timeout_s=TIMEOUT_S)
     assert committed(own_broker, f"spark-{topic}") == {(topic, 0): 21}
     said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert len(said) % 2 == 0, said  # what is late for another reason is told as well
+    assert len(said) % 2 == 0, said  # other delays are logged as well
     assert "will be later: given up after" in said[0]
     assert all("will be later" in one for one in said[::2]), said
     assert {*said[1::2]} == {"offsets are committed again"}
@@ -153,7 +155,8 @@ def test_a_broker_that_is_away_for_a_while(
 def test_a_group_that_has_members(
     connector: Connector, broker: Broker, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It refuses, which is told once; the query goes on, and what comes after they have left is committed."""
+    """The group refuses commits while it has members, which is logged once; the query goes on, and commits after they
+    left."""
     create_topic(broker, topic)
     group = f"group-of-{topic}"
     fill(broker, topic, 0, 3)
@@ -176,7 +179,7 @@ def test_a_group_that_has_members(
 
 
 def test_several_sources_and_a_topic_that_is_gone(spark: SparkSession, broker: Broker, topic: str) -> None:
-    """Two of topics, of which one is reported after it was deleted, and one that is about something else."""
+    """Two sources of topics, one of which is reported after its topic was deleted, and one source of another kind."""
     stock, ours = Connector(spark, STOCK), Connector(spark, OURS)
     frames = [spark.readStream.format("rate").load().selectExpr("cast('1' as binary) value")]
     for number, connector in enumerate((stock, ours)):

@@ -1,4 +1,4 @@
-"""Who goes on to commit is to be refused, and is counted by where it was held."""
+"""Tests of orphans: an orphan must be refused, and is counted by the request where it was held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEST = EndTxnRequest(transactional_id="a", producer_id=1, producer_epoch=0, c
 
 
 def answered(code: int) -> Landed:
-    """To EndTxn."""
+    """An answer to EndTxn with that error code."""
     frame = bytes(END_TXN.encode(REQUEST, 1, "a")[SIZE_BYTES:])
     reply = b"\0\0\0\1\0" + bytes(4) + code.to_bytes(2, "big") + b"\0"
     return Landed(0.0, Fault.REQUEST_DELAYED, UNTIL_LET_GO_S, frame, reply)

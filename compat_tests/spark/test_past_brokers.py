@@ -1,4 +1,4 @@
-"""Whatever becomes of segments while they are read, and of the broker: our source has the rows that Spark's own has."""
+"""kafkawire's source has the rows of Spark's own, while segments change and the broker is killed."""
 
 from __future__ import annotations
 

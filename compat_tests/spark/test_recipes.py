@@ -1,6 +1,6 @@
-"""The blocks of docs/spark-recipes.md, run as they are but for the broker's address and the directories.
+"""The blocks of docs/spark-recipes.md, with the test's broker and directories in the place of theirs.
 
-And once more with our source in the place of Spark's, as far as there are such places.
+And once more with kafkawire's source in the place of Spark's, where the recipes name it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ SOURCE = re.compile(r'(\.read(?:Stream)?\s*\.format\()"kafka"\)')
 
 
 def http_url(broker: Broker) -> str:
-    """Of Apache Kafka nobody: then what is sealed is fetched as well."""
+    """The HTTP URL of the broker. Apache Kafka gets one without a listener: then sealed segments are fetched as
+    well."""
     return broker.http_url if isinstance(broker, Kafkawire) else f"http://127.0.0.1:{free_port()}"
 
 
@@ -46,6 +47,6 @@ def test_the_blocks_run(connector: Connector, broker: Broker, topic: str, tmp_pa
         code = re.sub(
             r'"(events|clicks|counts|copies|restored)"', rf'"{topic}-\1"', code
         )  # each run has topics of its own
-        # What the sink committed is read at once: sooner than a reader sees that its transactions are over.
+        # The recipe reads committed records at once: perhaps before their markers are written.
         code = re.sub(r"^(?=assert copies)", "wait_for_copies()\n", code, flags=re.MULTILINE)
         exec(compile(code, str(DOCUMENT), "exec"), names)

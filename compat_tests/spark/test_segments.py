@@ -1,4 +1,4 @@
-"""Sealed segments, read where they lie: the same rows as by Spark's own source, and nothing of it asked of the broker.
+"""Sealed segments, read from their store or files: the same rows as by Spark's own source, without a Fetch for them.
 
 While segments are sealed, copied, compacted, deleted and restarted under it: compat_tests/spark/test_tiered.py.
 """
@@ -45,7 +45,7 @@ def ours(spark: SparkSession) -> Connector:
 
 
 def fill(broker: Kafkawire, topic: str, partitions: int, megabytes: int) -> None:
-    """In every codec, batches of any size; values that compress little."""
+    """Write in every codec, in batches of any size; the values compress little."""
     choice = random.Random(11)
     for codec in CODECS:
         client = producer(broker, compression_type=codec, batch_num_messages=choice.choice([1, 50, 5000]))
@@ -116,7 +116,7 @@ def test_a_stream_catches_up_from_files_and_goes_on_by_fetch(
 
 
 def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawire, topic: str) -> None:
-    """What is planned is gone when it is read, now and then: it is the newest of each key that has to be there."""
+    """Planned segments may be gone when they are read: the newest record of each key has to be there."""
     config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", **SMALL}
     create_topic(broker, topic, config=config)
     for _ in range(3):
@@ -135,7 +135,7 @@ def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawir
     for _ in range(CLEANED_MAX):
         before, here = expected, rows_in_order(ours.reader(broker, **options).load())
         expected = rows_in_order(stock.reader(broker, **options).load())
-        if expected == before:  # no more went meanwhile
+        if expected == before:  # compaction removed no more meanwhile
             break
     assert here == expected
 

@@ -1,4 +1,4 @@
-"""Our sink beside Spark's own: the same rows to the same partitions, but each micro-batch once, whoever dies when."""
+"""kafkawire's sink beside Spark's own: the same rows in the same partitions, each micro-batch once, despite kills."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ ROWS = """
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """To be killed; it makes no topic unasked."""
+    """A broker to be killed, without automatic topic creation."""
     with target_broker(tmp_path_factory.mktemp("strict"), {"auto.create.topics.enable": "false"}) as running:
         yield running
 
 
 def to(broker: Broker, topic: str | None = None, **more: str) -> dict[str, str]:
-    """A sink's options."""
+    """The options of a sink for that broker."""
     where = {} if topic is None else {"topic": topic}
     return {"kafka.bootstrap.servers": broker.bootstrap, **where, **more}
 
 
 def read(spark: SparkSession, broker: Broker, topic: str) -> DataFrame:
-    """What is committed, by Spark's own source."""
+    """The committed records, by Spark's own source."""
     reader = spark.read.format(STOCK).options(**to(broker), **LIMITS)
     return reader.options(subscribe=topic, includeHeaders="true", **{"kafka.isolation.level": "read_committed"}).load()
 
 
 def numbers(spark: SparkSession, broker: Broker, topic: str, partitions: int = 1) -> list[int]:
-    """Where no transaction stays open."""
+    """The numbers in a topic without open transactions."""
     wait_for_markers(broker, topic, partitions)
     return sorted(int(bytes(row.value)) for row in read(spark, broker, topic).select("value").collect())
 
@@ -90,7 +90,7 @@ def numbers(spark: SparkSession, broker: Broker, topic: str, partitions: int = 1
 
 
 def test_the_same_rows_as_by_the_stock_sink(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """Where those go that have neither key nor partition is anybody's turn; here there are none."""
+    """The partition of rows with neither key nor partition is arbitrary, so there are none here."""
     found = []
     for sink, options in ((STOCK, {}), (OURS, {"stagingLocation": str(tmp_path)})):
         for parity in (0, 1):
@@ -112,7 +112,7 @@ def test_the_same_rows_as_by_the_stock_sink(spark: SparkSession, broker: Broker,
 
 
 def test_rows_without_a_key_go_everywhere(spark: SparkSession, broker: Broker, topic: str) -> None:
-    """A batch to one partition, the next one to another one."""
+    """Rows without a key go to one partition for a batch, and to another one for the next batch."""
     create_topic(broker, topic, partitions=3)
     frame = spark.range(20_000).selectExpr("cast(id as string) value")
     frame.write.format(OURS).options(**to(broker, topic)).mode("append").save()
@@ -135,7 +135,7 @@ def test_a_job_without_rows(spark: SparkSession, broker: Broker, topic: str) -> 
     ],
 )
 def test_save_modes(spark: SparkSession, broker: Broker, topic: str, mode: str, message: str) -> None:
-    """The last one is Spark's default, which its own sink takes; sinks written in Python are not asked."""
+    """Save modes. The default of Spark is accepted by its own sink; sinks written in Python are not asked."""
     frame = spark.range(1).selectExpr("cast(id as string) value")
     with pytest.raises(Exception, match=message):
         frame.write.format(OURS).options(**to(broker, topic)).mode(mode).save()
@@ -148,7 +148,8 @@ def test_columns_that_are_refused(spark: SparkSession, broker: Broker, topic: st
 
 
 def test_a_job_is_written_as_a_whole_or_not_at_all(spark: SparkSession, strict: Broker, topic: str) -> None:
-    """The last one of its rows is too large for its topic; or for any; or its topic is not there."""
+    """A job writes all its rows or none, if the last row is too large for its topic or for any, or its topic is
+    missing."""
     create_topic(strict, topic, config={"max.message.bytes": "2000"})
     frame = spark.range(0, 50, 1, 2).selectExpr("repeat('x', if(id = 49, 1100000, 100)) value")
 
@@ -169,7 +170,7 @@ def test_a_job_is_written_as_a_whole_or_not_at_all(spark: SparkSession, strict: 
 
 @dataclass(frozen=True)
 class Copy:
-    """A query from one topic, whose records are numbered, to another one."""
+    """A query that copies a topic with numbered records to another one."""
 
     spark: SparkSession
     broker: Broker
@@ -196,7 +197,7 @@ class Copy:
         return to(self.broker, self.topic, checkpointLocation=str(self.checkpoint), **more)
 
     def start(self, sink: str, **more: str) -> StreamingQuery:
-        """Copies what is there."""
+        """Start a query that copies the records that are there."""
         frame = self.spark.readStream.format(OURS).options(**self.source_options()).load()
         writer = frame.select("key", "value").writeStream.format(sink).options(**self.sink_options(**more))
         return writer.trigger(availableNow=True).start()
@@ -205,7 +206,7 @@ class Copy:
         await_end(self.start(sink, **more))
 
     def commits(self) -> list[int]:
-        """Micro-batches that Spark has heard to be done."""
+        """The micro-batches that Spark has recorded as done."""
         return sorted(int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdecimal())
 
     def forget_the_last_commit(self) -> None:
@@ -217,7 +218,7 @@ class Copy:
         return numbers(self.spark, self.broker, self.topic, 3)
 
     def is_empty(self) -> bool:
-        """Whether nothing is committed, whatever is open."""
+        """Whether no record is committed; transactions may be open."""
         return bool(read(self.spark, self.broker, self.topic).isEmpty())
 
 
@@ -230,7 +231,7 @@ def copy(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Cop
 
 @pytest.fixture
 def trouble(spark: SparkSession, tmp_path: Path) -> Iterator[Trouble]:
-    """At EndTxn."""
+    """A fault at EndTxn."""
     spark.dataSource.register(Faulty)
     (tmp_path / "trouble").mkdir()
     with Trouble(str(tmp_path / "trouble"), END_TXN.key) as made:
@@ -243,7 +244,7 @@ def at(trouble: Trouble) -> dict[str, str]:
 
 
 def test_a_stream_goes_on_where_it_was(copy: Copy) -> None:
-    """As if the driver had died before it wrote down that a micro-batch is done."""
+    """A stream goes on as if the driver had died before it stored that a micro-batch is done."""
     copy.run()
     assert copy.numbers() == list(range(RECORDS))
     assert len(copy.commits()) >= 2
@@ -254,7 +255,7 @@ def test_a_stream_goes_on_where_it_was(copy: Copy) -> None:
 
 
 def test_micro_batches_without_rows(spark: SparkSession, copy: Copy) -> None:
-    """Among others: each of them is recorded, and so is the next one."""
+    """Micro-batches without rows, among others: each of them is recorded, and so is the next one."""
     frame = spark.readStream.format(OURS).options(**copy.source_options()).load()
     wanted = frame.select("key", "value").where("cast(cast(value as string) as int) % 30 = 29")
     for total in (RECORDS, RECORDS + 30):
@@ -265,7 +266,8 @@ def test_micro_batches_without_rows(spark: SparkSession, copy: Copy) -> None:
 
 
 def test_output_modes(spark: SparkSession, copy: Copy) -> None:
-    """Complete is for Spark's kafka sink to append everything each time; update sinks written in Python cannot be."""
+    """Output mode complete: Spark's kafka sink appends everything each time. Update is not possible for sinks in
+    Python."""
     frame = spark.readStream.format(OURS).options(**{**copy.source_options(), "maxOffsetsPerTrigger": "1000"}).load()
     counts = frame.groupBy().count().selectExpr("cast(count as string) value")
     writer = counts.writeStream.format(OURS).options(**copy.sink_options()).trigger(availableNow=True)
@@ -276,7 +278,7 @@ def test_output_modes(spark: SparkSession, copy: Copy) -> None:
 
 
 def test_abort_after_unknown_commit_undoes_nothing(copy: Copy, trouble: Trouble) -> None:
-    """Trap: the transaction is committed, nobody hears of it, and Spark aborts and fails."""
+    """Trap: the transaction is committed, no process gets the answer, and Spark aborts and fails."""
     trouble.is_cut = True
     with pytest.raises(Exception, match="given up after"):
         copy.run("faulty", **at(trouble), **{"kafka.delivery.timeout.ms": "5000"})
@@ -302,7 +304,7 @@ def test_a_broker_dies_while_a_micro_batch_is_committed(
 
 
 def test_a_task_fails_and_then_its_driver_dies_while_it_commits(copy: Copy, trouble: Trouble) -> None:
-    """Trap: what was staged twice is written once, and a process that commits outlives its driver."""
+    """Trap: rows that were staged twice are written once, and a process that commits outlives its driver."""
     (trouble.path / "fail").touch()
     command = [sys.executable, "-m", "compat_tests.spark.driver", json.dumps(copy.source_options())]
     command.append(json.dumps(copy.sink_options(**at(trouble))))
@@ -323,7 +325,7 @@ def test_a_task_fails_and_then_its_driver_dies_while_it_commits(copy: Copy, trou
 
 
 def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
-    """And Spark's daemon, which would end the processes that it has forked, and so none of those."""
+    """Kill the driver, its JVM and Spark's daemon, which would end the processes that it has forked; those live on."""
     for jvm in children_of(driver.pid):
         for daemon in children_of(jvm):
             kill(daemon)
@@ -333,7 +335,7 @@ def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_checkpoint_that_is_older_than_its_record(copy: Copy) -> None:
-    """What was put back may read other rows under the same numbers."""
+    """A checkpoint that was put back may read other rows under the same batch numbers."""
     copy.run()
     older = copy.directory / "older"
     shutil.copytree(copy.checkpoint, older)
@@ -386,9 +388,8 @@ def committed(options: SinkOptions, query: str, batch_id: int, connect: Connect 
 def test_orphan_commit_process_is_fenced(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, api: Any
 ) -> None:
-    """Trap, and the other one: the record is read after fencing, or who is held at the first request would not find
-    what was written meanwhile.
-    """
+    """Trap: the record is read after fencing. Otherwise, a process that was held at the first request would not find
+    the batch that was written meanwhile."""
     create_topic(broker, topic)
     options = options_of(broker, topic, tmp_path)
     assert committed(options, topic, 0) is Outcome.WRITTEN

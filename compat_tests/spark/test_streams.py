@@ -1,4 +1,4 @@
-"""Streams: what was read is known from the checkpoint, whatever happens to the query, the topic or the broker."""
+"""Streams: the checkpoint says which records were read, after changes of the query, the topic or the broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_stream_goes_on_from_its_checkpoint(connector: Connector, broker: Brok
 
 
 def test_available_now_reads_in_steps(connector: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """A rate limit splits what is there into several batches; each record comes once."""
+    """A rate limit splits the records into several batches; each record comes once."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 95)
     seen: list[list[int]] = []
@@ -53,7 +53,7 @@ def test_available_now_reads_in_steps(connector: Connector, broker: Broker, topi
 
 
 def test_a_batch_waits_until_there_is_enough(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
-    """minOffsetsPerTrigger, but no longer than maxTriggerDelay; with a trigger by the clock."""
+    """A batch waits for minOffsetsPerTrigger, but no longer than maxTriggerDelay; with a trigger by the clock."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 10)
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "6s"}
@@ -71,7 +71,7 @@ def test_a_batch_waits_until_there_is_enough(connector: Connector, broker: Broke
 
 
 def begun(query: StreamingQuery) -> list[str]:
-    """When each batch with rows began."""
+    """The time at which each batch with rows began."""
     return [one["timestamp"] for one in query.recentProgress if one["numInputRows"]]
 
 
@@ -121,7 +121,7 @@ def test_from_topic_to_topic(connector: Connector, broker: Broker, topic: str, t
 
 
 def test_a_compacted_topic_has_gaps(connector: Connector, own_broker: Broker, topic: str, output: Output) -> None:
-    """They are no loss of data."""
+    """Gaps of a compacted topic are no loss of data."""
     config = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
     create_topic(own_broker, topic, config=config)
     client = producer(own_broker, batch_num_messages=20)

@@ -1,7 +1,7 @@
-"""Spark's stock source, and ours, read a topic from offset 0 across tiers: it is written, copied, dropped meanwhile,
-its broker killed. With `failOnDataLoss`, so that a query fails if an offset is not there for a moment.
+"""Spark's stock source and kafkawire's read a topic from offset 0 across tiers, while the broker is killed.
 
-All of them read the same topic, in turns: to fill it takes longer than to read it.
+Meanwhile, the topic is written, copied and dropped. With `failOnDataLoss`, a query fails if an offset is not there for
+a moment. All of them read the same topic, in turns, because filling it takes longer than reading it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ COLUMNS = "partition", "offset", "unix_millis(timestamp) timestamp_ms", "key", "
 
 @pytest.fixture
 def connectors(spark: SparkSession) -> list[Connector]:
-    """Spark's and ours, which goes past brokers too; Apache Kafka does not tell what is sealed."""
+    """The connectors: Spark's, kafkawire's, and kafkawire's past the broker. Apache Kafka does not list sealed
+    segments."""
     found = [Connector(spark, STOCK), Connector(spark, OURS)]
     return found if TARGET == "kafka" else [*found, Connector(spark, OURS, goes_past_brokers=True)]
 
@@ -60,7 +61,7 @@ def traffic(topic: str, tmp_path: Path) -> Iterator[Traffic]:
 
 @contextmanager
 def killed(traffic: Traffic) -> Iterator[None]:
-    """The broker, beside what is done here; at random, so that some come while offsets are asked for, most later."""
+    """Kill the broker during the block, at a random time: sometimes while offsets are asked for, mostly later."""
     after_s = CHOICE.uniform(0, CALM_MAX_S)
 
     def kill() -> None:
@@ -78,7 +79,7 @@ def loaded(source: DataFrameReader, traffic: Traffic) -> Seen:
 
 
 def seen_in(frame: DataFrame, traffic: Traffic) -> Seen:
-    """Its rows in the order of their offsets: of tasks none is first."""
+    """The rows of a frame, in the order of their offsets: tasks have no order."""
     seen = Seen(traffic.history)
     for row in sorted(frame.selectExpr(*COLUMNS).collect(), key=lambda row: (row.partition, row.offset)):
         headers = tuple((header.key, known(header.value)) for header in row.headers)
@@ -92,9 +93,8 @@ def known(value: bytearray | None) -> bytes | None:
 
 
 def test_batches(connectors: list[Connector], traffic: Traffic) -> None:
-    """Again and again, up to where the topic is stable when it begins. Before these are looked at, one in calm tells
-    that nothing is lost: so what they lack they have passed over.
-    """
+    """Batches with kills, up to the last stable offset at their begin. A batch without kills shows that no record is
+    lost, so records that are missing in the others were passed over."""
     sources = [connector.reader(traffic.broker, subscribe=traffic.topic, **OPTIONS) for connector in connectors]
     batches: list[tuple[list[int], Seen]] = []
     for source in sources * QUERIES:
@@ -109,9 +109,8 @@ def test_batches(connectors: list[Connector], traffic: Traffic) -> None:
 
 
 def test_available_now(spark: SparkSession, connectors: list[Connector], traffic: Traffic, tmp_path: Path) -> None:
-    """Again and again, each going on where the one before ended, in many small batches: in all each record once. What
-    is not lost, as a batch in calm tells, the stream has passed over.
-    """
+    """Runs with kills, each going on where the one before ended, in many small batches: in all each record once. A
+    batch without kills shows that no record is lost, so missing records were passed over by the stream."""
     options = {**OPTIONS, "subscribe": traffic.topic, "maxOffsetsPerTrigger": "5000"}
     frames = [connector.stream(traffic.broker, **options).load() for connector in connectors]
     outputs = [tmp_path / f"output {number}" for number in range(len(connectors))]
@@ -127,6 +126,6 @@ def test_available_now(spark: SparkSession, connectors: list[Connector], traffic
 
 
 def copies(frame: DataFrame, output: Path) -> DataStreamWriter:
-    """What there is, whenever it is started."""
+    """A query that copies the records that are there at its start."""
     sink = frame.writeStream.format("parquet").option("path", str(output))
     return sink.option("checkpointLocation", f"{output}-checkpoint")

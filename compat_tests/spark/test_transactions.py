@@ -1,4 +1,4 @@
-"""Transactions, read with read_committed: what was aborted never comes, and nothing waits for what is no record."""
+"""Transactions, read with read_committed: no aborted record comes, and no query waits for offsets without a record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMITTED = {"kafka.isolation.level": "read_committed", "kafkaConsumer.pollTimeo
 QUICK = {"kafka.fetch.max.wait.ms": "20"}
 BATCH_WITHIN_MS = 39_000  # so that none had to wait in vain
 
-# What `write_every_kind` writes: the numbers of what stays, by offset. Between them are aborted records and markers.
+# The committed numbers of `write_every_kind`, by offset. Between them are aborted records and markers.
 KEPT = {0: 0, 1: 1, 5: 2, 11: 3, 12: 4}
 END = 16
 
@@ -68,7 +68,7 @@ class Transactional:
         send(self._client, self._topic, values, partition)
 
     def send_keys(self, keys: Iterable[str], version: int, size_bytes: int) -> None:
-        """A record for each, whose number is a version, filled up with spaces."""
+        """Send a record for each key, whose value is a version number, filled up with spaces."""
         self._partitions.add(0)
         for key in keys:
             self._client.produce(self._topic, str(version).ljust(size_bytes), key, partition=0)
@@ -88,12 +88,12 @@ class Transactional:
         return [end_of(self._admin, self._topic, partition) + further for partition in sorted(self._partitions)]
 
     def _wait_for(self, expected: list[int]) -> None:
-        """Until the markers are written: Apache Kafka answers before."""
+        """Wait until the markers are written: Apache Kafka answers before."""
         wait_until(lambda: self._ends() == expected, "there are no markers")
 
 
 class Writer:
-    """Numbers what stays from 0 on, and what is aborted from -1 downwards."""
+    """Writes committed numbers from 0 on, and aborted ones from -1 downwards."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         self.kept = 0
@@ -103,7 +103,7 @@ class Writer:
         self._aborts = Transactional(broker, topic, f"{topic} aborts")
 
     def plain(self, count: int, *partitions: int) -> None:
-        """Without a transaction; so many to each partition, as everywhere here."""
+        """Write `count` records to each partition, without a transaction."""
         for partition in partitions:
             self._plain(self._keep(count), partition)
 
@@ -120,7 +120,7 @@ class Writer:
         self._aborts.abort()
 
     def interleave(self, count: int, partition: int, *, aborts_last: bool) -> None:
-        """Two transactions that are open together, one of which is aborted, and none, record by record."""
+        """Write records of two open transactions and of none in turn; one of the transactions is aborted."""
         self._commits.begin()
         self._aborts.begin()
         for _ in range(count):
@@ -132,7 +132,7 @@ class Writer:
             end()
 
     def everything(self, number: int) -> None:
-        """In two partitions; of four that follow one another each is another one."""
+        """Write every kind to two partitions; four calls with successive numbers differ."""
         self.interleave(5, number % 2, aborts_last=number > 1)
         self.abort(3, 0, 1)
         self.plain(2, 1)
@@ -154,7 +154,7 @@ def send(client: Producer, topic: str, values: Iterable[int], partition: int = 0
 
 
 def write_every_kind(broker: Broker, topic: str) -> None:
-    """To offsets that are known, with two aborted transactions in a row, and one at the end."""
+    """Write records of every kind to fixed offsets, with two aborted transactions in a row, and one at the end."""
     writer = Writer(broker, topic)
     writer.plain(2, 0)
     writer.abort(2, 0)
@@ -173,13 +173,13 @@ def end_of(admin: Admin, topic: str, partition: int) -> int:
 
 
 def ends(broker: Broker, topic: str, partitions: int = 1) -> dict[str, int]:
-    """As Spark writes offsets."""
+    """The ends by partition, in Spark's format of offsets."""
     admin = Admin(broker)
     return {str(partition): end_of(admin, topic, partition) for partition in range(partitions)}
 
 
 def position(query: StreamingQuery, topic: str) -> Mapping[str, int]:
-    """Up to where the last batch went."""
+    """The end offsets of the last batch."""
     progress = query.lastProgress
     if progress is None:
         return {}
@@ -197,7 +197,8 @@ def assert_no_batch_waited(query: StreamingQuery) -> None:
 
 
 def test_a_batch_has_what_was_committed(connector: Connector, broker: Broker, topic: str) -> None:
-    """However the partitions are split over tasks, some of which find nothing but aborted records and markers."""
+    """A batch has all committed records, for each split over tasks, some of which find only aborted records and
+    markers."""
     create_topic(broker, topic, partitions=4)
     writer = Writer(broker, topic)
     for partition, aborts_last in ((0, True), (1, False)):
@@ -217,7 +218,8 @@ def read_part(connector: Connector, broker: Broker, topic: str, first: int, end:
 
 
 def test_a_part_begins_and_ends_anywhere(connector: Connector, broker: Broker, topic: str) -> None:
-    """At markers, within transactions, with nothing else between: offsets without a record are no loss of data."""
+    """Parts begin and end at markers, within transactions, or without a record between: such offsets are no loss of
+    data."""
     create_topic(broker, topic)
     write_every_kind(broker, topic)
     parts = [(0, cut) for cut in range(END + 1)] + [(cut, END) for cut in range(1, END + 1)] + [(2, 5), (3, 4), (7, 11)]
@@ -247,7 +249,7 @@ def test_a_batch_ends_where_a_transaction_is_open(connector: Connector, broker: 
 
 
 def test_available_now_goes_on_behind_markers(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
-    """Each run ends, at the end of the log; also one that finds nothing but an aborted transaction, or nothing."""
+    """Each run ends at the end of the log, also if it finds only an aborted transaction, or nothing."""
     create_topic(broker, topic, partitions=2)
     writer = Writer(broker, topic)
     steps: tuple[Callable[[], None], ...] = (
@@ -267,7 +269,7 @@ def test_available_now_goes_on_behind_markers(connector: Connector, broker: Brok
 
 
 def test_batches_without_a_record(connector: Connector, broker: Broker, topic: str, output: Output) -> None:
-    """Begun at an aborted record, in steps of which some have only such and markers."""
+    """Batches that begin at an aborted record; some of them have only aborted records and markers."""
     create_topic(broker, topic)
     write_every_kind(broker, topic)
     options = {"startingOffsets": json.dumps({topic: {"0": 2}}), "maxOffsetsPerTrigger": "2"}
@@ -300,7 +302,8 @@ def test_a_running_stream_keeps_up(connector: Connector, broker: Broker, topic: 
 def test_an_open_transaction_hides_what_follows(
     connector: Connector, broker: Broker, topic: str, output: Output, outcome: str
 ) -> None:
-    """In its partition only; a successor is a producer of the same id, whose start aborts it."""
+    """An open transaction hides later records of its partition only. A successor is a producer with the same
+    transactional id, whose start aborts the transaction."""
     create_topic(broker, topic, partitions=2)
     plain = producer(broker)
     client = Transactional(broker, topic, topic)
@@ -333,7 +336,7 @@ def end_as(outcome: str, client: Transactional, broker: Broker, topic: str) -> N
 
 
 def write_versions(client: Transactional, versions: Iterable[int]) -> None:
-    """Each is committed, and a newer one of all keys aborted, before the next."""
+    """Commit each version of all keys, and abort a newer one before the next."""
     for version in versions:
         client.begin()
         client.send_keys(KEYS, version, VALUE_SIZE_BYTES)
@@ -348,7 +351,8 @@ def write_aborted(client: Transactional, version: int) -> None:
 
 
 def compact(broker: Broker, client: Transactional, topic: str) -> None:
-    """All there is, as two records of version 0 come behind it, of which only the second is in the last segment."""
+    """Write two records of version 0 at the end, of which only the second is in the last segment, and wait for
+    compaction."""
     for _ in range(2):
         client.begin()
         client.send_keys(["last"], 0, LAST_SIZE_BYTES)
@@ -359,7 +363,7 @@ def compact(broker: Broker, client: Transactional, topic: str) -> None:
 def test_a_compacted_topic_has_the_newest_that_was_committed(
     connector: Connector, own_broker: Broker, topic: str, output: Output
 ) -> None:
-    """A stream that was away meanwhile goes on from an offset that is gone."""
+    """A stream that was away during a compaction goes on, although its offset is gone."""
     create_topic(own_broker, topic, config=COMPACT)
     client = Transactional(own_broker, topic, topic)
     source = connector.stream(own_broker, subscribe=topic, maxOffsetsPerTrigger="500", **COMMITTED).load()

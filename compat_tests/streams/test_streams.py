@@ -30,7 +30,8 @@ class Application(NamedTuple):
     log_path: Path
 
     def wait_for(self, counts: Counts, expected: Counter[str]) -> None:
-        """Until the counts are those; AssertionError with what it said when it ends or takes too long."""
+        """Wait until the counts are as expected. Raises AssertionError with the application's output if it ends or is
+        too slow."""
         deadline = time.monotonic() + TIMEOUT_S
         while not counts.equal(expected):
             said = self.log_path.read_text()[-3000:]
@@ -89,7 +90,7 @@ class Counts:
 
 
 def write(broker: Broker, name: str, times: int) -> Counter[str]:
-    """Returns the words in it. It is idempotent, and has patience."""
+    """Write sentences with an idempotent producer that retries for long. Returns the counts of their words."""
     client = producer(broker, enable_idempotence=True)
     for sentence in SENTENCES * times:
         client.produce(f"{name}-sentences", sentence)
@@ -99,7 +100,7 @@ def write(broker: Broker, name: str, times: int) -> Counter[str]:
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tmp_path: Path, guarantee: str) -> None:
-    """With exactly_once_v2 in transactions, which the reader of the counts sees committed."""
+    """Counts survive the application. With exactly_once_v2, the application writes in transactions."""
     need_kafka_jars()
     need_command("javac", "install a JDK, 17 or newer")
     name = f"word-count-{guarantee}"
@@ -111,7 +112,7 @@ def test_words_are_counted_and_counts_outlive_the_application(broker: Broker, tm
             application.wait_for(counts, expected)
         made = Admin(broker).topics()
         assert {f"{name}-counts-changelog", f"{name}-counts-repartition"} <= set(made)
-        shutil.rmtree(tmp_path / "state")  # all that is left of the counts is in the changelog
+        shutil.rmtree(tmp_path / "state")  # the counts are only in the changelog now
         expected += write(broker, name, 10)
         with word_count(broker, tmp_path, guarantee, name) as application:
             application.wait_for(counts, expected)

@@ -1,7 +1,7 @@
-"""The differential for topics in a remote tier: the same to Apache Kafka with its LocalTieredStorage, and to us.
+"""The differential test for topics in a remote tier: Apache Kafka with its LocalTieredStorage, and kafkawire.
 
-Runs all scenarios, or those whose name contains an argument, and prints what no reason covers. A full run in which
-every difference has a reason rewrites docs/tier-differences.md.
+Runs all scenarios, or those whose name contains an argument, and prints the differences that no reason covers. A full
+run in which every difference has a reason rewrites docs/tier-differences.md.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ expire in one tier or in both. After each stage, the test compares offsets, time
 contents of the stores. For refused configs it also compares the texts. Each table shows the first {shown} rows of its
 reason.
 """
-# A read of the tier that takes longer is answered with nothing: with what is there, both shall be.
+# A read of the tier that takes longer is answered without records: both brokers shall wait for them.
 PATIENT = {"remote.fetch.max.wait.ms": "10000"}
 WITH_A_TIER = (cases_configs, cases_tiers)
 WITHOUT = (cases_no_tier,)
 
 
 def compare_brokers(directory: Path, pattern: str = "") -> Sorted:
-    """Plays the scenarios against brokers with a tier, and those of brokers that have none against such."""
+    """Play the scenarios against brokers with a tier, and the others against brokers without one."""
     found: list[Difference] = []
     for name, kafka, ours, modules in (
         ("tier", TieredKafka, TieredKafkawire, WITH_A_TIER),
@@ -78,7 +78,7 @@ def document(found: Sorted) -> str:
 
 
 def main() -> int:
-    """Prints the unexplained; the exit code is 1 when there are any."""
+    """Print the differences without a reason; the exit code is 1 if there are any."""
     pattern = sys.argv[1] if len(sys.argv) > 1 else ""
     if not chosen(pattern, (*WITH_A_TIER, *WITHOUT)):
         raise SystemExit(f"no scenario has {pattern!r} in its name")

@@ -1,4 +1,4 @@
-"""Apache Kafka and kafkawire with a remote tier in a directory each, and how a test looks into it."""
+"""Apache Kafka and kafkawire with a remote tier in a directory each, and the segments in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-# What either would do within minutes or hours is done within a second.
+# Both brokers do within a second what takes minutes or hours by default.
 QUICK = {
     "remote.log.storage.system.enable": "true",
     "remote.log.manager.task.interval.ms": "250",
@@ -38,7 +38,7 @@ _THEIRS = {
 
 
 class Tiered(Broker):
-    """A broker whose tier can be looked into."""
+    """A broker whose store a test can read."""
 
     @abc.abstractmethod
     def copied(self, topic: str, topic_id: bytes) -> list[int]:
@@ -46,7 +46,7 @@ class Tiered(Broker):
 
 
 class TieredKafka(ApacheKafka, Tiered):
-    """Its store is LocalTieredStorage."""
+    """Apache Kafka with LocalTieredStorage as its store."""
 
     classpath = f"{CLASSPATH}:{KAFKA_TIER_JARS}/*"
 
@@ -62,7 +62,7 @@ class TieredKafka(ApacheKafka, Tiered):
 
 
 class TieredKafkawire(Kafkawire, Tiered):
-    """Its store is a directory."""
+    """kafkawire with a directory as its store."""
 
     def __init__(self, directory: Path, overrides: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, {**QUICK, "tier.store": f"file://{directory}/tier", **(overrides or {})})

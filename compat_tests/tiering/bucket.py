@@ -1,4 +1,4 @@
-"""Everything in a bucket against what its manifests say: docs/formats/tier.md, read as somebody would who has no more.
+"""Comparison of all objects in a bucket with its manifests: an independent reading of docs/formats/tier.md.
 
 No broker takes part, and nothing is changed.
 """
@@ -31,8 +31,8 @@ OF_THE_CLUSTER = ("owner", "topics", "offsets")  # beside its partitions
 
 @dataclass
 class Bucket:
-    """What was found. `doomed` and `on_their_way`: objects that a manifest says are to be deleted, or not yet whole;
-    a crash may leave `pages_left`, which no manifest names, and `probes_left`, which stores were tried with."""
+    """The result. `doomed` and `on_their_way`: objects that a manifest marks for deletion, or that are not whole yet;
+    `pages_left`: pages that no manifest names, as a crash may leave them; `probes_left`: objects of store probes."""
 
     partitions: int = 0
     segments: int = 0
@@ -46,14 +46,14 @@ class Bucket:
     anomalies: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def problems(self) -> list[str]:
-        """A few of each kind with their number."""
+        """The anomalies, a few of each kind with their number."""
         return [
             f"{kind} x {len(each)}: {'; '.join(each[:SHOWN_PER_KIND])}" for kind, each in self.anomalies.items() if each
         ]
 
 
 async def examine(store: ObjectStore, root: str) -> Bucket:
-    """All below `root`, which ends with a slash or is empty."""
+    """Check all objects below `root`, which ends with a slash or is empty."""
     found = Bucket()
     keys = await keys_below(store, root)
     partitions: dict[str, set[str]] = defaultdict(set)
@@ -116,7 +116,7 @@ async def _entries(store: ObjectStore, place: Place, newest: Manifest) -> list[E
 
 
 async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bucket) -> None:
-    """Its bytes are what was put, and what is behind the records is what readers need."""
+    """Check that the bytes of a segment are as uploaded, and that its trailer can be read."""
     info = await store.head(key)
     if info is None:
         found.anomalies["dangling entry"].append(key)
@@ -143,7 +143,7 @@ async def _examine_segment(store: ObjectStore, key: str, entry: Entry, found: Bu
 
 
 def _note_gaps(prefix: str, newest: Manifest, entries: Iterable[Entry], found: Bucket) -> None:
-    """And what lies below the log start."""
+    """Note gaps between the segments, and segments below the log start."""
     bounds = [(one.base, one.end) for one in entries]
     found.anomalies["gap"] += [
         f"{prefix}: {before} {behind}" for before, behind in pairwise(bounds) if before[1] != behind[0]

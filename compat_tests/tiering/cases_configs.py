@@ -1,4 +1,4 @@
-"""What a topic in the tier may be configured as: codes, and here texts too, for they alone tell the rules apart."""
+"""Configs of a topic in the tier: error codes, and here texts too, because only they tell the rules apart."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def said(configs: dict[str, str]) -> str:
 
 
 def create(side: Side, label: str, name: str, configs: dict[str, str], *, validate_only: bool = True) -> None:
-    """Notes the reply, and the text of a refusal."""
+    """Create a topic, and note the reply and the text of a refusal."""
     wanted = topic(name, configs=[{"name": key, "value": value} for key, value in configs.items()])
     fields = {"topics": [wanted], "timeout": TIMEOUT_MS, "validate_only": validate_only}
     reply = side.ask("create_topics", 7, fields, label=label)
@@ -58,14 +58,14 @@ def create(side: Side, label: str, name: str, configs: dict[str, str], *, valida
 
 
 def alter(side: Side, label: str, name: str, *changes: Change, validate_only: bool = False) -> None:
-    """Notes the reply, and the text of a refusal."""
+    """Alter configs, and note the reply and the text of a refusal."""
     fields: dict[str, Any] = {"resources": [resource(TOPIC, name, *changes)], "validate_only": validate_only}
     reply = side.ask("incremental_alter_configs", 1, fields, label=label)
     side.note(f"{label}: text", reply["responses"][0]["error_message"])
 
 
 def replace(side: Side, label: str, name: str, configs: dict[str, str]) -> None:
-    """All configs of a topic at once."""
+    """Replace all configs of a topic at once."""
     changes = ((SET, key, value) for key, value in configs.items())
     fields = {"resources": [resource(TOPIC, name, *changes)], "validate_only": False}
     reply = side.ask("alter_configs", 2, fields, label=label)
@@ -88,7 +88,7 @@ def values_of_the_keys(side: Side, _: int) -> None:
 
 @case("incremental_alter_configs", (1,))
 def into_the_tier(side: Side, _: int) -> None:
-    """A topic that was not in it."""
+    """Put a topic into the tier that was not in it."""
     side.create_topic("into")
     alter(side, "with compaction", "into", (SET, ENABLE, "true"), (SET, POLICY, "compact"))
     alter(side, "more here than in all", "into", (SET, ENABLE, "true"), (SET, BYTES, "1"), (SET, LOCAL_BYTES, "2"))

@@ -1,4 +1,4 @@
-"""Topics that are to be in the tier of a broker that has none."""
+"""Topics that ask for the tier, on a broker without one."""
 
 from __future__ import annotations
 

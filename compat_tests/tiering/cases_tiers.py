@@ -1,4 +1,4 @@
-"""What is said of a log whose segments go to the tier and leave it: offsets, times, epochs, sizes, records."""
+"""Answers about a log whose segments go to the tier and leave it: offsets, times, epochs, sizes, records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW_MS = int(time.time()) * 1000 - 3_600_000  # the same for both brokers, and y
 
 
 def in_the_tier(side: Side, name: str, local_bytes: int = 1) -> None:
-    """Five segments there, and here the active one alone, or as many bytes as are told."""
+    """A topic with five segments in the tier, and only the active one in the log dir, or as many bytes as given."""
     scene.create(side, name)
     scene.fill(side, name, ALL)
     scene.wait_until(side, name, LATEST_TIERED, SEGMENTS[-1] + OFFSETS_A_SEGMENT - 1)
@@ -70,7 +70,7 @@ def stages_of_copying(side: Side, _: int) -> None:
 
 @case("list_offsets", (11,))
 def enabled_later(side: Side, _: int) -> None:
-    """What was there before is copied too, from the segment on that holds the log start."""
+    """Older records are copied too, from the segment with the log start on."""
     name = "later"
     scene.create(side, name, remote_storage_enable="false")
     scene.fill(side, name, ALL)
@@ -87,7 +87,7 @@ def enabled_later(side: Side, _: int) -> None:
 
 @case("fetch", (12,))
 def several_partitions(side: Side, _: int) -> None:
-    """Two that have to be read from the tier, one that has not, and one that ends here."""
+    """Fetch of partitions to be read from the tier, of one in the log dir, and of one at its end."""
     names = ("several-0", "several-1", "several-2")
     for name in names[:2]:
         only_the_active_here(side, name)
@@ -148,7 +148,7 @@ def deleted_across_tiers(side: Side, version: int) -> None:
 
 @case("list_offsets", (11,))
 def retention_by_size(side: Side, _: int) -> None:
-    """Of both tiers together: as many whole segments go as are too many, none for a part of one."""
+    """Retention by the size of both tiers together: only whole segments are deleted, none for a part of one."""
     name = "by-size"
     only_the_active_here(side, name)
     total, segment = BATCH_BYTES * len(ALL), BATCH_BYTES * BATCHES_A_SEGMENT
@@ -171,7 +171,7 @@ def retention_by_size(side: Side, _: int) -> None:
 
 @case("list_offsets", (11,))
 def retention_by_time(side: Side, _: int) -> None:
-    """Nine batches of 2023, the others of now."""
+    """Retention by time: nine batches of 2023, the others of now."""
     name = "by-time"
     scene.create(side, name)
     scene.fill(side, name, range(9))
@@ -188,7 +188,7 @@ def retention_by_time(side: Side, _: int) -> None:
 
 @case("list_offsets", (11,))
 def everything_expires(side: Side, _: int) -> None:
-    """The active segment too: it is sealed, and a new one begins where the log ends."""
+    """The active segment expires too: it is sealed, and a new one begins at the log end."""
     name = "expired"
     only_the_active_here(side, name)
     scene.configure(side, name, "retention.ms", "86400000")
@@ -202,7 +202,7 @@ def everything_expires(side: Side, _: int) -> None:
 
 @case("list_offsets", (11,))
 def greatest_timestamps(side: Side, _: int) -> None:
-    """The latest is in the middle of the log, where the tier is."""
+    """The greatest timestamp is in the middle of the log, in the tier."""
     name = "greatest"
     scene.create(side, name)
     scene.fill(side, name, range(6, 10), FIRST_MS)
@@ -217,7 +217,8 @@ def greatest_timestamps(side: Side, _: int) -> None:
 
 @case("fetch", (12,))
 def transactions(side: Side, _: int) -> None:
-    """One stays open over two segments, which wait for it; then it is aborted, as is every second of the others."""
+    """A transaction stays open over two segments, which are not copied before its end; then it is aborted, as is every
+    second of the others."""
     name = "transactional"
     scene.create(side, name)
     long, short = Producer(side, "tier-long"), Producer(side, "tier-short")
@@ -250,7 +251,7 @@ def _fetch_committed(side: Side, stage: str, name: str) -> None:
 
 @case("delete_topics", (5,))
 def deleted_and_made_again(side: Side, _: int) -> None:
-    """The store keeps nothing of it, and nothing of it comes back under the same name."""
+    """A deleted topic leaves nothing in the store, and nothing of it comes back under the same name."""
     name = "made-again"
     only_the_active_here(side, name)
     before = side.topic_id(name)

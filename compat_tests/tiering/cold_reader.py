@@ -1,4 +1,4 @@
-"""A reader that begins at offset 0 again and again while a campaign runs: what it was given once it is given again."""
+"""A reader that begins at offset 0 again and again while a campaign runs: each time, it must get the same records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 WAIT_S = 0.1
-CAUGHT_UP_AFTER = 5  # waits without anything
-# Whatever a store that is away, or damages what it sends, makes of a read; never wrong bytes, or that nothing is there.
+CAUGHT_UP_AFTER = 5  # polls without records
+# Errors of reads while a store is away or sends damaged bytes. Wrong bytes or a missing log are no such errors.
 PASSING = {
     KafkaError.KAFKA_STORAGE_ERROR, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.INVALID_MSG,
     KafkaError._RESOLVE, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -24,7 +24,8 @@ PASSING = {
 
 
 class ColdReader:
-    """Of all partitions of a topic that loses nothing. `records` counts what was read, `rounds` how often one begun."""
+    """Reader of all partitions of a topic that loses nothing. `records` counts the records, `rounds` the reads from
+    offset 0."""
 
     def __init__(self, broker: Broker, topic: str, partitions: int) -> None:
         self.anomalies: list[str] = []
@@ -37,7 +38,7 @@ class ColdReader:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def values(self, partition: int) -> list[str]:
-        """From offset 0 on, as far as it came."""
+        """The values from offset 0 on, as far as the reader came."""
         return list(self._seen[partition])
 
     def start(self) -> None:
@@ -67,7 +68,7 @@ class ColdReader:
             consumer.close()
 
     def _round(self, consumer: Consumer) -> None:
-        """Until nothing more comes for a while."""
+        """Read from offset 0 until no more records come for a while."""
         next_offsets = [0 for _ in self._seen]
         consumer.assign([TopicPartition(self._topic, number, 0) for number in range(len(self._seen))])
         silent = 0

@@ -1,4 +1,4 @@
-"""Why replies differ where a remote tier is: the committed table that makes a difference acceptable."""
+"""Reasons for different replies with a remote tier: the committed table that makes a difference acceptable."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""At which request to the store a broker is killed, and how far that request has come by then; and what other requests
-meet meanwhile. A function of a seed and of what comes.
+"""Plan of kills: the request to the store at which a broker is killed, how far that request has come, and other faults.
+
+A function of a seed and of the requests.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from compat_tests.object_stores.store_faults import NO_FAULT, Decision, Fault
 if TYPE_CHECKING:
     from compat_tests.object_stores.store_faults import Asked
 
-# The steps of a copy in their order, then what deletes, reads and begins.
+# The requests of a copy in their order, then those of deletions, reads and starts.
 STEPS: Final = (
     "PUT manifest", "HEAD collected", "PUT segment", "HEAD segment", "GET manifest",
     "DELETE segment", "GET segment", "LIST manifest",
     "PUT probe", "GET probe", "HEAD probe", "DELETE probe", "LIST probe",
 )  # fmt: skip
-SELDOM: Final = ("PUT page", "GET page", "DELETE page", "HEAD page")  # the first ones that come are taken
+SELDOM: Final = ("PUT page", "GET page", "DELETE page", "HEAD page")  # the first ones are hit
 SELDOM_MAX: Final = 5  # of each
 FARTHEST: Final = 6  # one of so many requests of its kind since the last kill
 
@@ -28,7 +29,7 @@ FARTHEST: Final = 6  # one of so many requests of its kind since the last kill
 HOW_FAR: Final = (Fault.REQUEST_LOST, Fault.REQUEST_CUT, Fault.REPLY_LOST, Fault.REPLY_LOST, Fault.LATE)
 LATE_S: Final = (0.05, 4.0)
 
-# What other requests meet. Probes and owners are spared: a broker does not start if a store refuses those.
+# Faults of other requests. Probes and owners are spared: a broker does not start if a store refuses those.
 SPARED: Final = ("probe", "owner")
 PASSING: Final = (
     Fault.SLOW_DOWN, Fault.CONFLICT, Fault.SKEWED, Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.LATE,
@@ -52,7 +53,7 @@ def new_kill(kind: str, choice: random.Random) -> Kill:
 
 
 class KillPlan:
-    """One kill at a time, which another thread prepares; `kills` counts those that came to be, by kind and fault."""
+    """A plan for one kill at a time, which another thread prepares. `kills` counts the kills by kind and fault."""
 
     def __init__(self, seed: int) -> None:
         self.kills = Counter[tuple[str, Fault]]()

@@ -1,6 +1,6 @@
-"""Stock clients that read every partition of a topic from offset 0, until they have seen all that counts.
+"""Stock clients that read every partition of a topic from offset 0, until they have seen all committed records.
 
-Whatever a client would tell its application besides records is an error: no offset may be reset.
+All other events of a client are errors: no offset may be reset.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def librdkafka(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
 
 
 def kafka_python(broker: Broker, topic: str, seen: Seen, _: Path) -> None:
-    """Without the sockets that it leaves to the garbage collector."""
+    """Read with kafka-python, and collect the sockets that it leaves to the garbage collector."""
     _kafka_python(broker, topic, seen)
     gc.collect()
 
@@ -115,7 +115,7 @@ async def _aiokafka(broker: Broker, topic: str, seen: Seen) -> None:
 
 
 def java(broker: Broker, topic: str, seen: Seen, directory: Path) -> None:
-    """Apache Kafka's console consumer: one for each partition, as it takes only one from an offset on."""
+    """Read with Apache Kafka's console consumer: one for each partition, as it takes only one from an offset on."""
     need_kafka_jars()
     with ExitStack() as stack:
         tails = [_ConsoleConsumer(stack, broker, topic, partition, directory) for partition in range(PARTITIONS)]
@@ -126,7 +126,7 @@ def java(broker: Broker, topic: str, seen: Seen, directory: Path) -> None:
 
 
 class _ConsoleConsumer:
-    """Runs as long as `stack`, and prints to a file."""
+    """A console consumer that runs as long as `stack`, and prints to a file."""
 
     def __init__(self, stack: ExitStack, broker: Broker, topic: str, partition: int, directory: Path) -> None:
         self._partition = partition
@@ -141,7 +141,7 @@ class _ConsoleConsumer:
         self._rest = b""
 
     def read(self, seen: Seen) -> None:
-        """What it has printed since. A line may still be incomplete."""
+        """Read the new lines of the output. A line may still be incomplete."""
         assert self._process.poll() is None, f"the console consumer left:\n{self._complaints.read_text()[-3000:]}"
         *lines, self._rest = (self._rest + self._printed.read()).split(b"\n")
         for line in lines:

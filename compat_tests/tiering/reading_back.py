@@ -1,4 +1,4 @@
-"""After a campaign: what the broker gives of a topic, what it keeps files of, and what the bucket has."""
+"""Checks after a campaign: the records that the broker serves, its files, and the objects in the bucket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def examined(server: str, bucket: str) -> Bucket:
 
 
 def read_back(broker: Kafkawire, topic: str, partitions: int, history: History) -> list[str]:
-    """What was acknowledged from the log start on, against what is read."""
+    """Compare the acknowledged records from the log start on with the log. Returns the anomalies."""
     consumer = new_consumer(broker, check_crcs=True)
     try:
         found: list[Found] = []
@@ -48,8 +48,8 @@ def read_back(broker: Kafkawire, topic: str, partitions: int, history: History) 
 
 
 def _read(consumer: Consumer, topic: str, partition: int, found: list[Found]) -> int:
-    """All there is, onto `found`; returns where it began. Of what goes all the time the beginning may have gone: then
-    again."""
+    """Read all records of a partition onto `found`, and return the first offset. If retention deletes the first records
+    meanwhile, the read begins again."""
     for _ in range(10):
         first, end = watermarks(consumer, TopicPartition(topic, partition))
         consumer.assign([TopicPartition(topic, partition, first)])

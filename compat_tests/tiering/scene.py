@@ -1,4 +1,4 @@
-"""A topic that goes through the stages of tiering, the same on both brokers, and all that can be asked about it."""
+"""A topic that goes through the stages of tiering, the same on both brokers, and all requests about it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUEST_TIMED_OUT = 7
 
 
 def values(number: int) -> tuple[bytes, ...]:
-    """Of one batch, the same for both brokers."""
+    """The values of one batch, the same for both brokers."""
     source = random.Random(number)
     return tuple(source.randbytes(VALUE_BYTES) for _ in range(RECORDS_A_BATCH))
 
@@ -57,7 +57,7 @@ def fill(side: Side, name: str, numbers: Iterable[int], first_ms: int = FIRST_MS
 
 
 def configure(side: Side, name: str, key: str, value: str) -> None:
-    """And waits until the broker has it."""
+    """Set a config, and wait until the broker has it."""
     asked = {"resources": [resource(TOPIC, name, (SET, key, value))], "validate_only": False}
     reply = side.quiet("incremental_alter_configs", 1, asked)
     assert reply["responses"][0]["error_code"] == 0, f"{side.broker.name}: {reply}"
@@ -77,7 +77,7 @@ def wait_until(side: Side, name: str, point: int, wanted: int) -> None:
 
 
 def wait_for_store(side: Side, name: str, wanted: list[int]) -> None:
-    """The tier has segments with these first offsets."""
+    """Wait until the tier has segments with exactly these first offsets."""
     _wait(lambda: copied(side, name), wanted, f"{side.broker.name}: segments of {name}")
 
 
@@ -94,7 +94,7 @@ def copied(side: Side, name: str) -> list[int]:
 
 
 def ask_all(side: Side, stage: str, name: str) -> None:
-    """Everything that says where the log begins, where it ends, where its parts are and what is in them."""
+    """Ask for the start and end of the log, the positions of its segments, and all records."""
     ask_offsets(side, stage, name)
     ask_times(side, stage, name)
     ask_epochs(side, stage, name)
@@ -110,7 +110,7 @@ def ask_offsets(side: Side, stage: str, name: str, versions: Iterable[int] = LIS
 
 
 def ask_times(side: Side, stage: str, name: str) -> None:
-    """At each batch, between them, before the first and after the last."""
+    """Ask for the offset by time: at each batch, between them, before the first and after the last."""
     for number in range(-1, 18):
         for after_ms in (0, 5):
             at_ms = BETWEEN_BATCHES_MS * number + after_ms
@@ -118,11 +118,11 @@ def ask_times(side: Side, stage: str, name: str) -> None:
 
 
 def _list_offsets(side: Side, version: int, label: str, name: str, timestamp: int) -> None:
-    """Clients ask again where the tier took too long, and on a busy machine Apache Kafka's sometimes does."""
+    """Ask for an offset, and repeat as clients do if the tier took too long: Apache Kafka's sometimes does."""
     row = {"partition_index": 0, "timestamp": timestamp}
     fields: dict[str, Any] = {"replica_id": -1, "topics": [{"name": name, "partitions": [row]}]}
     if version >= 10:
-        fields["timeout"] = TIMEOUT_MS  # or Apache Kafka does not wait for what it reads from the tier
+        fields["timeout"] = TIMEOUT_MS  # without it, Apache Kafka does not wait for the tier
     side.ask_while(REQUEST_TIMED_OUT, "list_offsets", version, fields, label=label)
 
 
@@ -139,7 +139,7 @@ def ask_sizes(side: Side, stage: str, name: str) -> None:
 
 
 def ask_records(side: Side, stage: str, name: str) -> None:
-    """Batch for batch from where the log starts, and what is said below it."""
+    """Fetch all batches from the log start on, and note the answers to fetches below it."""
     start, end = offset(side, name, EARLIEST), offset(side, name, LATEST)
     for below in {0, max(start - 1, 0)}:
         note_fetch(side, f"{stage}: fetch from {below}", name, below)
@@ -155,7 +155,7 @@ def ask_records(side: Side, stage: str, name: str) -> None:
 
 
 def show_batch(data: bytes) -> dict[str, Any]:
-    """Where it is, and a digest of its bytes, unless a broker gave some of them."""
+    """The offsets of a batch, and a digest of its bytes, without those that a broker sets."""
     if len(data) < PREFIX.size + CHECKED.size:
         return {"offset": "(torn)", "bytes": len(data), "complete": False}
     base_offset, length, _, _, _ = PREFIX.unpack_from(data)
@@ -173,7 +173,7 @@ def show_batch(data: bytes) -> dict[str, Any]:
 
 
 def fetch_all(side: Side, places: dict[str, int], version: int = 12, **more: Any) -> list[dict[str, Any]]:
-    """The rows of partitions 0 of topics, each from an offset."""
+    """The rows of partition 0 of several topics, each from an offset."""
     limit = more.pop("partition_max_bytes", MIB)
     topics = [
         {
@@ -200,7 +200,7 @@ def note_fetch(side: Side, label: str, name: str, at: int, **more: Any) -> None:
 
 
 def note_fetches(side: Side, label: str, places: dict[str, int], **more: Any) -> None:
-    """Row for row."""
+    """Note a reply row for row."""
     for number, row in enumerate(fetch_all(side, places, **more)):
         batches = [show_batch(each) for each in split_batches(row.pop("records") or b"")]
         row["aborted_transactions"] = sorted(each["first_offset"] for each in row["aborted_transactions"] or ())

@@ -1,5 +1,7 @@
-"""One broker over a store that has bad days, writers and a reader that never stop, and `kill -9` at each kind of
-request to the store; then everything is read back, from the broker and from the bucket.
+"""A campaign of kills and store faults against one broker, with writers and a reader that never stop.
+
+The broker gets `kill -9` at each kind of request to the store; then everything is read back, from the broker and from
+the bucket.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ HEALED_WITHIN_S = 120.0
 
 
 def run(broker: Kafkawire, proxy: FaultyStore, server: str, bucket: str, plan: KillPlan, count: int) -> str:
-    """Returns what was done, in a line for the ledger; AssertionError names the seed and the anomalies. `server`: the
-    endpoint behind the proxy."""
+    """Run the campaign and return a line for the ledger. Raises AssertionError with the seed and the anomalies.
+    `server`: the endpoint behind the proxy."""
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     histories = {topic: History() for topic in PARTITIONS}
     with broker:

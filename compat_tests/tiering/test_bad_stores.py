@@ -1,4 +1,4 @@
-"""A broker before a store that has a bad day: what is read comes damaged, or it does not do what it must."""
+"""A broker with a faulty store: it sends damaged bytes, or fails requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HARM: Final = (
 
 
 class Harm:
-    """More than every second read of a segment goes wrong."""
+    """A plan that damages more than every second read of a segment."""
 
     def __init__(self) -> None:
         self._choice = random.Random(SEED)

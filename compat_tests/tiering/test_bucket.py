@@ -1,4 +1,4 @@
-"""What is wrong in a bucket is found: shown with one that a broker in memory has filled."""
+"""Tests of the check of a bucket: each kind of damage is found, in a bucket that a broker in memory has filled."""
 
 from __future__ import annotations
 

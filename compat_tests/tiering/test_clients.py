@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     Reader = Callable[[Broker, str, Seen, Path], None]
 
 CALM_MAX_S = 1.5
-SMALL_CACHE = {"tier.cache.size.bytes": str(4 << 20)}  # what one reader has fetched goes before another comes by
+SMALL_CACHE = {"tier.cache.size.bytes": str(4 << 20)}  # chunks of one reader are evicted before another one reads them
 
 
 @pytest.fixture
 def leaky_client(caplog: pytest.LogCaptureFixture) -> None:
-    """kafka-python leaves a socket to the garbage collector when a connection is refused; what it logs keeps them."""
+    """kafka-python leaves a socket to the garbage collector if a connection is refused; its log records reference
+    them."""
     caplog.set_level(logging.CRITICAL, "kafka")
 
 
@@ -46,7 +47,7 @@ def leaky_client(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_every_record_is_read_once(kind: str, clients: tuple[Reader, ...], tmp_path: Path) -> None:
-    """With a kill soon after each reader has begun."""
+    """The broker is killed soon after each reader has begun."""
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     choice = random.Random(SEED)
     with ExitStack() as stack:

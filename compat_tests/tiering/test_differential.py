@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Sorted:
-    """All brokers once for the file."""
+    """The differences between the brokers, once for all tests of this file."""
     need_kafka_tier_jars()
     return compare_brokers(tmp_path_factory.mktemp("differential"))
 

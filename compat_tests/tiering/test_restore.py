@@ -1,4 +1,4 @@
-"""A machine is lost, or its metadata are: what was copied to the remote tier comes back, and stock clients go on."""
+"""A machine is lost, or its metadata are: the segments in the remote tier come back, and stock clients go on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def commit(broker: Kafkawire, offset: int) -> None:
 
 
 def committed(admin: AdminClient) -> int:
-    """As soon as the coordinator has read what is there."""
+    """The committed offset, as soon as the coordinator is loaded."""
 
     def ask() -> int:
         [asked] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
@@ -118,5 +118,5 @@ def has_offset(remote: Tier, offset: int) -> bool:
 
 
 def is_local(broker: Kafkawire) -> bool:
-    """Whether the log dir has the active segment alone: the rest is in the tier."""
+    """Whether the log dir has only the active segment: the rest is in the tier."""
     return len(list((broker.data_dir / f"{TOPIC}-0").glob("*.log"))) == 1

@@ -1,4 +1,4 @@
-"""The store is away for minutes while producers go on: they notice nothing, and what is behind is copied afterwards."""
+"""The store is away for minutes while producers go on: they notice nothing, and segments are copied afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ P99_RATIO_MAX, P99_MORE_MAX_MS = 2.0, 20.0  # generous: a machine does other thi
 
 
 class Prober:
-    """One small record after another, each on its own; how long their acknowledgements took, by phase."""
+    """A producer of small records, one at a time; it measures the latency of acknowledgements, by phase."""
 
     def __init__(self, broker: Kafkawire, history: History) -> None:
         self.phase = ""
@@ -97,7 +97,7 @@ def test_a_store_that_is_away_is_not_noticed_by_producers(tmp_path: Path) -> Non
                 time.sleep(AWAY_S)
                 proxy.go_away()
                 prober.phase = "away"
-                time.sleep(3)  # what was under way is done by then, or never
+                time.sleep(3)  # requests in flight have ended by then
                 copied = examined(server.endpoint, bucket).segments
                 time.sleep(AWAY_S)
                 assert examined(server.endpoint, bucket).segments == copied

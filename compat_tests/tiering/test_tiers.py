@@ -49,7 +49,7 @@ def produce(broker: Kafkawire, records: list[bytes]) -> None:
 
 
 def read(broker: Kafkawire) -> list[bytes]:
-    """From offset 0 on, without a gap."""
+    """The values from offset 0 on, without a gap."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "of-tiers", "auto.offset.reset": "error"})
     found: list[bytes] = []
     try:
@@ -96,7 +96,8 @@ def test_consumers_cross_tiers_whatever_happens_to_the_broker(kind: str, tmp_pat
 
 
 def test_a_tier_that_is_away_keeps_producers_going(tmp_path: Path) -> None:
-    """And who reads what is here; what is not comes when the tier is back."""
+    """A broker without its store serves producers, and readers of local segments; the others can be read when it is
+    back."""
     records = values()
     with ExitStack() as stack:
         remote = stack.enter_context(tier("directory", tmp_path))

@@ -1,4 +1,4 @@
-"""What readers of the tier are compared with finds what is wrong: so its silence means something."""
+"""Tests of the comparison of readers of the tier: it finds each error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACES = [0, 1, 3, 4]  # a marker lies between
 
 
 def seen(*found: tuple[int, Record]) -> Seen:
-    """By a reader of the first partition; of the others it has found all."""
+    """A reader that found these records in the first partition, and all records in the others."""
     history = History()
     for partition in range(PARTITIONS):
         for offset, one in zip(PLACES, RECORDS, strict=True):
@@ -58,7 +58,7 @@ def test_what_is_wrong(found: list[tuple[int, Record]], told: str) -> None:
     ],
 )
 def test_a_part_has_to_be_whole(found: list[tuple[int, Record]], least: int, told: str) -> None:
-    """Up to the least end it may have, and up to its own."""
+    """A part has to be whole up to the least end that it may have, and up to its own end."""
     with pytest.raises(AssertionError, match=told):
         seen(*found).check([least, 5, 5])
 

@@ -1,4 +1,4 @@
-"""Where tiers of these tests are, and what brokers are told so that segments are soon there."""
+"""Stores of the tiers of these tests, and broker settings with which segments are soon copied."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOT = "lake"
 
 
 def in_bucket(bucket: str, endpoint: str) -> dict[str, str]:
-    """Keys of a broker whose tier is there."""
+    """Settings of a broker whose tier is in that bucket."""
     return {
         "tier.store": f"s3://{bucket}/{ROOT}",
         "tier.s3.endpoint": endpoint,
@@ -41,18 +41,18 @@ def in_bucket(bucket: str, endpoint: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Tier:
-    """What the broker is told of it, and what somebody else finds there."""
+    """A tier: the settings of the broker for it, and an own client of its store."""
 
     given: dict[str, str]
     store: ObjectStore
     root: str
 
     def names(self) -> list[str]:
-        """Of all objects, below its root."""
+        """The names of all objects, below its root."""
         return [key.removeprefix(self.root) for key in trio.run(keys_below, self.store, self.root)]
 
     def content(self, name: str) -> bytes:
-        """Nothing, if it has gone meanwhile."""
+        """The content of an object; empty if it is gone."""
         with suppress(ObjectMissing):
             return trio.run(self.store.get, self.root + name)
         return b""
@@ -60,7 +60,7 @@ class Tier:
 
 @contextmanager
 def tier(kind: str, directory: Path) -> Iterator[Tier]:
-    """In a directory, `tier` below that one, or on a real S3 server."""
+    """A tier in a directory, `tier` below `directory`, or on a real S3 server."""
     if kind == "directory":
         root = directory / "tier"
         yield Tier({"tier.store": f"file://{root}"}, directory_at(root), "")

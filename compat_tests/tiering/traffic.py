@@ -1,8 +1,8 @@
-"""What is written to a topic in the tier by producers that outlive kills of the broker, and what has to be read of it.
+"""Producers of a topic in the tier that survive kills of the broker, and the comparison of readers with them.
 
-The first part is in the tier only when readers begin; the second is written, copied and dropped while they read.
-Records go to places that the broker told when it acknowledged them; what was aborted has none. Readers are compared
-with that: each offset that counts once, in order, with every byte, and nothing besides.
+The first part is in the tier only when readers begin; the second is written, copied and dropped while they read. The
+expected place of a record is the offset of its acknowledgement; aborted records have none. Readers are compared with
+that: each committed offset once, in order, with every byte, and no others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """What a client sees of it, besides its place."""
+    """The content of a record as a client sees it, without its place."""
 
     timestamp_ms: int
     key: bytes | None
@@ -53,9 +53,9 @@ class Record(NamedTuple):
 
 
 def record(number: int, writer: str) -> Record:
-    """Every seventh has no value, every fifth no key, every third a header without a value.
+    """The record of that number: every seventh has no value, every fifth no key, every third a header without a value.
 
-    No bytes by which tools separate what they print.
+    No bytes by which tools separate their output.
     """
     source = random.Random(f"{writer} {number}")
     value = source.randbytes(RANDOM_BYTES).translate(None, b"\t\n") + b"-" * REPEATED_BYTES
@@ -75,9 +75,9 @@ class Placed(NamedTuple):
 
 
 class History:
-    """What was acknowledged and not aborted. For any thread.
+    """The acknowledged records that were not aborted. For any thread.
 
-    Unless writers `may_hurry` they leave some time between two records; when it `is_complete` nothing more will come.
+    Unless `may_hurry` is set, writers pause between two records. When `is_complete` is set, no more records will come.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class History:
         self._kept: list[dict[int, Record]] = [{} for _ in range(PARTITIONS)]
 
     def give_up(self) -> None:
-        """Whoever still writes or reads ends."""
+        """End the writers and readers."""
         self.is_given_up = True
         self.may_hurry.set()
 
@@ -96,7 +96,7 @@ class History:
         assert before is placed.record, f"offset {placed.offset} of {placed.partition} was given twice"
 
     def expected(self, partition: int) -> list[tuple[int, Record]]:
-        """In the order of offsets."""
+        """The records of a partition with their offsets, in order."""
         return sorted(self._kept[partition].items())
 
     def count(self) -> int:
@@ -107,7 +107,7 @@ class History:
 
 
 class Seen:
-    """What one reader has found, in its order; it reads until it `is_done`."""
+    """The records of one reader, in its order; it reads until it `is_done`."""
 
     def __init__(self, history: History) -> None:
         self.has_begun = threading.Event()
@@ -123,7 +123,8 @@ class Seen:
         return sum(map(len, self._found))
 
     def is_done(self) -> bool:
-        """Everything was written, and it has come to the end."""
+        """Whether all records are written and the reader has come to the end. Raises AssertionError after
+        `WITHIN_S`."""
         assert not self._history.is_given_up
         if self._history.is_complete.is_set():
             self._deadline = min(self._deadline, time.monotonic() + WITHIN_S)
@@ -133,8 +134,8 @@ class Seen:
         )
 
     def check(self, least: Sequence[int] | None = None) -> None:
-        """Raises AssertionError. With `least`, the offset of each partition up to which it had to read, what comes
-        behind that and behind its own end is not missed."""
+        """Compare with the history. Raises AssertionError. With `least`, an end offset for each partition, records
+        behind it and behind the reader's own end may be missing."""
         for partition, found in enumerate(self._found):
             expected = self._history.expected(partition)
             if least is not None:
@@ -169,7 +170,7 @@ class Writer:
         self._failed: list[object] = []
 
     def write(self, numbers: Sequence[int]) -> None:
-        """All of these."""
+        """Write all of these records."""
         for number in numbers:
             self._send(number, self._history.keep)
         self._flush()
@@ -207,7 +208,8 @@ class Writer:
 
 
 class TransactionalWriter(Writer):
-    """One transaction after the other, some of them aborted; what a kill aborts is written again."""
+    """A producer of transactions, one after the other, some of them aborted; transactions that a kill aborts are
+    repeated."""
 
     def __init__(self, broker: Broker, topic: str, name: str, history: History, **settings: str) -> None:
         super().__init__(broker, topic, name, history, transactional_id=name, **settings)
@@ -221,7 +223,7 @@ class TransactionalWriter(Writer):
                 pass
 
     def _transact(self, numbers: Sequence[int]) -> bool:
-        """Whether all of it counts."""
+        """Write a transaction. Returns whether all of it counts."""
         placed: list[Placed] = []
         self._transactions += 1
         self._client.begin_transaction()
@@ -244,7 +246,7 @@ class TransactionalWriter(Writer):
         return True
 
     def _until_done(self, end: Callable[[float], None]) -> None:
-        """What a kill has interrupted is to be asked for again."""
+        """Repeat the end of a transaction while its error is retriable, for instance after a kill."""
 
         def is_done() -> bool:
             try:
@@ -259,10 +261,10 @@ class TransactionalWriter(Writer):
 
 
 class Traffic:
-    """A topic and its writers. `pool` is where they write, each in a thread: `before` records each before anybody
-    reads, and `in_all`.
+    """A topic and its writers. Each writes in a thread of `pool`: `before` records before the readers begin, and
+    `in_all`.
 
-    As a context it has begun, and whoever writes or reads still ends with it.
+    When `with` is entered, the first part is in the tier; the end of `with` ends all writers and readers.
     """
 
     def __init__(self, broker: Broker, topic: str, pool: Executor, before: int = BEFORE, in_all: int = IN_ALL) -> None:
@@ -275,7 +277,7 @@ class Traffic:
         self._writing: list[Future[None]] = []
 
     def _begin(self) -> None:
-        """Returns when the first part is in the tier, and no more in the log dir."""
+        """Begin, and return when the first part is in the tier and no longer in the log dir."""
         create_topic(self.broker, self.topic, PARTITIONS, CONFIGS)
         given = (self.broker, self.topic)
         self._writers = [
@@ -291,23 +293,23 @@ class Traffic:
         self._writing = [self._pool.submit(writer.write, self._second) for writer in self._writers]
 
     def _is_dropped(self) -> bool:
-        """All partitions have but their active segment in the log dir, which is not their first."""
+        """Whether all partitions only have their active segment in the log dir, and it is not their first."""
         directories = [self.broker.data_dir / f"{self.topic}-{partition}" for partition in range(PARTITIONS)]
         files = [sorted(int(one.stem) for one in directory.glob("*.log")) for directory in directories]
         return all(len(bases) == 1 and bases[0] > 0 for bases in files)
 
     def kill(self) -> None:
-        """The broker, while all write, and starts it again."""
+        """Kill the broker while all write, and start it again."""
         ended = [done for done in self._writing if done.done()]
         assert not ended, f"writers ended before the broker was killed: {[done.exception() for done in ended]}"
         self.broker.kill()
         self.broker.start()
 
     def stable_ends(self) -> list[int]:
-        """Of each partition the last stable offset: all that was acknowledged below it is there for every reader.
+        """The last stable offset of each partition: every reader gets all acknowledged records below it.
 
-        What was acknowledged above it waits for the end of a transaction, also if it is part of none; and a
-        transaction ends when its marker is there, which is after its producer was told that it is committed.
+        Records above it wait for the end of a transaction, also if they are part of none. A transaction ends with its
+        marker, which is written after its producer was told that it is committed.
         """
         return ends(self.broker, self.topic, PARTITIONS, "read_committed")
 

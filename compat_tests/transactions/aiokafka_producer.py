@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Producer(Producer):
-    """The library lives on an event loop, which runs while one of these methods does."""
+    """The producer. The library needs an event loop, which only runs while one of these methods runs."""
 
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
         self._loop = asyncio.new_event_loop()

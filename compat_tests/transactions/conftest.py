@@ -1,4 +1,4 @@
-"""A broker that looks for transactions that take too long often, and producers that end with their test."""
+"""A broker that often looks for transactions that have timed out, and producers that end with their test."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ QUICK_TRANSACTIONS = {
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all transactions of the run."""
+    """A broker for all transactions of the run."""
     with target_broker(tmp_path_factory.mktemp("broker"), QUICK_TRANSACTIONS) as running:
         yield running
 
 
 @pytest.fixture
 def new_producer(broker: Broker) -> Iterator[NewProducer]:
-    """Starts producers of a client and a transactional id."""
+    """A factory of producers, by client and transactional id."""
     with ExitStack() as ends:
 
         def start(name: str, transactional_id: str, **settings: int) -> TransactionalProducer:

@@ -1,7 +1,7 @@
-"""What a transactional producer does in its own process, whatever the client library: it obeys what comes on stdin.
+"""The process of a transactional producer, for all client libraries: it obeys commands from stdin.
 
 Both directions are JSON, one document a line; producers in other languages (TransactionHost.java, and the folders `go`
-and `node`) speak the same language. Whatever the library raises is told in the answer: the test says what it should be.
+and `node`) use the same protocol. An error that the library raises is a part of the answer: the test checks it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Protocol):
-    """One library's producer, of a transactional id; `send` returns when the record is acknowledged."""
+    """The producer of a library, with a transactional id; `send` returns when the record is acknowledged."""
 
     def initialise(self) -> None: ...
     def begin(self) -> None: ...
@@ -27,7 +27,8 @@ class Producer(Protocol):
 
 
 def main(connect: Callable[[str, str, int], Producer]) -> None:
-    """Connects with broker, transactional id and time-out (ms) of the command line, and serves until told to close."""
+    """Connect with broker, transactional id and time-out (ms) of the command line, and obey commands until told to
+    close."""
     bootstrap, transactional_id, timeout_ms = sys.argv[1:]
     producer = connect(bootstrap, transactional_id, int(timeout_ms))
     for line in sys.stdin:

@@ -33,7 +33,7 @@ def _command(name: str) -> list[str]:
 
 
 class TransactionalProducer:
-    """One of a client; what the library raises is returned by `tell`, and fails the test in `ask`."""
+    """The producer of a client. `tell` returns the error that the library raises; `ask` fails the test with it."""
 
     def __init__(self, broker: Broker, name: str, transactional_id: str, timeout_ms: int = 60_000) -> None:
         self._host = Host([*_command(name), broker.bootstrap, transactional_id, str(timeout_ms)])
@@ -41,7 +41,7 @@ class TransactionalProducer:
         self._is_open = True
 
     def tell(self, task: str, **fields: object) -> str:
-        """What the library raised, or nothing."""
+        """Give a task to the producer. Returns the error that the library raised, or an empty text."""
         self._host.send({"do": task, **fields})
         self._asked += 1
         self._host.wait(
@@ -56,7 +56,7 @@ class TransactionalProducer:
         assert not error, f"{task}: {error}\n{self._host.complaints()}"
 
     def transact(self, topic: str, *values: str, end: str = "commit") -> None:
-        """A whole transaction, into partition 0."""
+        """Write a record to partition 0 in a transaction, and end it."""
         self.ask("begin")
         for value in values:
             self.ask("send", topic=topic, partition=0, value=value)
@@ -68,7 +68,7 @@ class TransactionalProducer:
         self._host.leave()
 
     def crash(self) -> None:
-        """Ends it without a word to the broker."""
+        """End the producer without a message to the broker."""
         if self._is_open:
             self._is_open = False
             self._host.kill()

@@ -1,4 +1,4 @@
-"""What a reader sees of transactions: records and offsets."""
+"""Transactions as readers see them: records and offsets."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ TIMEOUT_S = 20.0
 
 
 def read(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[str]:
-    """The values of a partition, up to where a reader of that isolation level may go."""
+    """The values of a partition, up to the end for a reader of that isolation level."""
     values = [message.value() for message in messages_of(broker, topic, isolation, partition=partition)]
     return [value.decode() for value in values if isinstance(value, bytes)]
 
 
 def read_decided(broker: Broker, topic: str) -> list[str]:
-    """As `read`, of partition 0 once no transaction is open there."""
+    """The values of partition 0, once no transaction is open there."""
     wait_for_markers(broker, topic)
     return read(broker, topic)
 
 
 def wait_for_markers(broker: Broker, topic: str, partitions: int = 1, timeout_s: float = TIMEOUT_S) -> None:
-    """A producer is told that its transaction is committed before readers see that it is, as Kafka does it."""
+    """Wait until readers see the end of the transactions: as with Kafka, a producer's reply comes before the
+    markers."""
     wait_until(lambda: not undecided(broker, topic, partitions), f"a transaction of {topic} does not end", timeout_s)
 
 
 def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *, partition: int = 0) -> list[Message]:
-    """As `read`, whole messages."""
+    """The messages of a partition up to its end, for an isolation level."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
             "group.id": "nobody",
             "isolation.level": isolation,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # what the end is known by is a fetch that finds nothing
+            "fetch.wait.max.ms": 10,  # an empty fetch shows the end
             "enable.auto.commit": False,
         }
     )
@@ -63,7 +64,7 @@ def messages_of(broker: Broker, topic: str, isolation: str = "read_committed", *
 
 
 def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int:
-    """Of a partition, once no transaction is open that could change it."""
+    """The committed offset of a partition, once no open transaction could change it."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "isolation.level": "read_committed"})
     where = TopicPartition(topic, partition)
     try:
@@ -74,7 +75,7 @@ def committed(broker: Broker, group: str, topic: str, partition: int = 0) -> int
 
 
 def epoch_of(broker: Broker, transactional_id: str) -> int:
-    """Of its producer, when its last transaction is over."""
+    """The epoch of a producer, once its last transaction is over."""
     request = encode_request("describe_transactions", 0, {"transactional_ids": [transactional_id]})
     with WireConnection(broker.coordinator_of(transactional_id).port) as connection:
         deadline_s = time.monotonic() + TIMEOUT_S
@@ -90,13 +91,13 @@ def epoch_of(broker: Broker, transactional_id: str) -> int:
 
 
 def undecided(broker: Broker, topic: str, partitions: int) -> list[int]:
-    """Those in which a transaction is open."""
+    """The partitions in which a transaction is open."""
     stable, all_of_it = (ends(broker, topic, partitions, level) for level in ("read_committed", "read_uncommitted"))
     return [number for number in range(partitions) if stable[number] != all_of_it[number]]
 
 
 def ends(broker: Broker, topic: str, partitions: int, isolation: str) -> list[int]:
-    """Up to where a reader of that isolation level may go, by partition."""
+    """The end of each partition for a reader of that isolation level."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "nobody", "isolation.level": isolation}
     consumer = Consumer(settings)
     try:

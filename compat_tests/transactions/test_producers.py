@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from compat_tests.transactions.conftest import NewProducer
 
 TIMEOUT_S = 20.0
-# franz-go knows offsets of transactions only as those of what a session has read: see test_franz_go_transforms.
+# franz-go only commits offsets of records that a session has read: see test_franz_go_transforms.
 WITH_OFFSETS = [name for name in ALL if name != "franz-go"]
-# What a producer is told that another has taken the place of: the words of each library.
+# The error of a producer that was fenced, in the words of each library.
 FENCED = re.compile(r"fenced|newer (instance|producer)|InvalidProducerEpoch|older epoch|old epoch", re.IGNORECASE)
 OF_SECOND_PROTOCOL = ("java", "franz-go")
 EACH_CLIENT = pytest.mark.parametrize("client", ALL)
@@ -48,7 +48,7 @@ def test_commit_and_abort(broker: Broker, topic: str, new_producer: NewProducer,
 
 @EACH_CLIENT
 def test_which_protocol_a_client_speaks(broker: Broker, topic: str, new_producer: NewProducer, client: str) -> None:
-    """In the second one every transaction has an epoch of its own (KIP-890); both do side by side."""
+    """Clients of both protocols work together. Every transaction of the second has an epoch of its own (KIP-890)."""
     create_topic(broker, topic)
     its = new_producer(client, topic)
     its.ask("initialise")
@@ -142,7 +142,7 @@ def test_a_transaction_that_takes_too_long(broker: Broker, topic: str, new_produ
 
 @EACH_CLIENT
 def test_a_client_that_dies(broker: Broker, topic: str, new_producer: NewProducer, client: str) -> None:
-    """Whoever takes its place does not wait for the time-out."""
+    """A client dies with an open transaction: its successor does not wait for the transaction timeout."""
     create_topic(broker, topic)
     its = new_producer(client, topic)
     its.ask("initialise")
@@ -156,7 +156,7 @@ def test_a_client_that_dies(broker: Broker, topic: str, new_producer: NewProduce
 
 
 def test_franz_go_transforms(broker: Broker, topic: str, new_producer: NewProducer) -> None:
-    """A session of franz-go: what it reads, writes and commits is one transaction."""
+    """A session of franz-go: reads, writes and commits are one transaction."""
     output, group = f"{topic}-output", f"readers of {topic}"
     create_topic(broker, topic)
     create_topic(broker, output)

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1's tools for transactions: what they write, what they list, and how they end what hangs."""
+"""Apache Kafka 4.3.1's tools for transactions: they write and list transactions, and end hanging ones."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_open_transaction_is_ended_by_force(broker: Broker, topic: str) -> No
 
 @pytest.fixture
 def believing_broker(tmp_path: Path) -> Iterator[Broker]:
-    """It does not ask whether a transaction has the partition."""
+    """A broker that does not verify transactions with their coordinator."""
     with target_broker(tmp_path, {"transaction.partition.verification.enable": "false"}) as running:
         yield running
 
@@ -151,7 +151,7 @@ def test_the_console_consumer_reads_what_is_committed(broker: Broker, topic: str
 
 
 def test_the_topics_of_the_coordinators_are_kafkas_own_format(broker: Broker, topic: str) -> None:
-    """kafka-dump-log's decoders and the console consumer's formatter know every step of a transaction."""
+    """kafka-dump-log's decoders and the console consumer's formatter can read every record of a transaction's state."""
     group = f"group of {topic}"
     create_topic(broker, topic)
     its = ongoing(broker, topic)
@@ -178,7 +178,7 @@ def test_the_topics_of_the_coordinators_are_kafkas_own_format(broker: Broker, to
 
 
 def dumped_log(broker: Broker, topic: str, decoder: str) -> str:
-    """What kafka-dump-log shows of all partitions of a topic."""
+    """The output of kafka-dump-log about all partitions of a topic."""
     segments = [path for path in broker.data_dir.rglob("*.log") if path.parent.name.startswith(f"{topic}-")]
     files = ",".join(str(path) for path in segments if path.stat().st_size)
     dumped = java_tool(f"{TOOLS}.DumpLogSegments", decoder, "--print-data-log", "--files", files)
@@ -189,7 +189,7 @@ def dumped_log(broker: Broker, topic: str, decoder: str) -> str:
 
 @pytest.mark.parametrize("mode", [[], ["--group-mode"], ["--group-mode", "--use-group-metadata"]])
 def test_the_tool_that_copies_in_transactions(broker: Broker, topic: str, mode: list[str]) -> None:
-    """What Kafka's own system tests copy topics with; it aborts some of its transactions and goes back."""
+    """The tool of Kafka's system tests that copies a topic; it aborts some of its transactions and goes back."""
     output, group = f"{topic}-output", f"group of {topic}"
     for name in (topic, output):
         create_topic(broker, name)

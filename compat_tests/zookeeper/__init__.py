@@ -1,1 +1,1 @@
-"""The metadata store of a cluster against real servers, which are killed and stand still, and over lines that fail."""
+"""The metadata store of a cluster on real servers, which are killed or stand still, over connections that fail."""

@@ -22,12 +22,12 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    """Three servers, all of which serve."""
+    """Three servers, all of them serving."""
     with zookeeper_ensemble(tmp_path_factory.mktemp("zookeeper")) as running:
         yield running
 
 
 @pytest.fixture
 def chroot() -> str:
-    """A path nobody else uses; there is no such node yet."""
+    """A path that no other test uses; its node does not exist yet."""
     return f"/tests-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Something between a client and a ZooKeeper server that loses what it is told to."""
+"""Proxy between a client and a ZooKeeper server that loses requests or replies on demand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import trio
 
 
 class Proxy:
-    """Passes bytes on to one server, in both directions, until a lever says otherwise."""
+    """Passes bytes on to one server, in both directions, until a fault is set."""
 
     def __init__(self, server_port: int) -> None:
-        self.is_black_hole = False  # nothing comes through, and no connection is closed for it
-        self.swallows_replies = False  # what the server says is lost, what it is told is not
+        self.is_black_hole = False  # loses all bytes in both directions, and closes no connection
+        self.swallows_replies = False  # loses all bytes from the server
         self.is_shut = False  # new connections are closed at once
         self._server_port = server_port
         self._listeners: list[trio.SocketListener] = []

@@ -1,4 +1,4 @@
-"""The control planes of several brokers on a real ensemble: what they agree on, how soon, and what that costs it."""
+"""Control planes of several brokers on a real ensemble: equal metadata, and the time and requests that it takes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage
 
 TOPICS, PARTITIONS = 10, 1_000  # of each
-# Of this process, which three brokers share: what else the machine does is not theirs.
+# CPU time of this process, which three brokers share, as other processes take time as well.
 LOADED_WITHIN_S = 3.0
 SETTLED_WITHIN_S = 2.0
 PATIENCE_S = 60.0
@@ -34,7 +34,7 @@ WATCHES = 3  # of one broker
 
 @dataclass
 class Member:
-    """One broker's control plane."""
+    """The control plane of a broker."""
 
     store: ZooKeeperStore
     host: FakeHost
@@ -42,7 +42,7 @@ class Member:
     scope: trio.CancelScope
 
     async def die(self) -> None:
-        """Its session ends with it: how long that takes otherwise is the session's time-out."""
+        """End the broker with its session, which otherwise lasts until its timeout."""
         self.scope.cancel()
         await self.store.close()
 
@@ -78,7 +78,7 @@ async def brokers(connect: str, count: int = 3) -> AsyncIterator[list[Member]]:
 async def seconds_until(is_so: Callable[[], bool]) -> float:
     started_s = trio.current_time()
     with trio.fail_after(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110 (whatever it is that makes it so)
+        while not is_so():  # noqa: ASYNC110 (any part may make it so)
             await trio.sleep(0.005)
     return trio.current_time() - started_s
 

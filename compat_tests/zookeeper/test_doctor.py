@@ -1,4 +1,4 @@
-"""`kafkawire doctor` and the start name what is wrong with ZooKeeper, in one line each."""
+"""`kafkawire doctor` and the start of a broker name each problem with ZooKeeper in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICKLY = {"zookeeper.connection.timeout.ms": "1500"}
 
 
 def doctor(broker: Kafkawire) -> tuple[int, list[tuple[str, str]]]:
-    """The exit code, and how bad what it has to say of ZooKeeper is, with the line."""
+    """The exit code, and the severity and text of each finding about ZooKeeper."""
     options = [part for key, value in broker.overrides.items() for part in ("--set", f"{key}={value}")]
     done = kafkawire("doctor", "--set", f"log.dirs={broker.data_dir}", *options, "-o", "json")
     found = [one for one in json.loads(done.stdout) if one["about"] == "zookeeper.connect"]
@@ -31,7 +31,7 @@ def doctor(broker: Kafkawire) -> tuple[int, list[tuple[str, str]]]:
 
 
 def start_refused(broker: Kafkawire) -> str:
-    """The one line in which a start says why not."""
+    """The line with which a start fails."""
     with pytest.raises(BrokerFailedError):
         broker.start()
     (line,) = [line for line in broker.log_tail().splitlines() if not line.startswith("{")]

@@ -49,7 +49,7 @@ def produce(brokers: Broker, topic: str, values: range) -> None:
 
 
 def consumed(brokers: Broker, topic: str, count: int, partitions: int = 3) -> list[int]:
-    """Without a group: its coordinator may need metadata that are away."""
+    """The values of a topic, read without a group: its coordinator may need metadata that are away."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     found = sorted(int(one.value() or b"") for one in consumer.consume(count, TIMEOUT_S))
@@ -69,7 +69,7 @@ def new_producer_id(broker: Broker) -> int:
 
 @contextmanager
 def nodes(address: str) -> Iterator[Callable[[str], Any]]:
-    """Reads a node, or the names below it."""
+    """A function that reads a node, or the names below a path that ends with a slash."""
     client = KazooClient(address + CHROOT)
     client.start(TIMEOUT_S)
     try:
@@ -80,7 +80,7 @@ def nodes(address: str) -> Iterator[Callable[[str], Any]]:
 
 
 def greatest(address: str, topic: str) -> dict[str, int]:
-    """The epochs that there are."""
+    """The greatest values of the counters in the metadata."""
     with nodes(address) as read:
         topic_id = read(f"/topics/{topic}")["topic_id"]
         states = [read(f"/partitions/{topic_id}/{number}") for number in read(f"/partitions/{topic_id}/")]
@@ -125,7 +125,7 @@ def test_brokers_go_on_after_a_rollback_that_was_accepted(tmp_path: Path) -> Non
             shutil.copytree(tmp_path / "snapshot", data)
             ensemble.start()
             assert greatest(ensemble.connect, "named")["change"] < used["change"]
-            assert consumed(brokers, "unnamed", RECORDS, 1) == [*range(RECORDS)]  # they serve what they led
+            assert consumed(brokers, "unnamed", RECORDS, 1) == [*range(RECORDS)]  # served by their leaders
 
             log_dirs = [part for one in brokers.brokers.values() for part in ("--log-dir", str(one.data_dir))]
             command = ("metadata", "accept-rollback", "--zookeeper", connect, *log_dirs)
@@ -137,7 +137,7 @@ def test_brokers_go_on_after_a_rollback_that_was_accepted(tmp_path: Path) -> Non
         assert refused.returncode == 1, refused.stderr
 
         def is_done() -> bool:
-            """Sessions that the snapshot has must have ended."""
+            """Try to accept the rollback. Returns whether it succeeded: sessions in the snapshot must have ended."""
             done = kafkawire(*command, "--yes", "-o", "json")
             assert done.returncode == 0 or "stop the brokers first" in done.stderr, done.stderr
             return done.returncode == 0

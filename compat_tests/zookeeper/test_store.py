@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble keeps what `coordinator.metadata.store` promises, whatever its servers and the network do."""
+"""A ZooKeeper ensemble fulfils `coordinator.metadata.store`, with faults of its servers and of the network."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
 
 SESSION_TIMEOUT_MS = 6_000
-PATIENT_SESSION_MS = 10_000  # what is left of it, once a server is given up, is enough for another
-SHORTEST_SESSION_MS = 1_000  # that servers with such ticks give
+PATIENT_SESSION_MS = 10_000  # long enough to connect to another server, once one is given up
+SHORTEST_SESSION_MS = 1_000  # the shortest that servers with this tickTime grant
 CONNECTS_WITHIN_MS = 30_000  # a machine that is busy may need longer than such a session lasts
 PATIENCE_S = 30.0
 LOADED_WITHIN_S = 3.0
@@ -78,7 +78,7 @@ async def opened_behind(
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     connection_timeout_ms: int = CONNECTS_WITHIN_MS,
 ) -> AsyncIterator[ZooKeeperStore]:
-    """The proxy serves as long as the store is open."""
+    """A store behind a proxy, which serves as long as the store is open."""
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.serve)
         connect = proxy.address + chroot
@@ -88,7 +88,7 @@ async def opened_behind(
 
 
 async def answered(store: ZooKeeperStore) -> None:
-    """Until there is a connection again."""
+    """Wait until there is a connection again."""
     with trio.fail_after(PATIENCE_S):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A broker that stood alone becomes the first of a cluster: its metadata go to a real ensemble, its log dirs stay."""
+"""A single broker becomes the first one of a cluster: its metadata go to a real ensemble, its log dirs stay."""
 
 from __future__ import annotations
 
