@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import trio
 
 from benchmarks import watched
-from coordinator.cluster.change_log import ChangeLog, Overtaken
+from coordinator.metadata.change_log import ChangeLog, Overtaken
 from engine.commit.commit_log import CommitLog
 from kafkawire.cli import main
 

@@ -1,4 +1,7 @@
-"""The control plane: metadata, cluster, groups and transactions.
+"""The control plane of a broker, and the group and transaction coordinators.
 
-It knows no wire message and no log; other packages see `coordinator.api` and `coordinator.errors` only.
+`metadata`, `controller`, `requests`, `membership` and `transfer` are the control plane, put together by
+`cluster_manager`; `metadata_store` is its store. `groups` and `transactions` are coordinators on `shards`, whose state
+is in `state`. Nothing here knows a wire message or a log. Other packages see `coordinator.api`, `coordinator.ports` and
+`coordinator.errors` only.
 """

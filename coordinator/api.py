@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from coordinator.history import FIRST, History
+from coordinator.metadata.history import FIRST, History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

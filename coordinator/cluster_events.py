@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from coordinator.api import BrokerState
-from coordinator.cluster.transitions import Election, Transitions, transitions
 from coordinator.event_log import EventLog, Kind
+from coordinator.metadata.transitions import Election, Transitions, transitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,14 +23,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from coordinator.api import ClusterImage
-    from coordinator.cluster.settlement import IsSynced
-    from coordinator.cluster.transitions import (
-        Elected,
-        IsrChanged,
-        LeaderLost,
-        MemberChange,
-        PartitionChange,
-    )
+    from coordinator.controller.reconcile import IsSynced
+    from coordinator.metadata.transitions import Elected, IsrChanged, LeaderLost, MemberChange, PartitionChange
 
 MAY_LOSE: Final = "acknowledged records may be lost"
 

@@ -15,8 +15,8 @@ import structlog
 import trio
 
 from coordinator.api import ClusterImage
+from coordinator.cluster_manager import ClusterManager
 from coordinator.errors import CannotStart, MetadataUnavailable
-from coordinator.runtime import Coordinator
 from engine.errors import StoreRefused
 from engine.options import StoreWorld
 from engine.store import SegmentStore
@@ -112,7 +112,7 @@ class Broker:
     _host: EngineHost | None = None
     _tier: RemoteTier | None = None
     _metadata: MeasuredStore | None = None
-    _coordinator: Coordinator | None = None
+    _coordinator: ClusterManager | None = None
     _coordinators: Coordinators | None = None
     _replication: Replication | None = None
 
@@ -130,7 +130,7 @@ class Broker:
         return not self.stop.is_set()
 
     @property
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> ClusterManager:
         """The control plane, once started."""
         assert self._coordinator is not None
         return self._coordinator
@@ -208,7 +208,7 @@ class Broker:
         known = known_cluster_id(self.world.filesystem, log_dirs), last_followed(self.world.filesystem, log_dirs)
         self._ends = ClusterReplicaEnds(config.node_id, lambda: self.store)
         settings = coordinator_settings(config, endpoints, is_refused, self.end_links, *known, self._ends)
-        self._coordinator = Coordinator(self._metadata, self._host, self._configs, settings, self.world.random)
+        self._coordinator = ClusterManager(self._metadata, self._host, self._configs, settings, self.world.random)
         await self._coordinator.start()
         self.store.strays.may_age = self._metadata.usable_by(lambda: self.coordinator.lets_strays_age)
         if config.is_in_cluster:

@@ -11,9 +11,9 @@ from random import Random, SystemRandom
 
 import trio
 
-from coordinator.metadata.store import MetadataStore
-from coordinator.state_view import StateView
-from coordinator.view import open_view
+from coordinator.metadata_store.store import MetadataStore
+from coordinator.state.cache import StateCache
+from coordinator.state.leveldb_cache import open_state_cache
 from engine.files.filesystem import FileSystem, PosixFileSystem
 from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
 from engine.index.store import LevelDbStore, OpenIndex
@@ -36,7 +36,7 @@ class Surroundings:
     connect: Callable[[str, int], Awaitable[trio.abc.Stream]]  # raises OSError
     open_metadata: Callable[[Config], Awaitable[MetadataStore]]
     read_secret: Callable[[Path], bytes]  # raises SecretRefused
-    open_view: Callable[[Path], Awaitable[StateView]]
+    open_view: Callable[[Path], Awaitable[StateCache]]
     filesystem: FileSystem
     open_index: OpenIndex
     pool: WorkerPool
@@ -56,7 +56,7 @@ def real_surroundings() -> Surroundings:
         connect=trio.open_tcp_stream,
         open_metadata=open_metadata,
         read_secret=read_secret,
-        open_view=partial(open_view, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
+        open_view=partial(open_state_cache, run=partial(trio.to_thread.run_sync, limiter=trio.CapacityLimiter(1))),
         filesystem=PosixFileSystem(),
         open_index=LevelDbStore,
         pool=ThreadPool(),

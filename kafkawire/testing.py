@@ -19,9 +19,9 @@ from typing import Any
 
 import trio
 
-from coordinator.metadata.fake import FakeEnsemble, FakeStore
-from coordinator.metadata.store import MetadataStore
-from coordinator.testing_view import FakeViews
+from coordinator.metadata_store.store import MetadataStore
+from coordinator.testing.simulated_metadata_store import FakeEnsemble, FakeStore
+from coordinator.testing.simulated_state_cache import SimulatedStateCaches
 from engine.files.simulated_delays import DiskDelays
 from engine.files.twin import MemoryFileSystem, TwinPool
 from engine.index.twin import MemoryIndex
@@ -57,7 +57,7 @@ class MemoryWorld:
     filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
     delays: DiskDelays = field(default_factory=DiskDelays)  # of the simulated disks, by `engine.files.disk.DiskLanes`
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
-    views: FakeViews = field(default_factory=FakeViews)
+    views: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
     sessions: list[FakeStore] = field(default_factory=list)
     secrets: dict[str, bytes] = field(default_factory=lambda: {SECRET_FILE: b"that brokers of a test share"})  # by file

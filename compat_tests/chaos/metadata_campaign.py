@@ -20,10 +20,10 @@ from compat_tests.chaos.blows import Blows
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
 from compat_tests.harness.zookeeper import zookeeper_ensemble
-from coordinator.cluster.change_log import ChangeLog
-from coordinator.metadata import paths
-from coordinator.metadata.store import ConnectionLost
-from coordinator.metadata.zookeeper import ZooKeeperSettings, open_zookeeper
+from coordinator.metadata.change_log import ChangeLog
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import ConnectionLost
+from coordinator.metadata_store.zookeeper import ZooKeeperSettings, open_zookeeper
 from kafkawire.client.connection import Address, Connection, connect_tcp
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.create_partitions import (

@@ -31,7 +31,7 @@ from compat_tests.confluent.clients import Admin, new_consumer, producer, wait_u
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
 from compat_tests.harness.zookeeper import zookeeper_ensemble
-from coordinator.metadata import paths
+from coordinator.metadata_store import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from coordinator.cluster import membership
-from coordinator.cluster.nodes import encode_member
+from coordinator.membership import membership
+from coordinator.metadata.nodes import encode_member
 from kafkawire.cli import main
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.api import BrokerEndpoint
-from coordinator.cluster.controller import TopicDefaults
-from coordinator.cluster.loading import load
-from coordinator.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore, open_zookeeper
-from coordinator.runtime import Coordinator, CoordinatorSettings
-from coordinator.testing import FakeHost, FakeValidator
+from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
+from coordinator.metadata.loading import load
+from coordinator.metadata_store.zookeeper import ZooKeeperSettings, ZooKeeperStore, open_zookeeper
+from coordinator.requests.topics import TopicDefaults
+from coordinator.testing.fakes import FakeHost, FakeValidator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,7 @@ class Member:
 
     store: ZooKeeperStore
     host: FakeHost
-    coordinator: Coordinator
+    coordinator: ClusterManager
     scope: trio.CancelScope
 
     async def die(self) -> None:
@@ -49,11 +49,11 @@ class Member:
 
 async def member(nursery: trio.Nursery, connect: str, broker_id: int) -> Member:
     store = await open_zookeeper(ZooKeeperSettings(connect, session_timeout_ms=6_000))
-    settings = CoordinatorSettings(
+    settings = ClusterManagerSettings(
         broker_id, (BrokerEndpoint("PLAINTEXT", "127.0.0.1", 9_000 + broker_id),), defaults=TopicDefaults(1, 1)
     )
     host = FakeHost()
-    coordinator = Coordinator(store, host, FakeValidator(), settings, Random(broker_id))
+    coordinator = ClusterManager(store, host, FakeValidator(), settings, Random(broker_id))
     await coordinator.start()
     started = Member(store, host, coordinator, trio.CancelScope())
 

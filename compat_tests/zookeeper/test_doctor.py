@@ -11,7 +11,7 @@ import trio
 from compat_tests.cli.commands import kafkawire
 from compat_tests.harness.broker import BrokerFailedError, free_port
 from compat_tests.harness.cluster import broker_of
-from coordinator.metadata.zookeeper import ZooKeeperSettings, open_zookeeper
+from coordinator.metadata_store.zookeeper import ZooKeeperSettings, open_zookeeper
 
 if TYPE_CHECKING:
     from pathlib import Path

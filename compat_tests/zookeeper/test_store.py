@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble fulfils `coordinator.metadata.store`, with faults of its servers and of the network."""
+"""A ZooKeeper ensemble fulfils `coordinator.metadata_store.store`, with faults of its servers and of the network."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import trio
 from compat_tests.harness.broker import free_port
 from compat_tests.zookeeper.proxy import Proxy
 from coordinator.errors import CannotStart
-from coordinator.metadata.commits import commit
-from coordinator.metadata.store import (
+from coordinator.metadata_store.commits import commit
+from coordinator.metadata_store.store import (
     ANY_VERSION,
     ConnectionLost,
     Create,
@@ -27,8 +27,8 @@ from coordinator.metadata.store import (
     Put,
     SessionLost,
 )
-from coordinator.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore, open_zookeeper
-from coordinator.metadata.zookeeper_session import IN_FLIGHT_MAX, ReadMany
+from coordinator.metadata_store.zookeeper import ZooKeeperSettings, ZooKeeperStore, open_zookeeper
+from coordinator.metadata_store.zookeeper_session import IN_FLIGHT_MAX, ReadMany
 from coordinator.tests.store_suite import SharedStoreSuite, woken
 from engine.files.io_workers import SWITCH_INTERVAL_S
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from coordinator.state_log import FIRST_PROTOCOL
+from coordinator.state.log import FIRST_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """A group under the classic protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and its timeouts.
 
-Pure: every step is given a `Turn` with the time of now, and leaves in it the answers and whether the group's record has
+Pure: every step is given a `Step` with the time of now, and leaves in it the answers and whether the group's record has
 to be written. A request to join or sync may have to wait for others; the shell hands in something to know it by (an
 asker) and finds it again among the answers. After Kafka's GroupMetadataManager and ClassicGroup; the life is
 
@@ -27,9 +27,9 @@ from coordinator.errors import (
 )
 from coordinator.groups.api import NO_GENERATION, Claim, GroupState, Join, Synced
 from coordinator.groups.descriptions import joined_as
-from coordinator.groups.gathering import Gathering
 from coordinator.groups.members import Expected, Member, Members, name_in_id
-from coordinator.groups.turn import GroupSettings, Turn
+from coordinator.groups.rebalance_delay import RebalanceDelay
+from coordinator.groups.step import GroupSettings, Step
 from coordinator.shards.table import NEVER_MS, AskerT
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class ClassicGroup(Generic[AskerT]):
         self._settings = settings
         self._expected = Expected(settings.expected_max)  # new members that were told their id
         self._unsynced: set[str] = set()
-        self._gathering: Gathering | None = None  # the first members: more may come, and none is known to be missing
+        self._gathering: RebalanceDelay | None = (
+            None  # the first members: more may come, and none is known to be missing
+        )
         self._join_deadline_ms = NEVER_MS
         self._sync_deadline_ms = NEVER_MS
 
@@ -67,13 +69,13 @@ class ClassicGroup(Generic[AskerT]):
         deadlines = [one.deadline_ms for one in self.members if one.is_new or not one.waits]
         return min([self._join_deadline_ms, self._sync_deadline_ms, *self._expected.values(), *deadlines])
 
-    def _go(self, turn: Turn[AskerT], state: GroupState) -> None:
+    def _go(self, turn: Step[AskerT], state: GroupState) -> None:
         self.state = state
         self.changed_ms = turn.wall_ms
 
     # Joining
 
-    def join(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+    def join(self, turn: Step[AskerT], join: Join, asker: AskerT) -> None:
         """JoinGroup. Answered when all have joined, or with MemberIdRequired."""
         self._check_size(turn, join.member_id)
         if not self._fits(join):
@@ -83,7 +85,7 @@ class ClassicGroup(Generic[AskerT]):
         else:
             self._join_first(turn, join, asker)
 
-    def _check_size(self, turn: Turn[AskerT], member_id: str) -> None:
+    def _check_size(self, turn: Step[AskerT], member_id: str) -> None:
         """Refuse a member beyond group.max.size, as acceptJoiningMember does: a member that joins again too late has
         lost its place."""
         if len(self.members) < self._settings.members_max:
@@ -103,7 +105,7 @@ class ClassicGroup(Generic[AskerT]):
             return join.protocol_type == self.protocol_type and self.members.all_offer_one_of(join.protocols)
         return bool(join.protocol_type and join.protocols)
 
-    def _join_first(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+    def _join_first(self, turn: Step[AskerT], join: Join, asker: AskerT) -> None:
         member_id = f"{name_in_id(join)}-{turn.new_id()}"
         known_id = self.members.id_of_instance(join.instance_id)
         if known_id is not None:
@@ -114,7 +116,7 @@ class ClassicGroup(Generic[AskerT]):
         else:
             self._add(turn, member_id, join, asker)
 
-    def _join_again(self, turn: Turn[AskerT], join: Join, asker: AskerT) -> None:
+    def _join_again(self, turn: Step[AskerT], join: Join, asker: AskerT) -> None:
         if join.member_id in self._expected and join.instance_id is None:
             self._add(turn, join.member_id, join, asker)
             return
@@ -131,7 +133,7 @@ class ClassicGroup(Generic[AskerT]):
         else:  # the answer got lost, or it asks for the state that it missed
             turn.answer(asker, joined_as(self, member))
 
-    def _add(self, turn: Turn[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
+    def _add(self, turn: Step[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
         timeouts = join.session_timeout_ms, join.rebalance_timeout_ms
         member = Member[AskerT](
             member_id, join.instance_id, join.client_id, join.client_host, *timeouts, join.protocols
@@ -148,14 +150,14 @@ class ClassicGroup(Generic[AskerT]):
             self._gathering.has_newcomers = True
         self._rebalance(turn)
 
-    def _take(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, asker: AskerT) -> None:
+    def _take(self, turn: Step[AskerT], member: Member[AskerT], join: Join, asker: AskerT) -> None:
         """Take over the new JoinGroup of a known member. A request of it that waits is answered with
         RebalanceInProgress."""
         turn.answer(member.joining, RebalanceInProgress(self.group_id))
         self.members.update(member, join)
         member.joining = asker
 
-    def _replace(self, turn: Turn[AskerT], member: Member[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
+    def _replace(self, turn: Step[AskerT], member: Member[AskerT], member_id: str, join: Join, asker: AskerT) -> None:
         """Give a static member that came back its new id: a client that still uses the old one is fenced (KIP-345)."""
         leader_before = self.leader_id
         for waiting in (member.joining, member.syncing):
@@ -176,7 +178,7 @@ class ClassicGroup(Generic[AskerT]):
         else:
             self._rebalance(turn)
 
-    def _resume(self, turn: Turn[AskerT], member: Member[AskerT], join: Join, leader_before: str | None) -> None:
+    def _resume(self, turn: Step[AskerT], member: Member[AskerT], join: Join, leader_before: str | None) -> None:
         """Answer a static member that came back, without a rebalance. A leader that cannot be told not to assign is
         told that another member leads."""
         turn.must_record = True
@@ -190,7 +192,7 @@ class ClassicGroup(Generic[AskerT]):
 
     # Rebalancing
 
-    def _rebalance(self, turn: Turn[AskerT]) -> None:
+    def _rebalance(self, turn: Step[AskerT]) -> None:
         """Begin to gather all members, or end it when all are there."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(turn)
@@ -207,24 +209,26 @@ class ClassicGroup(Generic[AskerT]):
         is_first = self.state is GroupState.EMPTY
         self._go(turn, GroupState.PREPARING_REBALANCE)
         if is_first:
-            self._gathering = Gathering(self._settings.initial_rebalance_delay_ms, self.members.rebalance_timeout_ms)
+            self._gathering = RebalanceDelay(
+                self._settings.initial_rebalance_delay_ms, self.members.rebalance_timeout_ms
+            )
             self._join_deadline_ms = turn.now_ms + self._gathering.next_delay_ms()
         else:
             self._join_deadline_ms = turn.now_ms + self.members.rebalance_timeout_ms
             self._complete_join_if_all_are_there(turn)
 
-    def _complete_join_if_all_are_there(self, turn: Turn[AskerT]) -> None:
+    def _complete_join_if_all_are_there(self, turn: Step[AskerT]) -> None:
         if self._gathering is not None or self._expected:
             return
         if all(one.joining is not None for one in self.members):
             self._complete_join(turn)
 
-    def _gather_on(self, turn: Turn[AskerT]) -> bool:
+    def _gather_on(self, turn: Step[AskerT]) -> bool:
         delay_ms = 0 if self._gathering is None else self._gathering.next_delay_ms()
         self._join_deadline_ms = turn.now_ms + delay_ms
         return delay_ms > 0
 
-    def _complete_join(self, turn: Turn[AskerT]) -> None:
+    def _complete_join(self, turn: Step[AskerT]) -> None:
         """End the join phase. Members that have not joined are removed, but for static ones: they may come back until
         their session ends."""
         for member in [one for one in self.members if one.joining is None and one.instance_id is None]:
@@ -259,7 +263,7 @@ class ClassicGroup(Generic[AskerT]):
 
     def sync(
         self,
-        turn: Turn[AskerT],
+        turn: Step[AskerT],
         claim: Claim,
         protocol: tuple[str | None, str | None],
         assignments: Mapping[str, bytes],
@@ -285,7 +289,7 @@ class ClassicGroup(Generic[AskerT]):
         if member.member_id == self.leader_id:
             self._assign(turn, assignments)
 
-    def _assign(self, turn: Turn[AskerT], assignments: Mapping[str, bytes]) -> None:
+    def _assign(self, turn: Step[AskerT], assignments: Mapping[str, bytes]) -> None:
         self._go(turn, GroupState.STABLE)
         turn.must_record = True
         for member in self.members:
@@ -307,7 +311,7 @@ class ClassicGroup(Generic[AskerT]):
         if self.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgress(self.group_id)
 
-    def leave(self, turn: Turn[AskerT], leaving: Sequence[Claim]) -> list[GroupError | None]:
+    def leave(self, turn: Step[AskerT], leaving: Sequence[Claim]) -> list[GroupError | None]:
         """LeaveGroup, with the outcome of each; the others join again once, after all of them."""
         count = len(self.members)
         outcomes: list[GroupError | None] = []
@@ -324,7 +328,7 @@ class ClassicGroup(Generic[AskerT]):
             self._expect_fewer(turn)
         return outcomes
 
-    def _leave(self, turn: Turn[AskerT], claim: Claim) -> None:
+    def _leave(self, turn: Step[AskerT], claim: Claim) -> None:
         """Remove a member. A static member may be named by its instance alone."""
         if self._expected.pop(claim.member_id, None) is not None:
             return
@@ -332,7 +336,7 @@ class ClassicGroup(Generic[AskerT]):
             claim = Claim(self.members.id_of_instance(claim.instance_id) or "", claim.instance_id)
         self._remove(turn, self.members.find(claim))
 
-    def expire(self, turn: Turn[AskerT]) -> None:
+    def expire(self, turn: Step[AskerT]) -> None:
         """Remove members and expected ids whose time is over, and end phases whose time is over."""
         now_ms = turn.now_ms
         gone = [one for one in self.members if one.deadline_ms <= now_ms and (one.is_new or not one.waits)]
@@ -353,7 +357,7 @@ class ClassicGroup(Generic[AskerT]):
         if self._join_deadline_ms <= now_ms and not self._gather_on(turn):
             self._complete_join(turn)
 
-    def _remove(self, turn: Turn[AskerT], member: Member[AskerT]) -> None:
+    def _remove(self, turn: Step[AskerT], member: Member[AskerT]) -> None:
         self.members.remove(member)
         self._unsynced.discard(member.member_id)
         for waiting in (member.joining, member.syncing):
@@ -361,7 +365,7 @@ class ClassicGroup(Generic[AskerT]):
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members.ids()), None)
 
-    def _expect_fewer(self, turn: Turn[AskerT]) -> None:
+    def _expect_fewer(self, turn: Step[AskerT]) -> None:
         if self.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_all_are_there(turn)
 
@@ -381,7 +385,7 @@ class ClassicGroup(Generic[AskerT]):
                 raise RebalanceInProgress(self.group_id)
             self._hear_of(now_ms, member)
 
-    def reject_assignment(self, turn: Turn[AskerT], error: GroupError) -> None:
+    def reject_assignment(self, turn: Step[AskerT], error: GroupError) -> None:
         """Reject the leader's assignment, which cannot be recorded: all waiting requests get the error, and all join
         again."""
         turn.answers = [(asker, error) for asker, _ in turn.answers]
@@ -389,7 +393,7 @@ class ClassicGroup(Generic[AskerT]):
             member.assignment = b""
         self._rebalance(turn)
 
-    def wake(self, turn: Turn[AskerT]) -> None:
+    def wake(self, turn: Step[AskerT]) -> None:
         """Start the members' time after a load: no heartbeat was heard meanwhile, so each has a whole session
         timeout."""
         for member in self.members:

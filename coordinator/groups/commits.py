@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from coordinator.errors import GroupError
     from coordinator.groups.api import OffsetToCommit
-    from coordinator.state_log import StateRecord
+    from coordinator.state.log import StateRecord
 
 
 class Commits(NamedTuple):

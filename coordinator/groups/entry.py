@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.records import Key, Value, encode_key, encode_value
 from coordinator.shards.table import NEVER_MS, AskerT
-from coordinator.state_log import StateRecord
+from coordinator.state.log import StateRecord
 
 if TYPE_CHECKING:
     from coordinator.groups.classic import ClassicGroup

@@ -36,17 +36,17 @@ from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.offsets import GroupOffsets
 from coordinator.groups.pending_offsets import PendingOffset, PendingOffsets
 from coordinator.groups.records import OffsetKey, Value, decode_key, decode_value
-from coordinator.record_fields import UnknownRecord
 from coordinator.shards.table import NEVER_MS, AskerT, Effects
+from coordinator.state.record_fields import UnknownRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coordinator.groups.api import Claim, OffsetToCommit
     from coordinator.groups.entry import OffsetSettings
-    from coordinator.groups.turn import GroupSettings
+    from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Moment
-    from coordinator.state_log import StateMarker, StateProducer, StateRecord
+    from coordinator.state.log import StateMarker, StateProducer, StateRecord
 
 CommittedT = TypeVar("CommittedT")
 

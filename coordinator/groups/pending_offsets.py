@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from coordinator.groups.api import CommittedOffset, TopicPartition
-    from coordinator.state_log import StateRecord
+    from coordinator.state.log import StateRecord
 
 PRODUCERS_MAX: Final = 50_000  # with pending offsets; half of the engine's limit of open transactions in a partition
 

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from coordinator.groups.api import NO_EPOCH, NO_EXPIRY_MS, CommittedOffset
-from coordinator.record_fields import FieldReader, FieldWriter, UnknownRecord, encode_string
-from coordinator.state_log import StateRecord
+from coordinator.state.log import StateRecord
+from coordinator.state.record_fields import FieldReader, FieldWriter, UnknownRecord, encode_string
 
 OFFSET_TYPES: Final = (0, 1)
 GROUP_TYPE: Final = 2

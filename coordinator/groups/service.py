@@ -21,12 +21,12 @@ from coordinator.errors import (
 from coordinator.groups.api import DEFAULT_RETENTION_MS, GroupCounters
 from coordinator.groups.guards import Guard, Guards
 from coordinator.groups.table import GroupTable
-from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
-from coordinator.shards.outcomes import Freshness
 from coordinator.shards.pending import after_all, followed, settled
+from coordinator.shards.replies import Freshness
 from coordinator.shards.shard import Asker, Shard
-from coordinator.shards.writer import ViewMode
-from coordinator.state_log import FIRST_PROTOCOL, StateMarker, StateProducer
+from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateKeeping
+from coordinator.shards.writer import CacheMode
+from coordinator.state.log import FIRST_PROTOCOL, StateMarker, StateProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
         TopicPartition,
     )
     from coordinator.groups.entry import OffsetSettings
-    from coordinator.groups.turn import GroupSettings
+    from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Effects, Moment
-    from coordinator.state_log import StateLogs
-    from coordinator.state_view import StateView
+    from coordinator.state.cache import StateCache
+    from coordinator.state.log import StateLogs
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
@@ -69,7 +69,7 @@ class GroupOptions:
     partition_count: int = 50  # offsets.topic.num.partitions
     replication_factor: int = 1  # offsets.topic.replication.factor
     retention_check_interval_ms: int = 600_000  # offsets.retention.check.interval.ms
-    view_mode: ViewMode = ViewMode.CACHED
+    view_mode: CacheMode = CacheMode.CACHED
     view_flush_interval_ms: int = 100  # offsets.view.flush.interval.ms
     commit_timeout_ms: int = 5_000  # offsets.commit.timeout.ms
 
@@ -101,7 +101,7 @@ class GroupCoordinators:
         self,
         cluster: ClusterService,
         logs: StateLogs,
-        view: StateView,
+        view: StateCache,
         options: GroupOptions,
         random: Random,
         wall_ms: Callable[[], int],
@@ -110,7 +110,7 @@ class GroupCoordinators:
         self._options = options
         self._wall_ms = wall_ms
         self.counters = GroupCounters()
-        self._shards: LedShards[Table] = LedShards(
+        self._shards: ShardSet[Table] = ShardSet(
             cluster,
             StateKeeping(logs=logs, view=view),
             options.shard_options(),

@@ -37,7 +37,7 @@ from coordinator.groups.records import (
     decode_key,
     decode_value,
 )
-from coordinator.groups.turn import Turn
+from coordinator.groups.step import Step
 from coordinator.shards.table import NEVER_MS, AskerT, Effects
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
     from coordinator.groups.api import Claim, Join
     from coordinator.groups.entry import OffsetSettings
-    from coordinator.groups.turn import GroupSettings
+    from coordinator.groups.step import GroupSettings
     from coordinator.shards.table import Moment
-    from coordinator.state_log import StateRecord
+    from coordinator.state.log import StateRecord
 
 
 class GroupTable(OffsetTable[AskerT]):
@@ -115,7 +115,7 @@ class GroupTable(OffsetTable[AskerT]):
         moment: Moment,
         entry: Entry[AskerT],
         asker: AskerT | None,
-        step: Callable[[Turn[AskerT], ClassicGroup[AskerT]], None],
+        step: Callable[[Step[AskerT], ClassicGroup[AskerT]], None],
     ) -> Effects[AskerT]:
         turn = self._turn(moment)
         try:
@@ -124,7 +124,7 @@ class GroupTable(OffsetTable[AskerT]):
             turn.answer(asker, error.with_traceback(None))  # which leads to this turn, and so in a cycle
         return self._done(turn, entry)
 
-    def _done(self, turn: Turn[AskerT], entry: Entry[AskerT]) -> Effects[AskerT]:
+    def _done(self, turn: Step[AskerT], entry: Entry[AskerT]) -> Effects[AskerT]:
         group = entry.group
         records = []
         if turn.must_record:
@@ -258,5 +258,5 @@ class GroupTable(OffsetTable[AskerT]):
                 offsets = [(at, committed.offset) for at, committed in entry.offsets.items()]
                 yield GroupFigures(group_id, entry.group.state, len(entry.group.members), offsets)
 
-    def _turn(self, moment: Moment) -> Turn[AskerT]:
-        return Turn(moment.now_ms, moment.wall_ms, moment.new_id)
+    def _turn(self, moment: Moment) -> Step[AskerT]:
+        return Step(moment.now_ms, moment.wall_ms, moment.new_id)

@@ -1,1 +1,1 @@
-"""The metadata store: one Protocol, an embedded back end, and a fake that misbehaves as real stores do."""
+"""The metadata of the cluster: the image, the change log, and the nodes that keep both. Pure but for the change log."""

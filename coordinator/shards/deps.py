@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from coordinator.shards.outcomes import NEWEST, Freshness
 from coordinator.shards.pending import Answer
+from coordinator.shards.replies import NEWEST, Freshness
 from coordinator.shards.table import StateTable
 
 if TYPE_CHECKING:
     from coordinator.shards.shard import Shard
-    from coordinator.shards.writer import RoundWriter
-    from coordinator.state_log import StateLogs
-    from coordinator.state_view import StateView
+    from coordinator.shards.writer import BatchWriter
+    from coordinator.state.cache import StateCache
+    from coordinator.state.log import StateLogs
 
 Asker = Answer[object]
 TableT = TypeVar("TableT", bound=StateTable[Asker])
@@ -26,12 +26,12 @@ def ignore(shard: Shard[Any], letter: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardWorld(Generic[TableT]):
+class ShardDeps(Generic[TableT]):
     """The dependencies of all shards of an internal topic."""
 
     logs: StateLogs
-    view: StateView
-    writer: RoundWriter
+    view: StateCache
+    writer: BatchWriter
     on_unsaved: Callable[[], None]  # there is something for the cache
     new_table: Callable[[], TableT]
     wall_ms: Callable[[], int]

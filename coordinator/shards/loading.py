@@ -15,16 +15,16 @@ import structlog
 import trio
 
 from coordinator.api import NO_EPOCH
-from coordinator.record_fields import UnknownRecord
-from coordinator.state_log import StateBatch, StateMarker, StateRecord
-from coordinator.state_view import Checkpoint
+from coordinator.state.cache import Checkpoint
+from coordinator.state.log import StateBatch, StateMarker, StateRecord
+from coordinator.state.record_fields import UnknownRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from coordinator.shards.table import StateTable
-    from coordinator.state_log import StateLog
-    from coordinator.state_view import StateView
+    from coordinator.state.cache import StateCache
+    from coordinator.state.log import StateLog
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class Loading:
     topic_id: bytes
     name: str
     partition: int
-    view: StateView
+    view: StateCache
     table: StateTable[Any]
     advance: Callable[[Checkpoint, Collection[tuple[bytes, bytes | None]]], None]
 

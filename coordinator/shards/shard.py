@@ -24,23 +24,23 @@ import trio
 from coordinator.api import NO_EPOCH
 from coordinator.errors import CoordinatorError, CoordinatorNotAvailable, NotCoordinator
 from coordinator.shards.deps import Asker as Asker
-from coordinator.shards.deps import ShardWorld as ShardWorld
+from coordinator.shards.deps import ShardDeps as ShardDeps
 from coordinator.shards.deps import TableT as TableT
 from coordinator.shards.deps import ignore as ignore
-from coordinator.shards.early import EarlyAskers, loading
+from coordinator.shards.load_waiters import LoadWaiters, loading
 from coordinator.shards.loading import Loading
-from coordinator.shards.outcomes import NEWEST, Freshness, Outgoing, Reading, Wanted, reply
 from coordinator.shards.pending import Answer
+from coordinator.shards.replies import NEWEST, Freshness, Outgoing, Reading, Wanted, reply
 from coordinator.shards.table import NEVER_MS, Effects, Moment
-from coordinator.shards.writer import Round
-from coordinator.state_log import StateLogFailed, StateMarker
-from coordinator.state_view import Checkpoint, PartitionChange
+from coordinator.shards.writer import WriteBatch
+from coordinator.state.cache import Checkpoint, PartitionChange
+from coordinator.state.log import StateLogFailed, StateMarker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coordinator.shards.writer import Waiting
-    from coordinator.state_log import StateLog, StateProducer
+    from coordinator.state.log import StateLog, StateProducer
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class Shard(Generic[TableT]):
     """A shard runs for as long as this broker leads the partition in one epoch; cancel `run` to resign."""
 
     def __init__(
-        self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardWorld[TableT]
+        self, topic_id: bytes, topic: str, partition: int, leader_epoch: int, world: ShardDeps[TableT]
     ) -> None:
         self.topic_id = topic_id
         self.partition = partition
@@ -71,15 +71,18 @@ class Shard(Generic[TableT]):
         self._table = world.new_table()
         self._log: StateLog | None = None  # once it is read
         self._failure: Exception | None = None
-        self._filling = Round()
-        self._in_flight: Round | None = None
+        self._filling = WriteBatch()
+        self._in_flight: WriteBatch | None = None
         self._woken = trio.Event()
         self._sleeps_until_ms = NEVER_MS
         self._checkpoint = Checkpoint(topic_id, NO_EPOCH, 0, 0)
         self._unsaved: dict[bytes, bytes | None] = {}
-        self._early = EarlyAskers(self._name)
+        self._early = LoadWaiters(self._name)
         self._is_stopping = False
-        self._late: tuple[Round | None, float] = (None, 0.0)  # the commit batch that the log owed first, and since when
+        self._late: tuple[WriteBatch | None, float] = (
+            None,
+            0.0,
+        )  # the commit batch that the log owed first, and since when
 
     @property
     def table(self) -> TableT:
@@ -275,7 +278,7 @@ class Shard(Generic[TableT]):
             self._woken.set()
             return
         written = self._in_flight = self._filling
-        self._filling = Round()
+        self._filling = WriteBatch()
         try:
             await written.append_to(self._log, self._world.wall_ms)
         except StateLogFailed:
@@ -284,7 +287,7 @@ class Shard(Generic[TableT]):
             return  # it was dropped while it waited for room
         written.call_when_settled(partial(self._world.writer.settled, self, written))
 
-    def confirm(self, written: Round) -> None:
+    def confirm(self, written: WriteBatch) -> None:
         if written is not self._in_flight or self._log is None:
             return
         end_offset = [one.result() for one in written.pending][-1]
@@ -295,7 +298,7 @@ class Shard(Generic[TableT]):
         checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset, replay_offset)
         self._advance(checkpoint, written.changes)  # with all of its records
 
-    def release(self, written: Round) -> None:
+    def release(self, written: WriteBatch) -> None:
         if written is self._in_flight:
             self._in_flight = None
             written.release()
@@ -347,7 +350,7 @@ class Shard(Generic[TableT]):
         """Reply to a read. While nothing more becomes durable, a reply that may fall back leaves at once (RULES
         K26)."""
         is_told_now = freshness is Freshness.MAY_FALL_BACK and not self.takes_writes
-        if isinstance(mark, Round) and not mark.is_durable and not is_told_now:
+        if isinstance(mark, WriteBatch) and not mark.is_durable and not is_told_now:
             mark.hold(Reading(asker, self, freshness), outcome)
         else:
             self.tell(asker, outcome, freshness)
@@ -357,12 +360,12 @@ class Shard(Generic[TableT]):
         reply(self._log, asker, outcome, freshness)
 
     def _hold(self, mark: object, asker: Waiting, outcome: object) -> None:
-        if isinstance(mark, Round) and not mark.is_durable:
+        if isinstance(mark, WriteBatch) and not mark.is_durable:
             mark.hold(asker, outcome)
         else:
             asker.settle(outcome)
 
-    def _newest_round(self) -> Round | None:
+    def _newest_round(self) -> WriteBatch | None:
         return self._filling if self._filling.batches else self._in_flight
 
     def _drop(self) -> None:
@@ -373,7 +376,7 @@ class Shard(Generic[TableT]):
             held += () if each is None else each.held
         held += self._table.waiting()
         self._table = self._world.new_table()
-        self._filling, self._in_flight = Round(), None
+        self._filling, self._in_flight = WriteBatch(), None
         self._unsaved = {}
         for asker in held:
             asker.settle(self._not_led())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from coordinator.state_log import StateMarker, StateProducer, StateRecord
+    from coordinator.state.log import StateMarker, StateProducer, StateRecord
 
 AskerT = TypeVar("AskerT")
 NEVER_MS: Final = 2**63 - 1

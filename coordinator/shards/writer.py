@@ -1,6 +1,6 @@
 """The writer of commit batches: one task appends the records of all partitions of an internal topic to their logs.
 
-A shard gathers records in a commit batch (`Round`) while its last one is on its way. The writer appends the commit
+A shard gathers records in a commit batch (`WriteBatch`) while its last one is on its way. The writer appends the commit
 batches of all shards that have one ready in one go, so that the engine makes them durable together, and is woken once
 for all that became durable together. A failure concerns one shard alone: the others go on.
 """
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from coordinator.errors import CoordinatorError, StaleProducerEpoch, TransactionCoordinatorFenced
-from coordinator.shards.outcomes import Outgoing
-from coordinator.state_log import StateBatch, StateMarker, has_own_epoch
+from coordinator.shards.replies import Outgoing
+from coordinator.state.log import StateBatch, StateMarker, has_own_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from coordinator.state_log import PendingWrite, StateLog, StateProducer, StateRecord
-    from coordinator.state_view import PartitionChange, StateView
+    from coordinator.state.cache import PartitionChange, StateCache
+    from coordinator.state.log import PendingWrite, StateLog, StateProducer, StateRecord
 
 
-class ViewMode(Enum):
+class CacheMode(Enum):
     """offsets.view.mode: whether the cache of coordinator state is written now and then, or before every answer."""
 
     CACHED = "cached"
@@ -37,7 +37,7 @@ class Waiting(Protocol):
     def settle(self, outcome: object) -> None: ...
 
 
-class Round:
+class WriteBatch:
     """A commit batch: records that are written together, and the answers that wait for them.
 
     `changes` are the records that count from then on: those that were written outside of any transaction, and those of
@@ -158,27 +158,27 @@ class Writable(Protocol):
     async def write(self) -> None:
         """Append the gathered records, unless a commit batch is on its way; call `settled` when that is over."""
 
-    def confirm(self, written: Round) -> None:
+    def confirm(self, written: WriteBatch) -> None:
         """Check a settled commit batch; raises StateLogFailed if the log has something else now."""
 
     def take_unsaved(self) -> PartitionChange | None:
         """Take the changes that the cache does not have yet; the caller saves them."""
 
-    def release(self, written: Round) -> None:
+    def release(self, written: WriteBatch) -> None:
         """Answer the requests that waited for it."""
 
     def fail(self, error: Exception) -> None:
         """Drop all state, and load it again."""
 
 
-class RoundWriter:
+class BatchWriter:
     """The writer of one internal topic's shards on a broker. It works in `run`."""
 
-    def __init__(self, view: StateView, view_mode: ViewMode) -> None:
+    def __init__(self, view: StateCache, view_mode: CacheMode) -> None:
         self._view = view
         self._view_mode = view_mode
         self._ready: dict[Writable, None] = {}
-        self._settled: list[tuple[Writable, Round]] = []
+        self._settled: list[tuple[Writable, WriteBatch]] = []
         self._work = trio.lowlevel.ParkingLot()
 
     def ready(self, shard: Writable) -> None:
@@ -186,7 +186,7 @@ class RoundWriter:
         self._ready[shard] = None
         self._wake()
 
-    def settled(self, shard: Writable, written: Round) -> None:
+    def settled(self, shard: Writable, written: WriteBatch) -> None:
         """A commit batch of the shard is durable, or lost."""
         self._settled.append((shard, written))
         self._wake()
@@ -209,10 +209,10 @@ class RoundWriter:
                 except Exception as error:
                     shard.fail(error)
 
-    async def _finish(self, settled: Sequence[tuple[Writable, Round]]) -> None:
+    async def _finish(self, settled: Sequence[tuple[Writable, WriteBatch]]) -> None:
         for shard, written in settled:
             _try(shard, shard.confirm, written)
-        if self._view_mode is ViewMode.DIRECT and settled:
+        if self._view_mode is CacheMode.DIRECT and settled:
             await self._save([shard for shard, _ in settled])
         for shard, written in settled:
             _try(shard, shard.release, written)
@@ -227,7 +227,7 @@ class RoundWriter:
                 shard.fail(error)
 
 
-def _try(shard: Writable, step: Callable[[Round], None], written: Round) -> None:
+def _try(shard: Writable, step: Callable[[WriteBatch], None], written: WriteBatch) -> None:
     try:
         step(written)
     except Exception as error:  # a bug that one entry meets must not stop the others

@@ -27,19 +27,19 @@ import trio
 import trio.testing
 
 from coordinator.api import BrokerEndpoint, ConfigChange, ConfigOperation, ElectionType, Reassignment
-from coordinator.cluster import kept_changes
-from coordinator.cluster.changes import is_parent
-from coordinator.cluster.controller import TopicDefaults
-from coordinator.cluster.image import empty, folded
-from coordinator.cluster.loading import load
-from coordinator.cluster.nodes import decode_change, decode_partition
+from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
 from coordinator.errors import CannotStart, CoordinatorError
-from coordinator.metadata import paths
-from coordinator.metadata.tree import EffectKind
+from coordinator.metadata import change_retention
+from coordinator.metadata.changes import is_parent
+from coordinator.metadata.image import empty, folded
+from coordinator.metadata.loading import load
+from coordinator.metadata.nodes import decode_change, decode_partition
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.tree import EffectKind
 from coordinator.ports import Held, Holding, ReplicaEnd
-from coordinator.runtime import Coordinator, CoordinatorSettings
-from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
-from coordinator.testing_image import epochs_led
+from coordinator.requests.topics import TopicDefaults
+from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, FakeValidator, Faults
+from coordinator.testing.images import epochs_led
 from engine.tests.ledger import note_for_ledger
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ NOT_OPENED = 0.05  # of the logs that are to be opened
 NOT_ANSWERED = 0.2  # of the questions where logs end
 SILENCE_MAX_S = 40.0  # twice a session
 SETTLE_S = 200.0
-KEPT_SIZES_BYTES = (kept_changes.KEPT_SIZE_MAX_BYTES, 5_000)  # all changes of a seed, or about ten of them
+KEPT_SIZES_BYTES = (change_retention.KEPT_SIZE_MAX_BYTES, 5_000)  # all changes of a seed, or about ten of them
 
 
 Key = tuple[bytes, int]  # topic id, partition
@@ -95,7 +95,7 @@ class Witness(FakeHost):
         return not self.is_well and self._random.random() < NOT_OPENED
 
     async def apply(self, changes: HostChanges) -> None:
-        all_are_kept = KEPT_SIZES_BYTES[0] == kept_changes.KEPT_SIZE_MAX_BYTES
+        all_are_kept = KEPT_SIZES_BYTES[0] == change_retention.KEPT_SIZE_MAX_BYTES
         assert not (changes.vanished and all_are_kept), "a deletion is not known as one"
         for one in (*changes.dropped, *changes.vanished):
             key = one.topic_id, one.partition
@@ -181,7 +181,7 @@ class Life:
 
     store: FakeStore
     host: Witness
-    coordinator: Coordinator
+    coordinator: ClusterManager
     scope: trio.CancelScope
 
 
@@ -216,14 +216,14 @@ class World:
             store = self.ensemble.connect()
             host = Witness(broker_id, self._used, Random(self.random.getrandbits(64)))
             host.is_well = self.are_well
-            settings = CoordinatorSettings(
+            settings = ClusterManagerSettings(
                 broker_id,
                 (BrokerEndpoint("PLAINTEXT", "host", broker_id),),
                 defaults=TopicDefaults(2),
                 replica_ends=Ends(self, Random(self.random.getrandbits(64))),
             )
             seed = Random(self.random.getrandbits(64))
-            coordinator = Coordinator(store, host, FakeValidator(), settings, seed)
+            coordinator = ClusterManager(store, host, FakeValidator(), settings, seed)
             host.incarnation = partial(getattr, coordinator, "incarnation")
             try:
                 await coordinator.start()
@@ -294,7 +294,7 @@ class World:
                 await self._ask(life.coordinator, f"t{self.random.randrange(4)}", f"{number}.{request}")
             await trio.sleep(self.random.random())
 
-    async def _ask(self, cluster: Coordinator, name: str, token: str) -> None:
+    async def _ask(self, cluster: ClusterManager, name: str, token: str) -> None:
         draw, told = self.random.random(), self.told
         if draw < 0.3:
             count, factor = self.random.randrange(1, 4), self.random.randrange(1, 4)
@@ -315,7 +315,7 @@ class World:
             told.producer_ids.append(await cluster.new_producer_id())
         told.requests["answered"] += 1
 
-    async def _order(self, cluster: Coordinator, name: str) -> None:
+    async def _order(self, cluster: ClusterManager, name: str) -> None:
         """Send an admin request: replicas move, or back; a leader is elected; a running broker is unregistered. Some
         are refused."""
         to = self.random.choice([None, tuple(self.random.sample(BROKERS, self.random.randrange(1, 4)))])
@@ -426,7 +426,7 @@ def run_seed(seed: int) -> Counter[str]:
     with (
         mock.patch("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", new=True),
         mock.patch("trio._core._run._r", Random(seed)),
-        mock.patch.object(kept_changes, "KEPT_SIZE_MAX_BYTES", KEPT_SIZES_BYTES[seed % 2]),
+        mock.patch.object(change_retention, "KEPT_SIZE_MAX_BYTES", KEPT_SIZES_BYTES[seed % 2]),
     ):
         return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 

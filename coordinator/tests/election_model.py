@@ -1,6 +1,6 @@
 """An exhaustive model of elections: every order of crashes, fencing, elections and ISR changes, up to a depth.
 
-The real functions decide (`coordinator.cluster.elections`); around them is as little of replication as shows whether
+The real functions decide (`coordinator.controller.elections`); around them is as little of replication as shows whether
 something was lost: logs of records, copied one at a time, and the records that were acknowledged to a client. All
 brokers learn everything at once here; another model has late messages.
 
@@ -14,8 +14,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
-from coordinator.cluster import elections
-from coordinator.cluster.elections import NO_LOG, Electorate
+from coordinator.controller import elections
+from coordinator.controller.elections import NO_LOG, Electorate
 from coordinator.ports import ReplicaEnd
 
 if TYPE_CHECKING:

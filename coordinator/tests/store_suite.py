@@ -1,4 +1,4 @@
-"""The promises of `coordinator.metadata.store`, for any back end: one suite, inherited by the tests of each."""
+"""The promises of `coordinator.metadata_store.store`, for any back end: one suite, inherited by the tests of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 import pytest
 import trio
 
-from coordinator.metadata.store import (
+from coordinator.metadata_store.store import (
     ANY_VERSION,
     MULTI_OPERATIONS_MAX,
     MULTI_SIZE_MAX_BYTES,

@@ -10,12 +10,12 @@ import trio
 import trio.testing
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
-from coordinator.cluster.nodes import encode_broker_configs, encode_partition, encode_topic
 from coordinator.errors import InvalidConfig, InvalidPartitions, MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Put
-from coordinator.testing import FakeEnsemble, FakeHost, FakeStore, Loss
-from coordinator.tests.test_runtime import Machine, member, running, write_change
+from coordinator.metadata.nodes import encode_broker_configs, encode_partition, encode_topic
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create, Put
+from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeStore, Loss
+from coordinator.tests.test_cluster_manager import Machine, member, running, write_change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

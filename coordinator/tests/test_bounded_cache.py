@@ -6,10 +6,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coordinator.bounded_cache import ANSWER_TIMEOUT_S, BoundedCache
-from coordinator.state_view import Checkpoint, PartitionChange
-from coordinator.testing import FakeViews, run_inline
-from coordinator.view import open_view
+from coordinator.state.bounded_cache import ANSWER_TIMEOUT_S, BoundedCache
+from coordinator.state.cache import Checkpoint, PartitionChange
+from coordinator.state.leveldb_cache import open_state_cache
+from coordinator.testing.fakes import SimulatedStateCaches, run_inline
 
 TOPIC_ID = bytes(range(16))
 
@@ -18,12 +18,12 @@ def change(partition: int, value: bytes = b"v") -> PartitionChange:
     return PartitionChange(partition, Checkpoint(TOPIC_ID, 1, 5, 5), {b"k": value})
 
 
-async def opened(views: FakeViews) -> BoundedCache:
+async def opened(views: SimulatedStateCaches) -> BoundedCache:
     return BoundedCache(await views.open(Path("/view")), "__consumer_offsets")
 
 
 async def test_calls_take_effect_in_the_order_in_which_they_were_made() -> None:
-    cache = await opened(FakeViews())
+    cache = await opened(SimulatedStateCaches())
     await cache.save([change(0), change(1)])
     cache.discard_soon(0)
     assert await cache.load(0) is None
@@ -35,7 +35,7 @@ async def test_calls_take_effect_in_the_order_in_which_they_were_made() -> None:
 
 
 async def test_a_call_that_was_cancelled_takes_effect() -> None:
-    views = FakeViews()
+    views = SimulatedStateCaches()
     cache = await opened(views)
     views.hang()
     with trio.move_on_after(1):
@@ -45,7 +45,7 @@ async def test_a_call_that_was_cancelled_takes_effect() -> None:
 
 
 async def test_a_slow_disk_is_waited_for_as_long_as_it_makes_progress() -> None:
-    views = FakeViews()
+    views = SimulatedStateCaches()
     cache = await opened(views)
     await cache.save([change(number) for number in range(5)])
     views.hang()
@@ -68,7 +68,7 @@ async def test_a_slow_disk_is_waited_for_as_long_as_it_makes_progress() -> None:
 
 
 async def test_a_cache_that_does_not_answer_is_given_up_and_dropped_when_its_disk_is_back() -> None:
-    views = FakeViews()
+    views = SimulatedStateCaches()
     cache = await opened(views)
     await cache.save([change(0)])
     views.hang()
@@ -90,7 +90,7 @@ async def test_a_cache_that_does_not_answer_is_given_up_and_dropped_when_its_dis
 
 
 async def test_discards_that_wait_for_a_hanging_disk_are_bounded() -> None:
-    views = FakeViews()
+    views = SimulatedStateCaches()
     cache = await opened(views)
     views.hang()
     for _ in range(1000):
@@ -102,11 +102,11 @@ async def test_discards_that_wait_for_a_hanging_disk_are_bounded() -> None:
 
 @pytest.mark.parametrize("is_real", [True, False])
 async def test_a_view_that_is_dropped_is_empty_when_it_is_opened_again(tmp_path: Path, *, is_real: bool) -> None:
-    views = FakeViews()
+    views = SimulatedStateCaches()
 
     async def open_it() -> BoundedCache:
         directory = tmp_path / "view"
-        view = await open_view(directory, run_inline) if is_real else await views.open(directory)
+        view = await open_state_cache(directory, run_inline) if is_real else await views.open(directory)
         return BoundedCache(view, "__consumer_offsets")
 
     cache = await open_it()

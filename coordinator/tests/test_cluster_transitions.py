@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, ClusterImage, PartitionState, TopicInfo
-from coordinator.cluster import elections
-from coordinator.cluster.elections import NO_LOG, Electorate
-from coordinator.cluster.transitions import Departure, Elected, Election, IsrChanged, LeaderLost, transitions
-from coordinator.testing_image import with_members, with_partitions, with_topics
+from coordinator.controller import elections
+from coordinator.controller.elections import NO_LOG, Electorate
+from coordinator.metadata.transitions import Departure, Elected, Election, IsrChanged, LeaderLost, transitions
+from coordinator.testing.images import with_members, with_partitions, with_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

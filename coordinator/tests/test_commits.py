@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import pytest
 import trio
 
-from coordinator.metadata.commits import commit
-from coordinator.metadata.store import (
+from coordinator.metadata_store.commits import commit
+from coordinator.metadata_store.store import (
     BadVersion,
     Check,
     ConnectionLost,
@@ -20,7 +20,7 @@ from coordinator.metadata.store import (
     Put,
     SessionLost,
 )
-from coordinator.testing import FakeEnsemble, FakeStore, Loss
+from coordinator.testing.fakes import FakeEnsemble, FakeStore, Loss
 
 
 async def store_with_a() -> FakeStore:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import CLUSTER_DEFAULT, ClusterImage, ConfigChange, ConfigOperation, SingleNode, TopicInfo
-from coordinator.cluster import configs
-from coordinator.cluster.nodes import decode_broker_configs, decode_topic
 from coordinator.errors import CoordinatorError, InvalidConfig, InvalidTopicName, InvalidTopicRequest, UnknownTopic
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Put, check_size
-from coordinator.testing import FakeValidator
-from coordinator.testing_image import with_broker_configs, with_topics
+from coordinator.metadata.nodes import decode_broker_configs, decode_topic
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create, Put, check_size
+from coordinator.requests import configs
+from coordinator.testing.fakes import FakeValidator
+from coordinator.testing.images import with_broker_configs, with_topics
 
 ID = bytes(range(16))
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
-from coordinator.cluster import elections
-from coordinator.cluster.elections import (
+from coordinator.controller import elections
+from coordinator.controller.elections import (
     NO_LOG,
     Electorate,
     not_serving,
@@ -23,7 +23,7 @@ from coordinator.cluster.elections import (
     with_isr,
     without_elr,
 )
-from coordinator.cluster.reassignments import begun
+from coordinator.controller.reassignments import begun
 from coordinator.tests.election_model import Limits
 from coordinator.tests.election_search import STUCK, explore
 

@@ -11,10 +11,10 @@ import pytest
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.embedded import EmbeddedStore, open_embedded
-from coordinator.metadata.store import ConnectionLost, Create, Node, NoNode, Put, SessionLost
-from coordinator.metadata.tree import NodeTree
-from coordinator.testing import run_inline
+from coordinator.metadata_store.embedded import EmbeddedStore, open_embedded
+from coordinator.metadata_store.store import ConnectionLost, Create, Node, NoNode, Put, SessionLost
+from coordinator.metadata_store.tree import NodeTree
+from coordinator.testing.fakes import run_inline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

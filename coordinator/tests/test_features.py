@@ -10,16 +10,16 @@ import trio
 import trio.testing
 
 from coordinator.api import TRANSACTION_VERSION, ClusterImage, FeatureRange, FeatureUpdate, UpgradeType
-from coordinator.cluster import features
-from coordinator.cluster.changes import change_of
-from coordinator.cluster.image import folded
-from coordinator.cluster.nodes import decode_features, encode_features
 from coordinator.errors import CannotStart, InvalidFeatureUpdate, MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Put
-from coordinator.testing import FakeEnsemble, FakeStore, Loss
-from coordinator.testing_image import with_features
-from coordinator.tests.test_runtime import Machine, member, running, write_change
+from coordinator.metadata.changes import change_of
+from coordinator.metadata.image import folded
+from coordinator.metadata.nodes import decode_features, encode_features
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create, Put
+from coordinator.requests import features
+from coordinator.testing.fakes import FakeEnsemble, FakeStore, Loss
+from coordinator.testing.images import with_features
+from coordinator.tests.test_cluster_manager import Machine, member, running, write_change
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,10 @@ from coordinator.api import (
     PartitionState,
     TopicInfo,
 )
-from coordinator.cluster.changes import change_of
-from coordinator.cluster.image import empty, folded
-from coordinator.cluster.nodes import (
+from coordinator.errors import CannotStart
+from coordinator.metadata.changes import change_of
+from coordinator.metadata.image import empty, folded
+from coordinator.metadata.nodes import (
     LoggedNode,
     encode_broker_configs,
     encode_controller_epoch,
@@ -28,12 +29,11 @@ from coordinator.cluster.nodes import (
     encode_partition,
     encode_topic,
 )
-from coordinator.cluster.plain_nodes import encode_topic_partitions
-from coordinator.errors import CannotStart
-from coordinator.metadata import paths
-from coordinator.metadata.store import Check, Create, Delete, Operation, Put
-from coordinator.metadata.tree import NodeTree
-from coordinator.testing_image import with_topics
+from coordinator.metadata.unlogged_nodes import encode_topic_partitions
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Check, Create, Delete, Operation, Put
+from coordinator.metadata_store.tree import NodeTree
+from coordinator.testing.images import with_topics
 
 A, B = b"a" * 16, b"b" * 16
 ME = BrokerInfo(1, (BrokerEndpoint("A", "host", 1), BrokerEndpoint("B", "host", 2)), incarnation=b"m" * 16)

@@ -8,12 +8,12 @@ import pytest
 import structlog.testing
 import trio
 
-from coordinator.cluster.layout import Known, cluster_id
-from coordinator.cluster.plain_nodes import encode_cluster
 from coordinator.errors import CannotStart
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create
-from coordinator.testing import FakeEnsemble
+from coordinator.metadata.layout import Known, cluster_id
+from coordinator.metadata.unlogged_nodes import encode_cluster
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create
+from coordinator.testing.fakes import FakeEnsemble
 
 OURS = Known("ours", waits=True)
 

@@ -9,15 +9,15 @@ import structlog.testing
 import trio
 
 from coordinator.api import BrokerState
-from coordinator.cluster import metadata_failures
-from coordinator.cluster.change_log import Overtaken
-from coordinator.cluster.decisions import Decisions
-from coordinator.cluster.departure import LEAVE_TIMEOUT_S, REDIRECTING_S
-from coordinator.cluster.metadata_failures import PAUSE_MAX_S, Attempts, MetadataFailures
-from coordinator.cluster.plain_nodes import encode_cluster
+from coordinator.cluster_manager import DECIDE_TIMEOUT_S
 from coordinator.errors import CannotStart, MetadataRolledBack, MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import (
+from coordinator.membership.controlled_shutdown import LEAVE_TIMEOUT_S, REDIRECTING_S
+from coordinator.metadata import failures
+from coordinator.metadata.change_log import Overtaken
+from coordinator.metadata.failures import PAUSE_MAX_S, Attempts, MetadataFailures
+from coordinator.metadata.unlogged_nodes import encode_cluster
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import (
     ConnectionLost,
     Create,
     Delete,
@@ -28,9 +28,9 @@ from coordinator.metadata.store import (
     Operation,
     Put,
 )
-from coordinator.runtime import DECIDE_TIMEOUT_S
-from coordinator.testing import FakeEnsemble
-from coordinator.tests.test_runtime import Member, coordinator_on, member, two_brokers
+from coordinator.requests.decisions import Decisions
+from coordinator.testing.fakes import FakeEnsemble
+from coordinator.tests.test_cluster_manager import Member, coordinator_on, member, two_brokers
 
 
 async def test_a_change_is_refused_within_its_time_while_the_store_is_silent() -> None:
@@ -414,7 +414,7 @@ async def test_a_lost_connection_is_tried_again_at_the_same_pace() -> None:
     attempts, began_s = Attempts(MetadataFailures(), "a task"), trio.current_time()
     for _ in range(10):
         await attempts.pause(ConnectionLost())
-    assert trio.current_time() - began_s == pytest.approx(10 * metadata_failures.PAUSE_S)
+    assert trio.current_time() - began_s == pytest.approx(10 * failures.PAUSE_S)
 
 
 def test_each_reason_is_counted_from_the_beginning() -> None:

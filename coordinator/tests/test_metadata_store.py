@@ -1,4 +1,4 @@
-"""The back ends that need no port keep the promises of `coordinator.metadata.store`."""
+"""The back ends that need no port keep the promises of `coordinator.metadata_store.store`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from coordinator.metadata.embedded import open_embedded
-from coordinator.metadata.fake import FakeEnsemble
-from coordinator.testing import run_inline
+from coordinator.metadata_store.embedded import open_embedded
+from coordinator.testing.fakes import run_inline
+from coordinator.testing.simulated_metadata_store import FakeEnsemble
 from coordinator.tests.store_suite import MetadataStoreSuite, SharedStoreSuite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coordinator.metadata.store import MetadataStore
+    from coordinator.metadata_store.store import MetadataStore
 
 
 class Embedded:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.api import BrokerEndpoint, BrokerInfo, BrokerState, Extent, PartitionState, TopicInfo
-from coordinator.cluster import nodes, plain_nodes
 from coordinator.errors import CannotStart
-from coordinator.metadata import paths
+from coordinator.metadata import nodes, unlogged_nodes
+from coordinator.metadata_store import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_the_documented_form_of_a_partition_state() -> None:
 
 
 def test_the_documented_form_of_the_other_nodes() -> None:
-    assert json.loads(plain_nodes.encode_cluster("id")) == {"v": 2, "cluster_id": "id"}
+    assert json.loads(unlogged_nodes.encode_cluster("id")) == {"v": 2, "cluster_id": "id"}
     assert json.loads(nodes.encode_member(BROKER)) == {
         "v": 1,
         "epoch": 3,
@@ -70,8 +70,8 @@ def test_the_documented_form_of_the_other_nodes() -> None:
         "rack": "rack",
         "log_dirs": ["dir"],
     }
-    assert json.loads(plain_nodes.encode_alive(ID)) == {"v": 2, "incarnation": ID.hex()}
-    assert json.loads(plain_nodes.encode_controller(1, 2)) == {"v": 1, "broker_id": 1, "epoch": 2}
+    assert json.loads(unlogged_nodes.encode_alive(ID)) == {"v": 2, "incarnation": ID.hex()}
+    assert json.loads(unlogged_nodes.encode_controller(1, 2)) == {"v": 1, "broker_id": 1, "epoch": 2}
     assert json.loads(nodes.encode_controller_epoch(1, 2)) == {"v": 1, "epoch": 2, "broker_id": 1}
     topic = TopicInfo("a", ID, (STATE,), {"retention.ms": "1"})
     assert json.loads(nodes.encode_topic(topic)) == {
@@ -80,7 +80,7 @@ def test_the_documented_form_of_the_other_nodes() -> None:
         "partition_count": 1,
         "configs": {"retention.ms": "1"},
     }
-    assert json.loads(plain_nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
+    assert json.loads(unlogged_nodes.encode_topic_partitions("a")) == {"v": 1, "topic": "a"}
     configs = {"": {"a.key": "1"}, "1": {}}
     assert json.loads(nodes.encode_broker_configs(configs)) == {"v": 1, "configs": configs}
     assert json.loads(nodes.encode_features({"transaction.version": 2})) == {
@@ -104,13 +104,13 @@ def test_what_is_written_is_read() -> None:
     assert nodes.decode_change("/c", nodes.encode_change(CHANGE)) == CHANGE
     assert nodes.decode_features("/f", nodes.encode_features({"any": 0, "other": 7})) == {"any": 0, "other": 7}
     assert nodes.decode_broker_configs("/b", nodes.encode_broker_configs({"": {"k": "v"}})) == {"": {"k": "v"}}
-    assert plain_nodes.decode_cluster("/cluster", plain_nodes.encode_cluster("id")) == ("id", True)
-    assert plain_nodes.decode_controller("/controller", plain_nodes.encode_controller(1, 2)) == (1, 2)
+    assert unlogged_nodes.decode_cluster("/cluster", unlogged_nodes.encode_cluster("id")) == ("id", True)
+    assert unlogged_nodes.decode_controller("/controller", unlogged_nodes.encode_controller(1, 2)) == (1, 2)
     assert nodes.decode_controller_epoch("/e", nodes.encode_controller_epoch(1, 2)) == (1, 2)
 
 
 def test_what_a_version_before_clusters_has_written_is_read() -> None:
-    assert plain_nodes.decode_cluster("/cluster", b'{"v":1,"cluster_id":"id"}') == ("id", False)
+    assert unlogged_nodes.decode_cluster("/cluster", b'{"v":1,"cluster_id":"id"}') == ("id", False)
     assert nodes.decode_controller_epoch("/e", b'{"v":1,"epoch":4}') == (-1, 4)
 
 
@@ -154,7 +154,7 @@ def _member(path: str, value: bytes) -> object:
     [
         _partition,
         _member,
-        plain_nodes.decode_controller,
+        unlogged_nodes.decode_controller,
         nodes.decode_controller_epoch,
         nodes.decode_topic,
         nodes.decode_broker_configs,
@@ -180,7 +180,7 @@ def test_what_is_not_understood_stops_the_broker(
 
 def test_so_does_a_layout_or_a_change_of_another_version() -> None:
     with pytest.raises(CannotStart, match="/cluster has the format 3; this version knows 2 only"):
-        plain_nodes.decode_cluster("/cluster", b'{"v":3}')
+        unlogged_nodes.decode_cluster("/cluster", b'{"v":3}')
     with pytest.raises(CannotStart, match="/c has the format 1; this version knows 2 only"):
         nodes.decode_change("/c", b'{"v":1}')
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.api import BrokerInfo
-from coordinator.cluster.placement import place
+from coordinator.controller.placement import place
 from coordinator.errors import InvalidReplicationFactor
 
 

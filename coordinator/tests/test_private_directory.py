@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from coordinator.metadata.embedded import open_embedded
+from coordinator.metadata_store.embedded import open_embedded
 from coordinator.private_directory import make_private
-from coordinator.testing import run_inline
-from coordinator.view import open_view
+from coordinator.state.leveldb_cache import open_state_cache
+from coordinator.testing.fakes import run_inline
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ async def test_directories_of_metadata_and_of_the_view(tmp_path: Path, existing:
         for directory in (metadata, view):
             directory.mkdir(existing, parents=True)
     await (await open_embedded(metadata, run_inline)).close()
-    await (await open_view(view, run_inline)).close()
+    await (await open_state_cache(view, run_inline)).close()
     assert (mode(metadata), mode(view)) == (0o700, 0o700)
     assert mode(tmp_path / "data") == 0o777, "a log dir is the operator's"
 
@@ -43,7 +43,7 @@ async def test_a_view_that_is_made_anew(tmp_path: Path) -> None:
     view = tmp_path / "offsets-view"
     view.mkdir()
     (view / "CURRENT").write_bytes(b"nonsense")
-    await (await open_view(view, run_inline)).close()
+    await (await open_state_cache(view, run_inline)).close()
     assert mode(view) == 0o700
 
 

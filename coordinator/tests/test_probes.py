@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.api import BrokerInfo, BrokerState, ClusterImage
-from coordinator.cluster.probes import Probes
+from coordinator.controller.probes import Probes
 
 ME = 1
 

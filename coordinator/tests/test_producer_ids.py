@@ -5,11 +5,11 @@ from random import Random
 import pytest
 import trio
 
-from coordinator.cluster.plain_nodes import encode_cluster, encode_producer_ids
 from coordinator.errors import MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create, Put
-from coordinator.testing import FakeEnsemble, Faults
+from coordinator.metadata.unlogged_nodes import encode_cluster, encode_producer_ids
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create, Put
+from coordinator.testing.fakes import FakeEnsemble, Faults
 from coordinator.transactions.producer_ids import BLOCK_SIZE, ProducerIds
 
 

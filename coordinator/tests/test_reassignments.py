@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, Extent, PartitionState
-from coordinator.cluster.elections import NO_LOG, Electorate, forced, repudiated, settled, unclean, with_isr
-from coordinator.cluster.nodes import decode_partition, encode_partition
-from coordinator.cluster.reassignments import begun, ended, enough_in_sync, is_under_way, reverted, wanted
+from coordinator.controller.elections import NO_LOG, Electorate, forced, repudiated, settled, unclean, with_isr
+from coordinator.controller.reassignments import begun, ended, enough_in_sync, is_under_way, reverted, wanted
+from coordinator.metadata.nodes import decode_partition, encode_partition
 
 BROKERS = {number: BrokerInfo(number, (), incarnation=bytes([number]) * 16) for number in range(1, 7)}
 ALL = Electorate(BROKERS)

@@ -21,15 +21,16 @@ from coordinator.api import (
     PartitionState,
     TopicInfo,
 )
-from coordinator.cluster import elections, orders
-from coordinator.cluster.elections import Electorate, awaited_members, preferred, settled, short_members
-from coordinator.cluster.in_sync import IsrChange, changed_by
-from coordinator.cluster.nodes import decode_member, decode_partition, encode_member, encode_partition
-from coordinator.cluster.recovery import LIVED_ON_S, Recovery
-from coordinator.cluster.settlement import to_settle
-from coordinator.metadata import paths
+from coordinator.controller import elections
+from coordinator.controller.elections import Electorate, awaited_members, preferred, settled, short_members
+from coordinator.controller.isr_proposals import IsrChange, changed_by
+from coordinator.controller.reconcile import to_reconcile
+from coordinator.controller.recovery import LIVED_ON_S, Recovery
+from coordinator.metadata.nodes import decode_member, decode_partition, encode_member, encode_partition
+from coordinator.metadata_store import paths
 from coordinator.ports import AskedEnd, ReplicaEnd
-from coordinator.testing_image import with_members, with_topics
+from coordinator.requests import admin_requests
+from coordinator.testing.images import with_members, with_topics
 
 SERVING, LEAVING, FENCED, RECOVERING = (
     BrokerState.SERVING,
@@ -92,7 +93,7 @@ class Controller:
     def look(self) -> PartitionState:
         """Write until nothing is left to do; return the state."""
         for _ in range(5):
-            puts = to_settle(self.image, None, lambda _: True, self.recovery, self.now_s)
+            puts = to_reconcile(self.image, None, lambda _: True, self.recovery, self.now_s)
             if not puts:
                 return self.state
             [put] = puts
@@ -255,10 +256,10 @@ def test_the_answer_of_an_earlier_registration_does_not_count() -> None:
 def test_a_decision_that_was_overtaken_is_made_anew() -> None:
     """The member that was to lead is gone before it is written."""
     controller = Controller(brokers(SERVING, SERVING, SERVING), LEADERLESS)
-    to_settle(controller.image, None, lambda _: True, controller.recovery, 0.0)
+    to_reconcile(controller.image, None, lambda _: True, controller.recovery, 0.0)
     for number, end in ((1, 9), (2, 8), (3, 8)):
         controller.answer(number, 5, end)
-    assert len(to_settle(controller.image, None, lambda _: True, controller.recovery, 0.0)) == 1
+    assert len(to_reconcile(controller.image, None, lambda _: True, controller.recovery, 0.0)) == 1
     assert len(controller.recovery) == 0
     controller.become(b1=broker(1, FENCED, life=1))
     assert controller.look().leader == NO_LEADER
@@ -283,7 +284,7 @@ def test_the_answer_of_another_leader_epoch_does_not_count() -> None:
 
 def test_nothing_is_asked_before_the_epoch_without_a_leader() -> None:
     recovery, image = Recovery(WAIT_S), image_of(brokers(SERVING, FENCED, FENCED), STATE)
-    assert len(to_settle(image, None, lambda _: True, recovery, 0.0)) == 1
+    assert len(to_reconcile(image, None, lambda _: True, recovery, 0.0)) == 1
     assert recovery.to_ask(image) == {}
 
 
@@ -310,7 +311,7 @@ def test_a_topic_that_is_deleted_is_waited_for_no_longer() -> None:
     controller.look()
     assert len(controller.recovery) == 1
     empty = with_members(ClusterImage(9, "cluster"), controller.image.members, 1)
-    assert to_settle(empty, None, lambda _: True, controller.recovery, 0.0) == []
+    assert to_reconcile(empty, None, lambda _: True, controller.recovery, 0.0) == []
     assert len(controller.recovery) == 0
 
 
@@ -339,7 +340,7 @@ def test_unclean_elections_are_held_as_before() -> None:
 
 def test_an_order_waits_for_nobody() -> None:
     image = image_of(brokers(FENCED, SERVING, FENCED), LEADERLESS)
-    put = orders.election(image, ("a", 0), kind=ElectionType.UNCLEAN)
+    put = admin_requests.election(image, ("a", 0), kind=ElectionType.UNCLEAN)
     state = decode_partition("/partitions/x/0", 8, put.value)  # type: ignore[union-attr]
     assert (short(state), state.unclean_since) == ((2, 7, (2,)), NO_EPOCH)
 

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from coordinator.api import TierDeletion, TopicInfo
-from coordinator.cluster.controller import leaving
-from coordinator.cluster.tier import TierRegister
 from coordinator.errors import CannotStart, MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import Create
-from coordinator.testing import FakeEnsemble, Faults
+from coordinator.metadata.tier_register import TierRegister
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create
+from coordinator.requests.topics import leaving
+from coordinator.testing.fakes import FakeEnsemble, Faults
 
 DELETION = TierDeletion(bytes(16), "orders", 3)
 TOPIC = TopicInfo("orders", bytes(16), (), {})

@@ -19,35 +19,35 @@ from coordinator.api import (
     FeatureUpdate,
     UpgradeType,
 )
-from coordinator.cluster.controller import TopicDefaults
-from coordinator.cluster.export_format import Export, ExportedNode, decode_export, encode_export
-from coordinator.cluster.history_nodes import decode_history
-from coordinator.cluster.transfer import put_in, take_out
+from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
 from coordinator.errors import CannotStart, TransferRefused
-from coordinator.metadata import paths
-from coordinator.metadata.embedded import open_embedded
-from coordinator.metadata.fake import Loss
-from coordinator.metadata.store import ConnectionLost, Create
-from coordinator.runtime import Coordinator, CoordinatorSettings
-from coordinator.testing import FakeEnsemble, FakeHost, FakeValidator, run_inline
+from coordinator.metadata.history_nodes import decode_history
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.embedded import open_embedded
+from coordinator.metadata_store.store import ConnectionLost, Create
+from coordinator.requests.topics import TopicDefaults
+from coordinator.testing.fakes import FakeEnsemble, FakeHost, FakeValidator, run_inline
+from coordinator.testing.simulated_metadata_store import Loss
+from coordinator.transfer.export_format import Export, ExportedNode, decode_export, encode_export
+from coordinator.transfer.transfer import put_in, take_out
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from coordinator.api import ClusterImage
-    from coordinator.metadata.store import MetadataStore
+    from coordinator.metadata_store.store import MetadataStore
 
 SMALL = Export("id", (ExportedNode("/a", 3, b'{"v":1,"x":"\xc3\xa9"}'), ExportedNode("/a/b", 0, b"")))
 
 
 @asynccontextmanager
-async def alone(store: MetadataStore, seed: int = 0) -> AsyncIterator[Coordinator]:
+async def alone(store: MetadataStore, seed: int = 0) -> AsyncIterator[ClusterManager]:
     """A broker that stands alone, for one process."""
-    settings = CoordinatorSettings(1, (BrokerEndpoint("PLAINTEXT", "host", 9_092),), defaults=TopicDefaults(3))
+    settings = ClusterManagerSettings(1, (BrokerEndpoint("PLAINTEXT", "host", 9_092),), defaults=TopicDefaults(3))
     host = FakeHost()
     host.log_dirs = ("disk",)
-    coordinator = Coordinator(store, host, FakeValidator(), settings, Random(seed))
+    coordinator = ClusterManager(store, host, FakeValidator(), settings, Random(seed))
     try:
         await coordinator.start()
         async with trio.open_nursery() as nursery:

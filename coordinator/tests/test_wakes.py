@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from coordinator.metadata.store import Create, Put
-from coordinator.metadata.tree import NodeTree
-from coordinator.metadata.wakes import Wakes, children_of, touched_by
+from coordinator.metadata_store.store import Create, Put
+from coordinator.metadata_store.tree import NodeTree
+from coordinator.metadata_store.wakes import Wakes, children_of, touched_by
 
 
 def touched(*operations: Create | Put) -> set[str]:

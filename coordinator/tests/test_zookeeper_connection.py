@@ -13,7 +13,7 @@ from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.states import KeeperState
 
-from coordinator.metadata.zookeeper_connection import Handler, ReceiveLimit, ServerConnection
+from coordinator.metadata_store.zookeeper_connection import Handler, ReceiveLimit, ServerConnection
 
 SESSION_S = 18.0
 READ_TIMEOUT_S = SESSION_S * 2 / 3

@@ -9,9 +9,9 @@ import trio
 import trio.testing
 from kazoo.exceptions import ConnectionLoss
 
-from coordinator.metadata.statistics import SessionStatistics
-from coordinator.metadata.zookeeper_connection import ReceiveLimit
-from coordinator.metadata.zookeeper_session import IN_FLIGHT_MAX, Servers, Session
+from coordinator.metadata_store.statistics import SessionStatistics
+from coordinator.metadata_store.zookeeper_connection import ReceiveLimit
+from coordinator.metadata_store.zookeeper_session import IN_FLIGHT_MAX, Servers, Session
 
 STATISTICS = SessionStatistics(lambda: 0.0)
 SERVERS = Servers("127.0.0.1:1", 1, 18_000, None)

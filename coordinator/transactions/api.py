@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from coordinator.state_log import FIRST_PROTOCOL as FIRST_PROTOCOL
-from coordinator.state_log import SECOND_PROTOCOL as SECOND_PROTOCOL
+from coordinator.state.log import FIRST_PROTOCOL as FIRST_PROTOCOL
+from coordinator.state.log import SECOND_PROTOCOL as SECOND_PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from coordinator.api import Pending
-    from coordinator.state_log import StateMarker
+    from coordinator.state.log import StateMarker
 
 NO_TIME_MS: Final = -1
 

@@ -33,7 +33,7 @@ class TransactionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionWorld:
+class TransactionDeps:
     """The dependencies of a table. `protocol`: the one in which the cluster itself ends transactions."""
 
     new_id: NewId

@@ -21,7 +21,7 @@ from coordinator.errors import (
     TransactionCoordinatorFenced,
     UnknownTopic,
 )
-from coordinator.state_log import StateMarker
+from coordinator.state.log import StateMarker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

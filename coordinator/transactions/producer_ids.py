@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.cluster.plain_nodes import decode_producer_ids, encode_producer_ids
 from coordinator.errors import CannotStart, MetadataUnavailable
-from coordinator.metadata import paths
-from coordinator.metadata.store import (
+from coordinator.metadata.unlogged_nodes import decode_producer_ids, encode_producer_ids
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import (
     BadVersion,
     Check,
     ConnectionLost,
@@ -26,7 +26,7 @@ from coordinator.metadata.store import (
 )
 
 if TYPE_CHECKING:
-    from coordinator.metadata.store import MetadataStore
+    from coordinator.metadata_store.store import MetadataStore
 
 BLOCK_SIZE = 1000
 ATTEMPTS_MAX = 10

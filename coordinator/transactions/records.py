@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.record_fields import FieldReader, FieldWriter, UnknownRecord
+from coordinator.state.record_fields import FieldReader, FieldWriter, UnknownRecord
 from coordinator.transactions.api import NO_TIME_MS, TransactionState
 
 NO_PRODUCER_ID: Final = -1

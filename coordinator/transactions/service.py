@@ -15,12 +15,12 @@ import trio
 
 from coordinator.api import TRANSACTION_VERSION
 from coordinator.errors import MetadataUnavailable
-from coordinator.shards.led import InternalTopic, LedShards, ShardOptions, StateKeeping
-from coordinator.shards.outcomes import Freshness
 from coordinator.shards.pending import after_all, settled
+from coordinator.shards.replies import Freshness
 from coordinator.shards.shard import Asker, Shard
+from coordinator.shards.shard_set import InternalTopic, ShardOptions, ShardSet, StateKeeping
 from coordinator.transactions.api import TransactionCounters
-from coordinator.transactions.entry import DueMarkers, TransactionSettings, TransactionWorld
+from coordinator.transactions.entry import DueMarkers, TransactionDeps, TransactionSettings
 from coordinator.transactions.markers import MarkerSender
 from coordinator.transactions.table import TransactionTable
 from coordinator.transactions.transitions import NeedsProducerId
@@ -93,8 +93,8 @@ class TransactionCoordinators:
         self._reserve: deque[int] = deque()
         self._wants_ids = trio.Event()
         self.counters = TransactionCounters()
-        world = TransactionWorld(new_id=self._take_id, protocol=self._protocol)
-        self._shards: LedShards[Table] = LedShards(
+        world = TransactionDeps(new_id=self._take_id, protocol=self._protocol)
+        self._shards: ShardSet[Table] = ShardSet(
             cluster,
             keeping,
             options.shard_options(),

@@ -21,9 +21,9 @@ from coordinator.errors import (
     TransactionTooLarge,
     UnknownTransactionalId,
 )
-from coordinator.record_fields import UnknownRecord
 from coordinator.shards.table import NEVER_MS, AskerT, Effects
-from coordinator.state_log import StateMarker, StateProducer, StateRecord
+from coordinator.state.log import StateMarker, StateProducer, StateRecord
+from coordinator.state.record_fields import UnknownRecord
 from coordinator.transactions import transitions
 from coordinator.transactions.api import (
     NO_TIME_MS,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from coordinator.shards.table import Moment
     from coordinator.transactions.api import Partition, ProducerIdentity
-    from coordinator.transactions.entry import Step, TransactionSettings, TransactionWorld
+    from coordinator.transactions.entry import Step, TransactionDeps, TransactionSettings
 
 _AGAIN: Final = object()  # the answer of a step that has begun an abort: the step is tried again
 
@@ -64,7 +64,7 @@ class TransactionTable(Generic[AskerT]):
     """A `coordinator.shards.table.StateTable`."""
 
     def __init__(
-        self, settings: TransactionSettings, world: TransactionWorld, counters: TransactionCounters | None = None
+        self, settings: TransactionSettings, world: TransactionDeps, counters: TransactionCounters | None = None
     ) -> None:
         self._settings = settings
         self._world = world

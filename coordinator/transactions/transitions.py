@@ -18,7 +18,7 @@ from coordinator.errors import (
     InvalidTransactionState,
     ProducerFenced,
 )
-from coordinator.state_log import EPOCH_MAX
+from coordinator.state.log import EPOCH_MAX
 from coordinator.transactions.api import (
     FIRST_PROTOCOL,
     NO_TIME_MS,

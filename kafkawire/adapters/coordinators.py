@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.groups.service import GroupCoordinators
-from coordinator.shards.led import StateKeeping
+from coordinator.shards.shard_set import StateKeeping
 from coordinator.transactions.service import TransactionCoordinators
 from kafkawire.adapters.markers import LocalMarkers
 from kafkawire.adapters.options import group_options, transaction_options
@@ -22,7 +22,7 @@ from kafkawire.links.transactions import ClusterTransactions
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterService
-    from coordinator.state_view import StateView
+    from coordinator.state.cache import StateCache
     from engine.api import PartitionStore
     from kafkawire.config.broker_config import Config
     from kafkawire.links.links import Links
@@ -84,7 +84,7 @@ async def join(
     config: Config,
     cluster: ClusterService,
     store: PartitionStore,
-    open_view: Callable[[Path], Awaitable[StateView]],
+    open_view: Callable[[Path], Awaitable[StateCache]],
     random: Random,
     now_ms: Callable[[], int],
     links: Links | None = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 import trio
 
-from coordinator.history import Followed
+from coordinator.metadata.history import Followed
 from engine.errors import StorageError
 from engine.files.checked_text import body_of, with_crc
 from engine.files.filesystem import read_small

@@ -53,7 +53,7 @@ class Opened(NamedTuple):
 
 
 class ControlPlane(Protocol):
-    """The control plane of this broker; implemented by `coordinator.runtime.Coordinator`."""
+    """The control plane of this broker; implemented by `coordinator.cluster_manager.Coordinator`."""
 
     @property
     def image(self) -> ClusterImage: ...  # the published one

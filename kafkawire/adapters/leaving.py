@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-LEAVE_MAX_S: Final = 17.0  # more than a controlled shutdown takes (`coordinator.runtime`)
+LEAVE_MAX_S: Final = 17.0  # more than a controlled shutdown takes (`coordinator.cluster_manager`)
 
 
 async def close_when_overdue(stop: trio.Event, closing: trio.Event) -> None:

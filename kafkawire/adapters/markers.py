@@ -20,7 +20,7 @@ from engine.errors import EngineError
 if TYPE_CHECKING:
     from coordinator.api import ClusterService, Pending
     from coordinator.errors import CoordinatorError
-    from coordinator.state_log import StateMarker
+    from coordinator.state.log import StateMarker
     from coordinator.transactions.api import Partition
 
 

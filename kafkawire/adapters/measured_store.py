@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from coordinator.metadata.store import ConnectionLost, SessionLost, StoreError
+from coordinator.metadata_store.store import ConnectionLost, SessionLost, StoreError
 from engine.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from coordinator.metadata.statistics import SessionStatistics
-    from coordinator.metadata.store import MetadataStore, Node, Operation, Wake
+    from coordinator.metadata_store.statistics import SessionStatistics
+    from coordinator.metadata_store.store import MetadataStore, Node, Operation, Wake
 
 T = TypeVar("T")
 SILENT_MAX_S: Final = 60.0

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.embedded import open_embedded
+from coordinator.metadata_store.embedded import open_embedded
 
 if TYPE_CHECKING:
-    from coordinator.metadata.store import MetadataStore
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.store import MetadataStore
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
     from kafkawire.config.broker_config import Config
 
 
@@ -25,14 +25,14 @@ async def open_metadata(config: Config) -> MetadataStore:
     """Open the metadata store. Raises CannotStart."""
     if not config.is_in_cluster:
         return await open_embedded(metadata_directory(config), trio.to_thread.run_sync)
-    from coordinator.metadata.zookeeper import open_zookeeper
+    from coordinator.metadata_store.zookeeper import open_zookeeper
 
     return await open_zookeeper(zookeeper_settings(config))
 
 
 def zookeeper_settings(config: Config) -> ZooKeeperSettings:
     """ZooKeeper settings of a broker in a cluster. Raises CannotStart if the credentials cannot be read."""
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 
     credentials = config.zookeeper_credentials_file
     return ZooKeeperSettings(

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from coordinator.api import BrokerEndpoint
-from coordinator.cluster.controller import TopicDefaults
-from coordinator.cluster.layout import Known
+from coordinator.cluster_manager import ClusterManagerSettings
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupOptions
-from coordinator.groups.turn import GroupSettings
-from coordinator.runtime import CoordinatorSettings
-from coordinator.shards.writer import ViewMode
+from coordinator.groups.step import GroupSettings
+from coordinator.metadata.layout import Known
+from coordinator.requests.topics import TopicDefaults
+from coordinator.shards.writer import CacheMode
 from coordinator.transactions.entry import TransactionSettings
 from coordinator.transactions.service import TransactionOptions
 from engine.compaction.cleaning_pass import CleanerOptions
@@ -32,8 +32,8 @@ from kafkawire.wire.connection import ConnectionLimits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from coordinator.cluster.probes import IsRefused
-    from coordinator.history import Followed
+    from coordinator.controller.probes import IsRefused
+    from coordinator.metadata.history import Followed
     from coordinator.ports import ReplicaEnds
 
 MINUTE_MS: Final = 60_000
@@ -48,10 +48,10 @@ def coordinator_settings(
     cluster_id: str | None,
     followed: Followed | None,
     ends: ReplicaEnds,
-) -> CoordinatorSettings:
+) -> ClusterManagerSettings:
     """Settings of the control plane. `cluster_id`, `followed`: from the log dirs, None if these are new."""
     prefers = config.auto_leader_rebalance_enable
-    return CoordinatorSettings(
+    return ClusterManagerSettings(
         config.node_id,
         tuple(endpoints),
         config.rack or None,
@@ -211,7 +211,7 @@ def group_options(config: Config) -> GroupOptions:
         partition_count=config.offsets_topic_partitions,
         replication_factor=config.offsets_topic_replication_factor if config.is_in_cluster else 1,
         retention_check_interval_ms=config.offsets_retention_check_interval_ms,
-        view_mode=ViewMode(config.offsets_view_mode),
+        view_mode=CacheMode(config.offsets_view_mode),
         view_flush_interval_ms=config.offsets_view_flush_interval_ms,
         commit_timeout_ms=config.offsets_commit_timeout_ms,
     )

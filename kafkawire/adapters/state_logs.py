@@ -1,4 +1,4 @@
-"""Internal topics for the coordinators: implements `coordinator.state_log.StateLogs` with the engine's partitions.
+"""Internal topics for the coordinators: implements `coordinator.state.log.StateLogs` with the engine's partitions.
 
 Keys and values are written in uncompressed batches with acks=all, and read from any batch that Kafka can have written.
 Records of a transaction count when a marker says so. Each error of the engine becomes `StateLogFailed`: a coordinator
@@ -15,7 +15,7 @@ from typing import Final, cast
 import trio
 
 from coordinator.errors import StaleProducerEpoch, TransactionCoordinatorFenced
-from coordinator.state_log import (
+from coordinator.state.log import (
     StateBatch,
     StateLogFailed,
     StateLogMoved,
@@ -75,7 +75,7 @@ _failures: Final = _Failures()
 
 
 class EngineStateLogs:
-    """See `coordinator.state_log.StateLogs`."""
+    """See `coordinator.state.log.StateLogs`."""
 
     def __init__(self, store: PartitionStore) -> None:
         self._store = store
@@ -118,7 +118,7 @@ def _has_latest(log: PartitionLog) -> bool:
 
 
 class _Write:
-    """See `coordinator.state_log.PendingWrite`."""
+    """See `coordinator.state.log.PendingWrite`."""
 
     __slots__ = ("_append",)
 
@@ -140,7 +140,7 @@ class _Write:
 
 
 class EngineStateLog:
-    """See `coordinator.state_log.StateLog`."""
+    """See `coordinator.state.log.StateLog`."""
 
     batch_overhead_bytes = HEADER_SIZE_BYTES
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from coordinator.api import ClusterImage
-    from coordinator.cluster.acceptance import Found
-    from coordinator.history import History
+    from coordinator.metadata.history import History
+    from coordinator.transfer.rollback import Found
     from engine.files.filesystem import FileSystem
 
 COLUMNS: Final = ("NUMBER", "NOW", "THEN")
@@ -55,7 +55,7 @@ def accept_rollback(log_dirs: tuple[Path, ...], is_meant: bool, force: bool) -> 
     async def work(place: Place) -> Report:
         from random import SystemRandom
 
-        from coordinator.cluster.acceptance import accept, look, next_history
+        from coordinator.transfer.rollback import accept, look, next_history
         from engine.files.filesystem import PosixFileSystem
         from kafkawire.adapters.followed_change import last_followed
 

@@ -13,7 +13,7 @@ from kafkawire.cli.metadata_place import Place, Work, place_command
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 
 COLUMNS: Final = ("CLUSTER-ID", "BROKERS", "TOPICS", "PARTITIONS")
 ASIDE: Final = ".exported"  # suffix of a directory that no broker may start on
@@ -46,8 +46,8 @@ def export(file: Path, set_aside: bool) -> Work:
     directory = str(file.parent.absolute())
 
     async def work(place: Place) -> Report:
-        from coordinator.cluster.export_format import encode_export
-        from coordinator.cluster.transfer import image_of, take_out
+        from coordinator.transfer.export_format import encode_export
+        from coordinator.transfer.transfer import image_of, take_out
         from engine.files.filesystem import PosixFileSystem, replace_small
 
         filesystem, aside = PosixFileSystem(), _aside(place.where) if set_aside else None
@@ -87,8 +87,8 @@ def import_(file: Path) -> Work:
     content = file.read_bytes()
 
     async def work(place: Place) -> Report:
-        from coordinator.cluster.export_format import decode_export
-        from coordinator.cluster.transfer import put_in
+        from coordinator.transfer.export_format import decode_export
+        from coordinator.transfer.transfer import put_in
 
         if isinstance(place.where, Path):
             raise click.ClickException("the configuration has no zookeeper.connect: its broker stands alone")

@@ -14,8 +14,8 @@ import click
 from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
-    from coordinator.metadata.store import MetadataStore
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.store import MetadataStore
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 
     OpenZooKeeper = Callable[[ZooKeeperSettings], Awaitable[MetadataStore]]
 
@@ -35,7 +35,7 @@ class Place:
         import trio
 
         from coordinator.errors import CannotStart
-        from coordinator.metadata.embedded import open_embedded
+        from coordinator.metadata_store.embedded import open_embedded
 
         if not self.where.is_dir():  # none is created
             raise CannotStart(f"there is no metadata store {self.where}")
@@ -76,7 +76,7 @@ def place_command(function: Callable[..., Work]) -> Callable[..., None]:
         import trio
 
         from coordinator.errors import CoordinatorError
-        from coordinator.metadata.store import StoreError
+        from coordinator.metadata_store.store import StoreError
         from kafkawire.config.values import ConfigError
         from kafkawire.process import log_output
 
@@ -102,7 +102,7 @@ def _where(
         raise click.UsageError("say once where the metadata store is")
     if data_dir is not None:
         return data_dir.absolute() / "metadata", (data_dir.absolute(),)
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
     from kafkawire.adapters.metadata import credentials_in, metadata_directory, zookeeper_settings
     from kafkawire.config.broker_config import load
     from kafkawire.config.properties import gather
@@ -117,6 +117,6 @@ def _where(
 
 
 async def _open_zookeeper(settings: ZooKeeperSettings) -> MetadataStore:
-    from coordinator.metadata.zookeeper import open_zookeeper
+    from coordinator.metadata_store.zookeeper import open_zookeeper
 
     return await open_zookeeper(settings)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordinator.errors import CoordinatorError
-from coordinator.state_log import StateMarker
+from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition
 from engine.errors import EngineError
 from kafkawire.messages.write_txn_markers import (

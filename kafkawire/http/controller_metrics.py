@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from coordinator.cluster.transitions import Election
+from coordinator.metadata.transitions import Election
 from kafkawire.http.exposition import text_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from coordinator.metadata.statistics import SessionState
+from coordinator.metadata_store.statistics import SessionState
 from kafkawire.http.exposition import add_durations, text_of
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from coordinator.cluster.metadata_failures import MetadataFailures
-    from coordinator.metadata.statistics import SessionStatistics
+    from coordinator.metadata.failures import MetadataFailures
+    from coordinator.metadata_store.statistics import SessionStatistics
     from engine.stats import Durations
 
 SILENT_S: Final = 20.0  # longer than the change from a silent server to another one takes, with the defaults

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import trio
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from coordinator.cluster.reassignments import enough_in_sync
-from coordinator.cluster.settlement import min_isr
+from coordinator.controller.reassignments import enough_in_sync
+from coordinator.controller.reconcile import min_isr
 from engine.api import TopicPartition, WaitingAppends
 from engine.errors import EngineError
 from kafkawire.http.exposition import PORTION, add_durations, text_of

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from coordinator.api import ClusterImage
+    from coordinator.cluster_manager import ClusterManager
     from coordinator.groups.api import GroupStatistics
-    from coordinator.runtime import Coordinator
     from coordinator.transactions.api import TransactionStatistics
     from engine.api import TopicPartition
     from engine.store import SegmentStore
@@ -49,7 +49,7 @@ class Shown(NamedTuple):
     stats: ServerStats
     watch: LoopWatch
     store: SegmentStore
-    coordinator: Coordinator
+    coordinator: ClusterManager
     groups: GroupStatistics
     transactions: TransactionStatistics
     tier: WatchedTier | None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterService, Pending
     from coordinator.errors import CoordinatorError
-    from coordinator.state_log import StateMarker
+    from coordinator.state.log import StateMarker
     from coordinator.transactions.api import MarkerWriter, Partition
     from kafkawire.links.links import Links
     from kafkawire.wire.message import Message

@@ -23,8 +23,8 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionTooLarge,
 )
-from coordinator.shards.led import partition_of
 from coordinator.shards.pending import Answer
+from coordinator.shards.shard_set import partition_of
 from coordinator.transactions.api import SECOND_PROTOCOL, Partition, ProducerIdentity
 from coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kafkawire.links.errors import LinkFailed

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from coordinator.cluster.plain_nodes import TierNode
-from coordinator.cluster.restoration import RestoredCluster, RestoredTopic, write_cluster
 from coordinator.errors import CoordinatorError
 from coordinator.groups.api import Claim, OffsetToCommit
-from coordinator.history import FIRST, History
+from coordinator.metadata.history import FIRST, History
+from coordinator.metadata.unlogged_nodes import TierNode
+from coordinator.transfer.restoration import RestoredCluster, RestoredTopic, write_cluster
 from engine.api import TopicPartition
 from engine.errors import EngineError, StoreRefused
 from engine.files.io_workers import Lanes

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.plain_nodes import decode_cluster
 from coordinator.errors import CannotStart
-from coordinator.metadata import paths
-from coordinator.metadata.store import MetadataStore, NoNode, StoreError
+from coordinator.metadata.unlogged_nodes import decode_cluster
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import MetadataStore, NoNode, StoreError
 from kafkawire.adapters.metadata import zookeeper_settings
 from kafkawire.process.doctor import DirFacts, Finding, Severity
 
 if TYPE_CHECKING:
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
     from kafkawire.config.broker_config import Config
 
 Connect = Callable[["ZooKeeperSettings"], Awaitable[MetadataStore]]
@@ -23,7 +23,7 @@ NO_START = "a broker does not start with it"
 
 async def connect_zookeeper(settings: ZooKeeperSettings) -> MetadataStore:
     """Connect to ZooKeeper. Raises CannotStart, and NoNode if there is no chroot."""
-    from coordinator.metadata.zookeeper import open_zookeeper
+    from coordinator.metadata_store.zookeeper import open_zookeeper
 
     return await open_zookeeper(settings, makes_chroot=False)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.api import BrokerState
-from coordinator.cluster.reassignments import enough_in_sync
-from coordinator.cluster.settlement import min_isr
+from coordinator.controller.reassignments import enough_in_sync
+from coordinator.controller.reconcile import min_isr
 from engine.roles import Committed
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ TIMEOUT_MS: Final = 10_000  # two syncs of a disk that takes almost five seconds
 
 class Confirmer:
     """Confirms the waiting reads of one broker; the caller runs `run` in a task. `follow_newest`: see
-    `coordinator.runtime.Coordinator`."""
+    `coordinator.cluster_manager.Coordinator`."""
 
     def __init__(self, waiting: WaitingReads, follow_newest: Callable[[], Awaitable[None]]) -> None:
         self._clock = waiting.clock

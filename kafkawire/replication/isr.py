@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 import trio
 
-from coordinator.cluster.in_sync import IsrChange
+from coordinator.controller.isr_proposals import IsrChange
 from coordinator.errors import MetadataUnavailable
 from coordinator.event_log import EventLog, Kind
 from engine.errors import EngineError
@@ -36,7 +36,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class IsrWriter(Protocol):
-    """The part of the control plane that leaders use; implemented by `coordinator.runtime.Coordinator`."""
+    """The part of the control plane that leaders use; implemented by `coordinator.cluster_manager.Coordinator`."""
 
     @property
     def image(self) -> ClusterImage: ...

@@ -12,8 +12,8 @@ import structlog
 import trio
 
 from coordinator.api import CLUSTER_DEFAULT, NO_LEADER
-from coordinator.cluster.hosting import may_append
 from coordinator.event_log import EventLog, Kind
+from coordinator.membership.role_changes import may_append
 from engine.api import TopicPartition
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.fetcher import Fetcher, FetchWorld
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
-    from coordinator.runtime import Coordinator
+    from coordinator.cluster_manager import ClusterManager
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
     from kafkawire.replication.questions import FetchLimits
@@ -50,7 +50,7 @@ class Replication:
 
     def __init__(
         self,
-        cluster: Coordinator,
+        cluster: ClusterManager,
         store: SegmentStore,
         links: Links,
         settings: ReplicationSettings,

@@ -23,7 +23,7 @@ from coordinator.groups.api import (
     Synced,
     TopicPartition,
 )
-from coordinator.state_log import FIRST_PROTOCOL
+from coordinator.state.log import FIRST_PROTOCOL
 
 T = TypeVar("T")
 CALLS = (

@@ -10,7 +10,7 @@ import trio
 
 from coordinator.api import Pending
 from coordinator.errors import CoordinatorError
-from coordinator.state_log import StateMarker
+from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition, ProducerIdentity, TransactionDescription, TransactionListing
 from kafkawire.tests.fake_groups import Promise
 

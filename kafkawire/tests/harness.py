@@ -16,10 +16,10 @@ from typing import Any
 import trio
 
 from coordinator.api import BrokerEndpoint, ClusterImage
-from coordinator.cluster.controller import TopicDefaults
+from coordinator.cluster_manager import ClusterManager, ClusterManagerSettings
 from coordinator.ports import Held, HostChanges, HostedPartition
-from coordinator.runtime import Coordinator, CoordinatorSettings
-from coordinator.testing import FakeEnsemble, FakeValidator
+from coordinator.requests.topics import TopicDefaults
+from coordinator.testing.fakes import FakeEnsemble, FakeValidator
 from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.files.twin import MemoryFileSystem, TwinPool
@@ -114,7 +114,7 @@ def log_config(configs: Mapping[str, str]) -> LogConfig:
 class Rewritten:
     """The control plane of a broker in a larger cluster: the test sets the differences of the image."""
 
-    real: Coordinator
+    real: ClusterManager
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -213,11 +213,11 @@ async def open_handlers(
     world = StoreWorld(filesystem, index, TwinPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
     store = SegmentStore(options, world)
     metadata = FakeEnsemble().connect()
-    coordinator = Coordinator(
+    coordinator = ClusterManager(
         metadata,
         Host(store),
         FakeValidator(),
-        CoordinatorSettings(
+        ClusterManagerSettings(
             NODE_ID, (BrokerEndpoint(LISTENER, host, 9092),), defaults=TopicDefaults(chosen.num_partitions)
         ),
         Random(7),

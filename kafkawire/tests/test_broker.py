@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.metadata.store import MetadataStore
+from coordinator.metadata_store.store import MetadataStore
 from engine.batches.batch import Record, build_batch
 from engine.files.disk import DiskLanes
 from engine.files.filesystem import File

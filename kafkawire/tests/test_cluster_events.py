@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from coordinator.cluster.transitions import Election
 from coordinator.event_log import LINES_PER_CHANGE_MAX
+from coordinator.metadata.transitions import Election
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, settled, until

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from coordinator.api import NO_LEADER
-from coordinator.cluster.recovery import LIVED_ON_S
+from coordinator.controller.recovery import LIVED_ON_S
 from coordinator.ports import AskedEnd
 from engine.errors import NotLeaderOrFollower
 from engine.files.twin import MemoryFileSystem

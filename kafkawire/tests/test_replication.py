@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
-from coordinator.cluster.probes import INTERVAL_S
+from coordinator.controller.probes import INTERVAL_S
 from engine.api import TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import StorageError

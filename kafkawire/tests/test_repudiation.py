@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from coordinator.api import NO_LEADER, ElectionType
-from coordinator.cluster.giving_up import Followed, GivingUp
-from coordinator.testing_view import FakeViews
+from coordinator.membership.restarting_replicas import Followed, RestartingReplicas
+from coordinator.testing.simulated_state_cache import SimulatedStateCaches
 from engine.api import TopicPartition
 from engine.compacted import Dropped
 from engine.errors import EngineError, UnknownLeaderEpoch
@@ -55,7 +55,7 @@ async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
 def wipe(cluster: MemoryCluster, broker_id: int) -> None:
     """Replace all disks of a broker with empty ones."""
     world = cluster.world(broker_id)
-    world.filesystem, world.views = MemoryFileSystem(), FakeViews()
+    world.filesystem, world.views = MemoryFileSystem(), SimulatedStateCaches()
 
 
 def empty(filesystem: MemoryFileSystem, path: str) -> None:
@@ -163,13 +163,13 @@ async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
     """A log that ends early must be reported even if the leader's log begins behind that end: others may count on the
     lost records."""
     said: list[int] = []
-    tell = GivingUp.tell
+    tell = RestartingReplicas.tell
 
-    async def noting_tell(giving_up: GivingUp, followed: Followed, offset: int) -> None:
+    async def noting_tell(giving_up: RestartingReplicas, followed: Followed, offset: int) -> None:
         said.append(offset)
         await tell(giving_up, followed, offset)
 
-    monkeypatch.setattr(GivingUp, "tell", noting_tell)
+    monkeypatch.setattr(RestartingReplicas, "tell", noting_tell)
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -439,14 +439,14 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
     """A replica in sync discards its log, for example because it lacks records that decide what its leader's compaction
     has removed (RULES K19)."""
     seen: list[tuple[int, list[int], list[int], list[int]]] = []
-    tell, reset_partition = GivingUp.tell, SegmentStore.reset_partition
+    tell, reset_partition = RestartingReplicas.tell, SegmentStore.reset_partition
 
     def note() -> None:
         its = cluster.brokers[2].broker.coordinator._changes.image.partition(TOPIC, 0)  # maybe not published yet
         assert its is not None
         seen.append((replica(cluster, 2).log_end_offset, [*its.isr], [*its.elr], [mark[0] for mark in its.marks]))
 
-    async def noting_tell(giving_up: GivingUp, followed: Followed, offset: int) -> None:
+    async def noting_tell(giving_up: RestartingReplicas, followed: Followed, offset: int) -> None:
         note()
         await tell(giving_up, followed, offset)
 
@@ -462,7 +462,7 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
         await filled(cluster)
         await in_sync(cluster, 1, 2)
         await kill(cluster, 2)
-        monkeypatch.setattr(GivingUp, "tell", noting_tell)
+        monkeypatch.setattr(RestartingReplicas, "tell", noting_tell)
         monkeypatch.setattr(SegmentStore, "reset_partition", noting_reset)
         replica(cluster, 1).log.dropped = Dropped(tombstones_to=len(SENT) + 1)
         await produce(cluster, b"more", acks=1)

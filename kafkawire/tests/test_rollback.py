@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from coordinator.api import NO_LEADER
-from coordinator.cluster.acceptance import accept, look, next_history
-from coordinator.history import Followed, History
+from coordinator.metadata.history import Followed, History
+from coordinator.transfer.rollback import accept, look, next_history
 from engine.log_dirs.layout import is_partition_name
 from engine.log_dirs.stray_files import find_strays
 from engine.tests.helpers import batches_in

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-import coordinator.cluster.kept_changes
-from coordinator.cluster.hosting import host_changes
-from coordinator.metadata import paths
-from coordinator.metadata.fake import FakeEnsemble
-from coordinator.metadata.store import Delete
-from coordinator.testing_image import with_topics
+import coordinator.metadata.change_retention
+from coordinator.membership.role_changes import host_changes
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Delete
+from coordinator.testing.images import with_topics
+from coordinator.testing.simulated_metadata_store import FakeEnsemble
 from engine.errors import EngineError, StorageError
 from engine.log_dirs.stray_files import find_strays
 from engine.log_dirs.strays import CHECK_INTERVAL_S
@@ -141,7 +141,7 @@ async def test_d3_what_a_deletion_left_on_the_disk_is_deleted_at_the_next_start(
 
 async def test_d3_a_deletion_that_is_no_longer_kept_leaves_strays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both at a start, and on a running broker that reads all metadata again."""
-    monkeypatch.setattr(coordinator.cluster.kept_changes, "KEPT_MAX", 3)
+    monkeypatch.setattr(coordinator.metadata.change_retention, "KEPT_MAX", 3)
     async with open_cluster() as (cluster, nursery):
         await create(cluster, (1, 2, 3))
         await acknowledged(cluster, b"a")

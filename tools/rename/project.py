@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ class Project:
                 return None
             module, symbol = found.imported[symbol]
         return None
+
+    def ambiguous(self) -> set[str]:
+        """Names that several modules define."""
+        counts = Counter(symbol for module in self.modules.values() for symbol in module.defined)
+        return {symbol for symbol, count in counts.items() if count > 1}
 
     def is_module(self, name: str) -> bool:
         return name in self.modules

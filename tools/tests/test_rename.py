@@ -107,6 +107,12 @@ def test_documents() -> None:
     )
 
 
+def test_an_ambiguous_name_in_a_document_is_renamed_behind_its_path_only() -> None:
+    text = "`Old` `p/a.py::Old.x` `p/z.py::Old`"
+    assert rename_document(text, BATCH, {"Old"}) == "`Old` `p/b.py::New.x` `p/z.py::Old`"
+    assert rename_document(text, BATCH) == "`New` `p/b.py::New.x` `p/z.py::Old`"
+
+
 def test_paths_are_renamed_at_once() -> None:
     assert rename_paths("p.a p.b p.b.c p/b/c.py p.bc", {"p.a": "p.b", "p.b": "p.a"}) == "p.b p.a p.a.c p/a/c.py p.bc"
 

@@ -22,7 +22,7 @@ import pytest
 from coordinator.errors import CoordinatorError, MemberIdRequired
 from coordinator.groups.api import Claim, Join, Joined, MemberProtocol, Synced
 from coordinator.groups.classic import ClassicGroup
-from coordinator.groups.turn import GroupSettings, Turn
+from coordinator.groups.step import GroupSettings, Step
 from coordinator.shards.table import NEVER_MS
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -60,10 +60,10 @@ class Script:
             return [*self._told(turn), f"{names[0]}: {type(error).__name__}"]
         return self._told(turn)
 
-    def _turn(self) -> Turn[str]:
-        return Turn(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
+    def _turn(self) -> Step[str]:
+        return Step(self.now_ms, self.now_ms, lambda: str(next(self.numbers)))
 
-    def _join(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
+    def _join(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
         asked = DEFAULTS | options
         protocols = tuple(
             MemberProtocol(one, f"{name}/{one}{asked.get('meta', '')}".encode())
@@ -85,17 +85,17 @@ class Script:
         )
         self.group.join(turn, join, name)
 
-    def _sync(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
+    def _sync(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
         protocol = options.pop("type", None), options.pop("protocol", None)
         claim = self._claim(name, options)
         assignments = {self.ids.get(one, one): value.encode() for one, value in options.items()}
         self.group.sync(turn, claim, protocol, assignments, name)
 
-    def _heartbeat(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
+    def _heartbeat(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
         self.group.heartbeat(turn.now_ms, self._claim(name, options))
         turn.answers.append((name, Synced("", "", b"ok")))
 
-    def _leave(self, turn: Turn[str], name: str, options: dict[str, str]) -> None:
+    def _leave(self, turn: Step[str], name: str, options: dict[str, str]) -> None:
         claims = [self._claim(one, dict(options)) for one in name.split(",")]
         for one, outcome in zip(name.split(","), self.group.leave(turn, claims), strict=True):
             if outcome is not None:
@@ -117,7 +117,7 @@ class Script:
         self.now_ms = until_ms
         return told
 
-    def _told(self, turn: Turn[str]) -> list[str]:
+    def _told(self, turn: Step[str]) -> list[str]:
         lines = [f"{name}: {self._answer(name, answer)}" for name, answer in turn.answers]
         return lines + ["record"] * turn.must_record
 

@@ -15,12 +15,12 @@ from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_loading import offset_record
 from coordinator.groups.tests.test_service import coordinating, topic
 from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, error_of, fetch, offset_of
-from coordinator.shards import early
-from coordinator.shards.early import EARLY_WAIT_S
+from coordinator.shards import load_waiters
+from coordinator.shards.load_waiters import EARLY_WAIT_S
 from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
-from coordinator.state_log import StateLogMoved, StateMarker, StateProducer
-from coordinator.testing import FakeStateLog
+from coordinator.state.log import StateLogMoved, StateMarker, StateProducer
+from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table
@@ -97,7 +97,7 @@ async def test_each_has_its_own_time_to_wait() -> None:
 
 
 async def test_there_are_not_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early, "EARLY_MAX", 2)
+    monkeypatch.setattr(load_waiters, "EARLY_MAX", 2)
     bench, log = await gated()
     async with bench.running() as shard:
         kept, one_more = [commit_early(shard, offset) for offset in (2, 3)], commit_early(shard, 4)

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from coordinator.groups.api import NO_EXPIRY_MS, CommittedOffset
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.records import GroupKey, GroupRecord, OffsetKey, encode_key, encode_value
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
 from coordinator.shards.loading import APPLIED_PER_TURN, Loading
 from coordinator.shards.shard import Asker
 from coordinator.shards.table import Moment
-from coordinator.state_log import StateBatch, StateMarker, StateProducer, StateRecord, StateSlice
-from coordinator.testing import FakeStateLog, FakeViews
+from coordinator.state.log import StateBatch, StateMarker, StateProducer, StateRecord, StateSlice
+from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from coordinator.state_view import Checkpoint
+    from coordinator.state.cache import Checkpoint
 
 Table = GroupTable[Asker]
 Changes = dict[bytes, bytes | None]
@@ -104,7 +104,7 @@ async def read(log: FakeStateLog) -> tuple[Table, Changes]:
         topic_id=log.topic_id,
         name="of a test",
         partition=0,
-        view=await FakeViews().open(Path("view")),
+        view=await SimulatedStateCaches().open(Path("view")),
         table=table,
         advance=advance,
     )

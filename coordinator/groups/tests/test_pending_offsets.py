@@ -14,11 +14,11 @@ from coordinator.errors import CoordinatorNotAvailable, GroupError, IllegalGener
 from coordinator.groups import pending_offsets
 from coordinator.groups.api import Claim, CommittedOffset, FetchedOffset, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
-from coordinator.record_fields import UnknownRecord
 from coordinator.shards.table import Effects, Moment
-from coordinator.state_log import StateBatch, StateMarker, StateProducer, StateRecord
+from coordinator.state.log import StateBatch, StateMarker, StateProducer, StateRecord
+from coordinator.state.record_fields import UnknownRecord
 
 NOBODY = Claim("")
 P, Q = StateProducer(1, 0), StateProducer(2, 0)

@@ -17,10 +17,10 @@ from coordinator.groups.tests.test_service import commit as commit_to
 from coordinator.groups.tests.test_service import coordinating, topic
 from coordinator.groups.tests.test_shard import Bench, commit, error_of, join, offset_of, settled_member
 from coordinator.groups.tests.test_too_few_replicas import SESSION_S, TIMEOUT_S, beat, fetch
-from coordinator.shards.outcomes import Freshness
+from coordinator.shards.replies import Freshness
 from coordinator.shards.shard import RETRY_MS
-from coordinator.state_log import StateProducer, StateRecord
-from coordinator.testing import FakeStateLog
+from coordinator.state.log import StateProducer, StateRecord
+from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table

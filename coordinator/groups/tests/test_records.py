@@ -18,7 +18,7 @@ from coordinator.groups.records import (
     encode_key,
     encode_value,
 )
-from coordinator.record_fields import UnknownRecord
+from coordinator.state.record_fields import UnknownRecord
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

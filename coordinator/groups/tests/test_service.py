@@ -13,9 +13,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from coordinator import testing_image as images
 from coordinator.api import BrokerInfo, ClusterImage, PartitionState, TopicInfo
-from coordinator.bounded_cache import ANSWER_TIMEOUT_S
 from coordinator.errors import (
     ConcurrentTransactions,
     CoordinatorError,
@@ -33,25 +31,20 @@ from coordinator.errors import (
 from coordinator.groups.api import Claim, GroupFigures, GroupListing, GroupState, OffsetToCommit, TopicPartition
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import OFFSETS_TOPIC, GroupCoordinators, GroupOptions
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.tests.answers import result_of
-from coordinator.groups.turn import GroupSettings
-from coordinator.shards.led import partition_of
 from coordinator.shards.pending import Answer, settled
-from coordinator.state_log import (
-    FIRST_PROTOCOL,
-    SECOND_PROTOCOL,
-    StateBatch,
-    StateMarker,
-    StateProducer,
-    StateRecord,
-)
-from coordinator.testing import FakeStateLog, FakeViews
+from coordinator.shards.shard_set import partition_of
+from coordinator.state.bounded_cache import ANSWER_TIMEOUT_S
+from coordinator.state.log import FIRST_PROTOCOL, SECOND_PROTOCOL, StateBatch, StateMarker, StateProducer, StateRecord
+from coordinator.testing import images as images
+from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coordinator.api import FeatureRange, Pending
-    from coordinator.state_view import PartitionChange, StateView
+    from coordinator.state.cache import PartitionChange, StateCache
 
 BROKER = 1
 NOBODY = Claim("")
@@ -133,7 +126,7 @@ class Logs:
 class CountingView:
     """A cache that counts its writes."""
 
-    def __init__(self, view: StateView) -> None:
+    def __init__(self, view: StateCache) -> None:
         self._view = view
         self.saves = 0
         self.is_closed = False
@@ -152,7 +145,7 @@ class CountingView:
 class World:
     cluster: FakeCluster
     logs: Logs
-    views: FakeViews
+    views: SimulatedStateCaches
     view: CountingView
     groups: GroupCoordinators
 
@@ -166,7 +159,7 @@ def topic(
 
 @asynccontextmanager
 async def coordinating(**options: Any) -> AsyncIterator[World]:
-    views = FakeViews()
+    views = SimulatedStateCaches()
     cluster, logs, view = FakeCluster(), Logs(), CountingView(await views.open(Path("view")))
     given = GroupOptions(
         broker_id=BROKER, groups=GroupSettings(), offsets=OffsetSettings(), topic_configs={"k": "v"}, **options

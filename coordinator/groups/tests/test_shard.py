@@ -16,13 +16,13 @@ from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator, R
 from coordinator.groups.api import Claim, CommittedOffset, Join, Joined, MemberProtocol, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import Table
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
 from coordinator.groups.tests.answers import result_of
-from coordinator.groups.turn import GroupSettings
-from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
-from coordinator.shards.writer import RoundWriter, ViewMode
-from coordinator.state_view import PartitionChange, StateView
-from coordinator.testing import FakeStateLog, FakeViews
+from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardDeps
+from coordinator.shards.writer import BatchWriter, CacheMode
+from coordinator.state.cache import PartitionChange, StateCache
+from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
 NOBODY = Claim("")
 
@@ -32,11 +32,11 @@ class Bench:
     """A shard on a log and a cache of the test's own."""
 
     log: FakeStateLog = field(default_factory=FakeStateLog)
-    views: FakeViews = field(default_factory=FakeViews)
-    mode: ViewMode = ViewMode.CACHED
+    views: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
+    mode: CacheMode = CacheMode.CACHED
     ids: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
 
-    async def view(self) -> StateView:
+    async def view(self) -> StateCache:
         return await self.views.open(Path("view"))
 
     async def saved_to(self) -> int:
@@ -53,8 +53,8 @@ class Bench:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Shard[Table]]:
         view = await self.view()
-        writer = RoundWriter(view, self.mode)
-        world: ShardWorld[Table] = ShardWorld(
+        writer = BatchWriter(view, self.mode)
+        world: ShardDeps[Table] = ShardDeps(
             logs=self.log,
             view=view,
             writer=writer,
@@ -228,8 +228,8 @@ async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
         assert error_of(joining) is NotCoordinator
 
 
-@pytest.mark.parametrize("mode", ViewMode)
-async def test_what_somebody_else_wrote_is_read(mode: ViewMode) -> None:
+@pytest.mark.parametrize("mode", CacheMode)
+async def test_what_somebody_else_wrote_is_read(mode: CacheMode) -> None:
     bench = Bench(mode=mode)
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -337,7 +337,7 @@ async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
 
 
 async def test_in_direct_mode_the_view_is_written_before_the_answer() -> None:
-    bench = Bench(mode=ViewMode.DIRECT)
+    bench = Bench(mode=CacheMode.DIRECT)
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
         assert await bench.saved_to() == 1

@@ -33,10 +33,10 @@ from coordinator.groups.api import (
     TopicPartition,
 )
 from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
 from coordinator.shards.table import Effects, Moment
-from coordinator.state_log import StateRecord
+from coordinator.state.log import StateRecord
 
 NOBODY = Claim("")
 T0 = TopicPartition("t", 0)

@@ -23,10 +23,10 @@ from coordinator.groups.api import (
     TopicPartition,
 )
 from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
 from coordinator.shards.table import NEVER_MS, Effects, Moment
-from coordinator.state_log import StateRecord
+from coordinator.state.log import StateRecord
 
 GROUPS = st.sampled_from(["g", "h"])
 NAMES = st.lists(st.sampled_from(["range", "sticky", "x"]), max_size=3)

@@ -15,7 +15,7 @@ from coordinator.groups.tests.test_service import commit as commit_to
 from coordinator.groups.tests.test_service import coordinating, offset, topic
 from coordinator.groups.tests.test_shard import Bench, commit, error_of, join, offset_of, settled_member
 from coordinator.shards.shard import RETRY_MS
-from coordinator.testing import FakeStateLog
+from coordinator.testing.fakes import FakeStateLog
 
 if TYPE_CHECKING:
     from coordinator.groups.service import Table

@@ -21,9 +21,9 @@ from coordinator.groups.service import Table
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_shard import NOBODY, Bench, commit, offset_of
 from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard
-from coordinator.shards.writer import Round, ViewMode
-from coordinator.state_log import SECOND_PROTOCOL, StateMarker, StateProducer, StateSlice
-from coordinator.testing import FakeStateLog, FakeWrite
+from coordinator.shards.writer import CacheMode, WriteBatch
+from coordinator.state.log import SECOND_PROTOCOL, StateMarker, StateProducer, StateSlice
+from coordinator.testing.fakes import FakeStateLog, FakeWrite
 
 P = StateProducer(1, 3)
 
@@ -73,16 +73,16 @@ def error_of(asker: Asker) -> type[CoordinatorError]:
     return caught.type
 
 
-@pytest.mark.parametrize("mode", ViewMode)
+@pytest.mark.parametrize("mode", CacheMode)
 @pytest.mark.parametrize("is_commit", [False, True])
-async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: bool) -> None:
+async def test_a_pending_offset_survives_the_view(mode: CacheMode, *, is_commit: bool) -> None:
     """Named case 2: pended, cache saved, killed, restarted, aborted: the old offset is back."""
     bench = Bench(mode=mode)
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
         await result_of(pend(shard, 5))
         await result_of(commit(shard, 9, group="another"))
-        if mode is ViewMode.CACHED:
+        if mode is CacheMode.CACHED:
             await bench.save(shard)
     assert await bench.saved_to() == 3
     bench.log.reads.clear()
@@ -91,7 +91,7 @@ async def test_a_pending_offset_survives_the_view(mode: ViewMode, *, is_commit: 
         assert is_unstable(fetch(shard))
         await result_of(end(shard, is_commit=is_commit))
         assert offset_of(fetch(shard)) == (5 if is_commit else 1)
-        if mode is ViewMode.CACHED:
+        if mode is CacheMode.CACHED:
             await bench.save(shard)
     bench.log.reads.clear()
     async with bench.running() as shard:
@@ -238,7 +238,7 @@ async def test_an_older_coordinator_is_refused_before_anything_is_written(*, is_
 @pytest.mark.parametrize("early_count", range(4))
 def test_a_round_is_settled_with_all_that_is_written_in_it(order: tuple[int, ...], early_count: int) -> None:
     """A batch that the log refuses is settled at once, though earlier appends are still on their way."""
-    written, called = Round(), list[bool]()
+    written, called = WriteBatch(), list[bool]()
     writes = [FakeWrite(StateMarker(*P, 0, is_commit=True), number + 1) for number in range(3)]
     written.pending += writes
     for number in order[:early_count]:

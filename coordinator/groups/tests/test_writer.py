@@ -17,11 +17,11 @@ from coordinator.errors import CoordinatorLoading, GroupError, NotCoordinator
 from coordinator.groups.api import Claim, CommittedOffset, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import Table
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
-from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardWorld
-from coordinator.shards.writer import RoundWriter, ViewMode
-from coordinator.testing import FakeStateLog, FakeViews
+from coordinator.shards.shard import RELOAD_PAUSE_S, Asker, Shard, ShardDeps
+from coordinator.shards.writer import BatchWriter, CacheMode
+from coordinator.testing.fakes import FakeStateLog, SimulatedStateCaches
 
 
 class Logs(list[FakeStateLog]):
@@ -48,12 +48,12 @@ class Steps(trio.abc.Instrument):
 
 @asynccontextmanager
 async def running(
-    count: int, mode: ViewMode = ViewMode.CACHED
-) -> AsyncIterator[tuple[list[Shard[Table]], Logs, FakeViews]]:
-    logs, views, ids = Logs(RoomyLog() for _ in range(count)), FakeViews(), itertools.count()
+    count: int, mode: CacheMode = CacheMode.CACHED
+) -> AsyncIterator[tuple[list[Shard[Table]], Logs, SimulatedStateCaches]]:
+    logs, views, ids = Logs(RoomyLog() for _ in range(count)), SimulatedStateCaches(), itertools.count()
     view = await views.open(Path("view"))
-    writer = RoundWriter(view, mode)
-    world: ShardWorld[Table] = ShardWorld(
+    writer = BatchWriter(view, mode)
+    world: ShardDeps[Table] = ShardDeps(
         logs=logs,
         view=view,
         writer=writer,
@@ -116,8 +116,8 @@ async def test_fifty_partitions_take_no_more_turns_than_one() -> None:
     assert await steps_of_a_round(50) == await steps_of_a_round(1)
 
 
-@pytest.mark.parametrize("mode", ViewMode)
-async def test_a_log_that_fails_takes_its_own_groups_alone(mode: ViewMode) -> None:
+@pytest.mark.parametrize("mode", CacheMode)
+async def test_a_log_that_fails_takes_its_own_groups_alone(mode: CacheMode) -> None:
     async with running(3, mode) as (shards, logs, _):
         committing = [commit(shard, 1) for shard in shards]
         await wait_all_tasks_blocked()
@@ -167,7 +167,7 @@ async def test_a_bug_in_one_group_stops_no_other() -> None:
 
 
 async def test_in_direct_mode_one_save_is_of_all_that_became_durable_together() -> None:
-    async with running(5, ViewMode.DIRECT) as (shards, logs, views):
+    async with running(5, CacheMode.DIRECT) as (shards, logs, views):
         committing = [commit(shard, 1) for shard in shards]
         await wait_all_tasks_blocked()
         for log in logs:

@@ -12,8 +12,8 @@ import pytest
 from coordinator.errors import GroupError, UnknownMember
 from coordinator.groups.api import Claim, OffsetToCommit
 from coordinator.groups.entry import OffsetSettings
+from coordinator.groups.step import GroupSettings
 from coordinator.groups.table import GroupTable
-from coordinator.groups.turn import GroupSettings
 from coordinator.shards.pending import Answer, after_all, settled
 from coordinator.shards.table import Effects, Moment
 

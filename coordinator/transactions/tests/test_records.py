@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.record_fields import UnknownRecord
+from coordinator.state.record_fields import UnknownRecord
 from coordinator.transactions.api import TransactionState
 from coordinator.transactions.records import (
     TransactionRecord,

@@ -18,12 +18,12 @@ from coordinator.api import TRANSACTION_VERSION, Pending
 from coordinator.errors import CoordinatorError
 from coordinator.groups.tests.answers import result_of
 from coordinator.groups.tests.test_service import BROKER, FakeCluster, Logs, topic
-from coordinator.shards.led import FIRST_LOAD_TIMEOUT_S, StateKeeping, partition_of
 from coordinator.shards.pending import Answer
 from coordinator.shards.shard import RELOAD_PAUSE_S
-from coordinator.state_log import StateMarker
-from coordinator.testing import FakeViews
-from coordinator.testing_image import with_features
+from coordinator.shards.shard_set import FIRST_LOAD_TIMEOUT_S, StateKeeping, partition_of
+from coordinator.state.log import StateMarker
+from coordinator.testing.fakes import SimulatedStateCaches
+from coordinator.testing.images import with_features
 from coordinator.transactions.api import FIRST_PROTOCOL, SECOND_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.entry import PARKED_MS, TransactionSettings
 from coordinator.transactions.markers import REFUSED_PAUSE_S, RETRY_PAUSE_MAX_S, RETRY_PAUSE_S
@@ -120,7 +120,7 @@ class World:
 async def coordinating(
     logs: Logs | None = None, settings: TransactionSettings | None = None, *, has_topic: bool = True, **options: Any
 ) -> AsyncIterator[World]:
-    cluster, markers, views = Cluster(), Markers(), FakeViews()
+    cluster, markers, views = Cluster(), Markers(), SimulatedStateCaches()
     given = TransactionOptions(
         broker_id=BROKER, settings=settings or TransactionSettings(), topic_configs={"k": "v"}, **options
     )

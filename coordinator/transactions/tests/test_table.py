@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator import errors
-from coordinator.record_fields import UnknownRecord
 from coordinator.shards.table import NEVER_MS, Effects, Moment
-from coordinator.state_log import StateMarker, StateProducer, StateRecord
+from coordinator.state.log import StateMarker, StateProducer, StateRecord
+from coordinator.state.record_fields import UnknownRecord
 from coordinator.transactions.api import (
     FIRST_PROTOCOL,
     SECOND_PROTOCOL,
@@ -22,7 +22,7 @@ from coordinator.transactions.api import (
     TransactionDescription,
     TransactionState,
 )
-from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, DueMarkers, TransactionSettings, TransactionWorld
+from coordinator.transactions.entry import PARKED_MAX, PARKED_MS, DueMarkers, TransactionDeps, TransactionSettings
 from coordinator.transactions.table import TransactionTable
 from coordinator.transactions.transitions import EPOCH_EXHAUSTED, NeedsProducerId
 
@@ -49,7 +49,7 @@ class Bench:
         self.table = self.new_table()
 
     def new_table(self) -> TransactionTable[Asker]:
-        world = TransactionWorld(new_id=self._next_id, protocol=lambda: self.protocol)
+        world = TransactionDeps(new_id=self._next_id, protocol=lambda: self.protocol)
         return TransactionTable(self.settings, world)
 
     def _next_id(self) -> int:

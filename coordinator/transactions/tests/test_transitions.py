@@ -15,7 +15,7 @@ from coordinator.errors import (
     ProducerFenced,
     TransactionError,
 )
-from coordinator.state_log import EPOCH_MAX
+from coordinator.state.log import EPOCH_MAX
 from coordinator.transactions.api import FIRST_PROTOCOL, Partition, ProducerIdentity, TransactionState
 from coordinator.transactions.records import decode_value, encode_value
 from coordinator.transactions.transitions import (

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from coordinator.metadata.embedded import open_embedded
-from coordinator.metadata.store import ConnectionLost, Create, NoNode
-from coordinator.testing import FakeEnsemble, run_inline
+from coordinator.metadata_store.embedded import open_embedded
+from coordinator.metadata_store.store import ConnectionLost, Create, NoNode
+from coordinator.testing.fakes import FakeEnsemble, run_inline
 from kafkawire.adapters.measured_store import MeasuredStore
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import CannotStart
-from coordinator.metadata.zookeeper import ZooKeeperSettings
+from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 from kafkawire.adapters.metadata import zookeeper_settings
 from kafkawire.config.broker_config import load
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import trio
 
-from coordinator.state_log import (
+from coordinator.state.log import (
     PendingWrite,
     StateBatch,
     StateLog,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.history import Followed
-from coordinator.metadata import paths
+from coordinator.metadata.history import Followed
+from coordinator.metadata_store import paths
 from engine.files.filesystem import PosixFileSystem
 from engine.log_dirs.layout import Identity, write_identity, write_topic_id
 from kafkawire.adapters.followed_change import NAME, encode
@@ -154,14 +154,14 @@ def test_a_store_without_a_cluster_is_refused() -> None:
 
 
 def test_the_numbers_of_an_acceptance_that_was_broken_off_stay(world: MemoryWorld, log_dir: Path) -> None:
-    from coordinator.metadata.fake import Loss
+    from coordinator.testing.simulated_metadata_store import Loss
 
     async def broken() -> None:
         from random import Random
 
-        from coordinator.cluster.acceptance import accept as do
-        from coordinator.cluster.acceptance import look, next_history
-        from coordinator.metadata.store import ConnectionLost
+        from coordinator.metadata_store.store import ConnectionLost
+        from coordinator.transfer.rollback import accept as do
+        from coordinator.transfer.rollback import look, next_history
 
         store = world.ensemble.connect()
         found = await look(store)

@@ -11,12 +11,12 @@ import trio
 import trio.testing
 from click.testing import CliRunner, Result
 
-from coordinator.cluster.export_format import decode_export
-from coordinator.cluster.transfer import put_in
-from coordinator.metadata import paths
-from coordinator.metadata.embedded import open_embedded
-from coordinator.metadata.fake import FakeEnsemble
-from coordinator.testing import run_inline
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.embedded import open_embedded
+from coordinator.testing.fakes import run_inline
+from coordinator.testing.simulated_metadata_store import FakeEnsemble
+from coordinator.transfer.export_format import decode_export
+from coordinator.transfer.transfer import put_in
 from kafkawire.cli import main
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
 from kafkawire.testing import MemoryWorld, open_broker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 
 SERVERS = ("--zookeeper", "ensemble:2181/kafkawire")
 

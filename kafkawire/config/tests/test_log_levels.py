@@ -34,7 +34,7 @@ def test_what_is_told(level: str, told: list[str]) -> None:
     levels.set("kafkawire", level)
     methods = ["debug", "info", "warning", "error", "exception", "critical"]
     assert [method for method in methods if levels.tells("kafkawire.server.session", method)] == told
-    assert not levels.tells("coordinator.runtime", "debug")
+    assert not levels.tells("coordinator.cluster_manager", "debug")
 
 
 def test_a_line_below_the_level_ends() -> None:
@@ -44,7 +44,7 @@ def test_a_line_below_the_level_ends() -> None:
     try:
         with pytest.raises(structlog.DropEvent):
             drop_what_is_not_told(Logger("kafkawire.server.session"), "info", event)
-        assert drop_what_is_not_told(Logger("coordinator.view"), "info", event) is event
+        assert drop_what_is_not_told(Logger("coordinator.state.leveldb_cache"), "info", event) is event
         assert drop_what_is_not_told(Logger(), "info", event) is event
     finally:
         LEVELS.unset("kafkawire")

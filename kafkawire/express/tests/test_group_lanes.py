@@ -16,8 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from coordinator.groups.entry import OffsetSettings
 from coordinator.groups.service import GroupCoordinators, GroupOptions
-from coordinator.groups.turn import GroupSettings
-from coordinator.testing import FakeViews
+from coordinator.groups.step import GroupSettings
+from coordinator.testing.fakes import SimulatedStateCaches
 from engine.api import Isolation
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from kafkawire.adapters.state_logs import EngineStateLogs
@@ -146,7 +146,7 @@ async def open_side(*, with_lanes: bool) -> AsyncIterator[Side]:
             topic_configs={},
             partition_count=3,
         )
-        view = await FakeViews().open(Path("view"))
+        view = await SimulatedStateCaches().open(Path("view"))
         logs = EngineStateLogs(broker.store)
         groups = GroupCoordinators(cluster, logs, view, options, Random(1), lambda: NOW_MS)
         nursery.start_soon(groups.run)

@@ -14,7 +14,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.state_log import StateMarker
+from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition
 from kafkawire.express import lanes
 from kafkawire.handlers import API_TABLE

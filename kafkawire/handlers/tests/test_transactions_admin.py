@@ -8,7 +8,7 @@ import pytest
 
 from coordinator import errors
 from coordinator.errors import CoordinatorError, MarkerNotWritten
-from coordinator.state_log import StateMarker
+from coordinator.state.log import StateMarker
 from coordinator.transactions.api import (
     Partition,
     ProducerIdentity,

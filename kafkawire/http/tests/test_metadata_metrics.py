@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from coordinator.metadata import paths
-from coordinator.metadata.store import ConnectionLost, Create, Delete
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import ConnectionLost, Create, Delete
 from kafkawire.http.tests.asgi import asked
 from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.server.loop_watch import LoopWatch

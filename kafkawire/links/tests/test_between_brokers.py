@@ -18,7 +18,7 @@ import trio.testing
 
 from coordinator.errors import MarkerNotWritten, ProducerFenced
 from coordinator.groups.service import GroupCoordinators
-from coordinator.state_log import SECOND_PROTOCOL, StateMarker
+from coordinator.state.log import SECOND_PROTOCOL, StateMarker
 from coordinator.transactions.api import Partition, ProducerIdentity
 from kafkawire.adapters.markers import LocalMarkers
 from kafkawire.links.links import Links, LinkSettings

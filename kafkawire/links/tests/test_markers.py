@@ -19,7 +19,7 @@ from coordinator.errors import (
     TransactionCoordinatorFenced,
     UnknownTopic,
 )
-from coordinator.state_log import SECOND_PROTOCOL, StateMarker
+from coordinator.state.log import SECOND_PROTOCOL, StateMarker
 from coordinator.transactions.api import Partition
 from kafkawire.links.errors import LinkFailed
 from kafkawire.links.links import Links

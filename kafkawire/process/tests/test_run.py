@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from coordinator.cluster.departure import LEAVE_TIMEOUT_S, REDIRECTING_S
+from coordinator.membership.controlled_shutdown import LEAVE_TIMEOUT_S, REDIRECTING_S
 from kafkawire.adapters.coordinators import VIEWS_CLOSE_MAX_S
 from kafkawire.adapters.followed_change import CLOSE_MAX_S
 from kafkawire.adapters.leaving import LEAVE_MAX_S, close_when_overdue

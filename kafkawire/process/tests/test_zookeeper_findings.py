@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from coordinator.cluster.plain_nodes import encode_cluster, encode_import
 from coordinator.errors import CannotStart
-from coordinator.metadata import paths
-from coordinator.metadata.fake import FakeEnsemble, FakeStore
-from coordinator.metadata.store import Create, NoNode
+from coordinator.metadata.unlogged_nodes import encode_cluster, encode_import
+from coordinator.metadata_store import paths
+from coordinator.metadata_store.store import Create, NoNode
+from coordinator.testing.simulated_metadata_store import FakeEnsemble, FakeStore
 from kafkawire.config.broker_config import load
 from kafkawire.process.doctor import DirFacts, Finding, Severity
 from kafkawire.process.zookeeper_findings import examine_zookeeper
 
 if TYPE_CHECKING:
-    from coordinator.metadata.zookeeper import ZooKeeperSettings
+    from coordinator.metadata_store.zookeeper import ZooKeeperSettings
 
 DIR = DirFacts(path="/data", exists=True, owner=("mine", 3))
 MINE = Create(paths.CLUSTER, encode_cluster("mine"))

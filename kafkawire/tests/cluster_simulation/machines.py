@@ -10,8 +10,8 @@ from random import Random
 import trio
 
 from coordinator.api import ClusterImage, PartitionState
-from coordinator.metadata.fake import FakeEnsemble
-from coordinator.metadata.fake import Faults as StoreFaults
+from coordinator.testing.simulated_metadata_store import FakeEnsemble
+from coordinator.testing.simulated_metadata_store import Faults as StoreFaults
 from engine.errors import EngineError
 from engine.partitions.partition import Partition
 from engine.roles import TopicPartition

@@ -13,7 +13,7 @@ from random import Random
 
 import trio
 
-from coordinator.cluster.reassignments import wanted
+from coordinator.controller.reassignments import wanted
 from kafkawire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

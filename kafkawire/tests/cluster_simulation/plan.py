@@ -7,7 +7,7 @@ from enum import Enum
 from random import Random
 
 from coordinator.groups.service import OFFSETS_TOPIC
-from coordinator.metadata.fake import Faults as StoreFaults
+from coordinator.testing.simulated_metadata_store import Faults as StoreFaults
 from coordinator.transactions.service import TRANSACTIONS_TOPIC
 from kafkawire.tests.simulation.group_plan import GroupPlan
 from kafkawire.tests.simulation.plan import Target, TopicPlan, WriterPlan

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 import engine.commit.group_committer
-from coordinator.metadata.fake import FakeEnsemble
+from coordinator.testing.simulated_metadata_store import FakeEnsemble
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.tests.cluster_simulation.checker import check
 from kafkawire.tests.cluster_simulation.clients import (

@@ -8,7 +8,7 @@ from random import Random
 
 import trio
 
-from coordinator.metadata.fake import FakeStore
+from coordinator.testing.simulated_metadata_store import FakeStore
 from kafkawire.broker import StartError
 from kafkawire.server.transport import Listener
 from kafkawire.surroundings import Surroundings

@@ -17,8 +17,8 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER, BrokerState
-from coordinator.cluster import elections
-from coordinator.cluster.in_sync import IsrChange, changed_by
+from coordinator.controller import elections
+from coordinator.controller.isr_proposals import IsrChange, changed_by
 from engine.tests.ledger import note_for_ledger
 from kafkawire.tests.replication import brokers
 from kafkawire.tests.replication.recovery import STUCK, Recovery

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
-from coordinator.cluster import elections
-from coordinator.cluster.elections import NO_LOG, Electorate
+from coordinator.controller import elections
+from coordinator.controller.elections import NO_LOG, Electorate
 from kafkawire.tests.replication.model import walk
 from kafkawire.tests.replication.scenes import QUIET
 from kafkawire.tests.replication.world import Follows, Leads, World, incarnation

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.cluster import elections, in_sync
+from coordinator.controller import elections, isr_proposals
 from engine.api import NO_EPOCH
 from engine.replica_log import NEVER_MS
 from engine.replication import fetch_state
@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
         (
             (Replicas, "_check", _takes_any_life),
             (Replicas, "_is_eligible", _may_be_of_any_life),
-            (in_sync, "_serves_in", _serves),
+            (isr_proposals, "_serves_in", _serves),
         ),
     ),
     "elr-kept": ("fewer in sync become enough", ((elections, "without_elr", _unchanged),)),

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.api import NO_LEADER, BrokerInfo, BrokerState, PartitionState
-from coordinator.cluster.elections import Electorate
+from coordinator.controller.elections import Electorate
 
 Record = tuple[int, int]  # the epoch it was written in, and which one it is
 Log = tuple[Record, ...]

@@ -1,1 +1,0 @@
-"""The cluster: its image, and the pure decisions about topics, placement and leaders."""

@@ -1,0 +1,1 @@
+"""Membership of this broker: registration, controlled shutdown, states of its replicas, and roles from images."""

@@ -1,0 +1,1 @@
+"""Fakes of the control plane, for tests of the coordinator and for a whole broker in memory."""

@@ -1,0 +1,151 @@
+"""A follower discards its log once the others know: else it could lead without acknowledged records (RULES K8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from coordinator.api import BrokerState
+from coordinator.controller.elections import repudiated
+from coordinator.errors import NotFollowedSo
+from coordinator.membership.lost_replicas import restart_operations
+from coordinator.testing.fakes import FakeEnsemble, Loss
+from coordinator.tests.test_cluster_manager import elect, two_brokers
+
+if TYPE_CHECKING:
+    from coordinator.api import PartitionState
+    from coordinator.tests.test_cluster_manager import Member
+
+PARTITIONS = 3
+
+
+async def assigned(one: Member, *replicas: int) -> bytes:
+    topic = await one.coordinator.create_topic("a", assignments={number: [*replicas] for number in range(PARTITIONS)})
+    await trio.testing.wait_all_tasks_blocked()
+    return topic.topic_id
+
+
+def states(one: Member) -> tuple[PartitionState, ...]:
+    return tuple(one.coordinator.image.topics["a"].partitions)
+
+
+async def test_who_begins_anew_is_out_of_the_isr_and_marked_when_it_is_told() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        await two.coordinator.give_up(topic_id, 0, 0, 7)
+        await trio.testing.wait_all_tasks_blocked()
+        state, other, _ = states(one)
+        assert (state.leader, state.leader_epoch, state.isr, state.marks) == (1, 0, (1,), ((2, -1, 7),))
+        assert (other.isr, other.marks) == ((1, 2), ())
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_begins_anew_at_the_same_time_is_written_at_once() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        before = one.coordinator.image.version
+        async with trio.open_nursery() as followers:
+            for number in range(PARTITIONS):
+                followers.start_soon(two.coordinator.give_up, topic_id, number, 0, 7)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [state.isr for state in states(one)] == [(1,)] * PARTITIONS
+        assert one.coordinator.image.version == before + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_is_marked_writes_it_again_for_its_leader_may_be_about_to_add_it() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        versions = []
+        for _ in range(2):
+            await two.coordinator.give_up(topic_id, 0, 0, 7)
+            await trio.testing.wait_all_tasks_blocked()
+            versions.append(states(one)[0].version)
+        assert versions[1] == versions[0] + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_whoever_leads_by_now_gives_nothing_up() -> None:
+    """The broker was elected, and learns that after it was told to re-replicate from scratch."""
+    async with trio.open_nursery() as nursery:
+        ensemble = FakeEnsemble()
+        one, two = await two_brokers(nursery, ensemble)
+        topic_id = await assigned(one, 1, 2)
+        two.store.pause()
+        await elect(ensemble, one, one.coordinator.image.topics_by_id[topic_id], 2, two)
+        outcome = []
+
+        async def give_up() -> None:
+            with pytest.raises(NotFollowedSo):
+                await two.coordinator.give_up(topic_id, 0, 0, 7)
+            outcome.append(trio.current_time())
+
+        nursery.start_soon(give_up)
+        await trio.testing.wait_all_tasks_blocked()
+        assert outcome == []
+        two.store.resume()
+        await trio.testing.wait_all_tasks_blocked()
+        assert outcome
+        state = states(one)[0]
+        assert (state.leader, state.isr, state.marks) == (2, (1, 2), ())
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["is fenced", "leaves", "lives again", "lacks something", "is out of sync"])
+async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
+    """The log may be the last one with all acknowledged records, and a follower without them could lead."""
+    async with trio.open_nursery() as nursery:
+        one, _ = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        image = one.coordinator.image
+        leader, state = image.members[1], image.topics_by_id[topic_id].partitions[0]
+        assert restart_operations(image, topic_id, 0, 0, 7, image.members[2]) is not None
+        if what == "is fenced":
+            leader = replace(leader, state=BrokerState.FENCED)
+        elif what == "leaves":
+            leader = replace(leader, state=BrokerState.LEAVING)
+        elif what == "lives again":
+            leader = replace(leader, incarnation=bytes(16))
+        elif what == "lacks something":
+            state = repudiated(replace(state, isr=(1,)), 1, (0, 0), min_isr=1)
+        else:
+            state = replace(state, isr=(2,))
+        topic = replace(image.topics_by_id[topic_id], partitions=(state,))
+        image = replace(image, members={**image.members, 1: leader}, topics_by_id={topic_id: topic})
+        assert restart_operations(image, topic_id, 0, 0, 7, image.members[2]) is None
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("what", ["another partition", "another topic", "no replica"])
+async def test_what_is_not_followed_is_not_given_up(what: str) -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, *((1,) if what == "no replica" else (1, 2)))
+        number = PARTITIONS if what == "another partition" else 0
+        with pytest.raises(NotFollowedSo):
+            await two.coordinator.give_up(bytes(16) if what == "another topic" else topic_id, number, 0, 7)
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_waits_for_the_metadata_and_for_an_outcome() -> None:
+    async with trio.open_nursery() as nursery:
+        one, two = await two_brokers(nursery, FakeEnsemble())
+        topic_id = await assigned(one, 1, 2)
+        two.store.disconnected = True
+        with trio.move_on_after(5) as scope:
+            await two.coordinator.give_up(topic_id, 0, 0, 7)
+        assert scope.cancelled_caught
+        assert states(one)[0].marks == ()
+        two.store.disconnected = False
+        two.store.script.append(Loss.REQUEST)
+        await two.coordinator.give_up(topic_id, 1, 0, 8)
+        await trio.sleep(1)
+        assert [state.marks for state in states(one)] == [(), ((2, -1, 8),), ()], "nobody waits for the first any more"
+        nursery.cancel_scope.cancel()
