@@ -26,7 +26,7 @@ from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import ThreadPool
 from engine.index.store import LevelDbStore
 from engine.log_config import FlushPolicy, LogConfig
-from engine.options import StoreOptions, StoreWorld
+from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
 
 TOY = ("--count", "20", "--repeats", "1")
@@ -47,7 +47,7 @@ def complain(message: str) -> None:
 
 def new_store(directory: str, pool: ThreadPool) -> SegmentStore:
     """A store on real files."""
-    world = StoreWorld(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
+    world = StoreDeps(PosixFileSystem(), LevelDbStore, pool, SystemRandom(), now_ms, complain, complain)
     return SegmentStore(StoreOptions((directory,), "bench", 1), world)
 
 

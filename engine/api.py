@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
-from engine.compacted import NOT_COMPACTED as NOT_COMPACTED
-from engine.compacted import Compacted as Compacted
+from engine.compaction_horizon import NOT_COMPACTED as NOT_COMPACTED
+from engine.compaction_horizon import Compacted as Compacted
 from engine.errors import EngineError
 from engine.pending import AppendResult as AppendResult
 from engine.pending import PendingAppend as PendingAppend

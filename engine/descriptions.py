@@ -10,7 +10,7 @@ from engine.api import ActiveProducer, LogDirDescription
 from engine.errors import StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
-from engine.logs.producer_state import Producer
+from engine.logs.producers.state import Producer
 from engine.partitions.partition import Partition
 from engine.stats import LogDirStatistics, PartitionStatistics
 

@@ -9,7 +9,7 @@ from engine.files.filesystem import FileSystem
 from engine.files.io_workers import WorkerPool
 from engine.index.store import OpenIndex
 from engine.tier import NoTier, SegmentTier
-from engine.upkeep.retention_keeper import RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 
 
@@ -35,7 +35,7 @@ class StoreOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreWorld:
+class StoreDeps:
     """Dependencies of the store.
 
     `on_fatal`: called once, with the reason, when the last log dir goes offline. `on_offline`: called when a log dir or

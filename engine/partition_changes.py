@@ -21,8 +21,8 @@ from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.openings import Known, delete_logs, in_jobs, open_logs
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
-from engine.logs.recovery import LastKnown
-from engine.options import StoreWorld
+from engine.logs.recovery.recovery import LastKnown
+from engine.options import StoreDeps
 from engine.partitions.opening import opening_of
 from engine.partitions.partition import Partition
 from engine.partitions.suspension import take_role
@@ -47,7 +47,7 @@ class PartitionChanges:
         log_dirs: Sequence[LogDir],
         claims: Changes,
         caches: SegmentCaches,
-        world: StoreWorld,
+        world: StoreDeps,
     ) -> None:
         self._partitions = partitions
         self._dirs = log_dirs

@@ -9,7 +9,7 @@ from engine.waiting_reads import NEVER_MS as NEVER_MS
 from engine.waiting_reads import AsOf as AsOf
 
 
-class Heard(NamedTuple):
+class FollowerFetchResult(NamedTuple):
     """Result of noting a follower's Fetch: where its log diverges from the leader's, or which offsets have moved."""
 
     diverging: EpochEnd | None = None
@@ -53,7 +53,7 @@ class ReplicaLog(PartitionLog, Protocol):
         log_start_offset: int,
         as_of: AsOf,
         standing: Standing | None = None,
-    ) -> Heard:
+    ) -> FollowerFetchResult:
         """Note the Fetch of a follower with that broker epoch: it has all records below `offset` durably.
 
         `last_epoch`: leader epoch of its last record; -1: none. `log_start_offset`: of its log. `as_of`: a moment

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from engine.log_config import LogConfig
-from engine.waiting_reads import Confirming as Confirming
+from engine.waiting_reads import ConfirmationInputs as ConfirmationInputs
 
 
 class TopicPartition(NamedTuple):
@@ -15,7 +15,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-class Committed(NamedTuple):
+class CommittedIsr(NamedTuple):
     """The committed ISR and more of a partition, as the metadata show them at `version`.
 
     A write of the ISR that is based on an older version fails. `in_sync`: the ISR, the leader included; `eligible`: the
@@ -39,7 +39,7 @@ class Committed(NamedTuple):
         return len(self.in_sync) >= min(self.min_isr, len(self.replicas))
 
 
-class Others(NamedTuple):
+class ReplicaSet(NamedTuple):
     """The replicas of a partition that this broker leads, itself included.
 
     `lag_max_ms`: replica.lag.time.max.ms; a follower that has lagged for longer leaves the ISR. `confirming`: None if
@@ -47,9 +47,9 @@ class Others(NamedTuple):
     """
 
     broker_id: int
-    committed: Committed
+    committed: CommittedIsr
     lag_max_ms: int
-    confirming: Confirming | None = None
+    confirming: ConfirmationInputs | None = None
 
 
 class Leadership(NamedTuple):
@@ -61,7 +61,7 @@ class Leadership(NamedTuple):
     partition: TopicPartition
     config: LogConfig
     leader_epoch: int
-    others: Others | None = None
+    others: ReplicaSet | None = None
 
     @property
     def has_others(self) -> bool:

@@ -19,18 +19,18 @@ from engine.compaction.cleaner import Cleaner
 from engine.errors import EngineError, StoreRefused
 from engine.files.filesystem import replace_small
 from engine.log_config import LogConfig
+from engine.log_dir_start import new_log_dir, possess, start_keepers
 from engine.log_dirs.changes import Changes
 from engine.log_dirs.layout import Identity, directory_name
 from engine.log_dirs.log_dir import LogDir, Shared
 from engine.log_dirs.strays import Strays
 from engine.log_dirs.truncation import Truncation, reset, truncate
-from engine.logs.checkpoints import key_of
 from engine.logs.recently_used import SegmentCaches
-from engine.options import StoreOptions, StoreWorld
+from engine.logs.recovery.checkpoints import key_of
+from engine.options import StoreDeps, StoreOptions
 from engine.partition_changes import Newest, PartitionChanges, as_wanted, shutting_down, unknown
 from engine.partitions.partition import Partition
 from engine.partitions.waiters import Waiter
-from engine.possession import new_log_dir, possess, start_keepers
 from engine.reopening import take_open
 from engine.replication.exchange import ReplicaEnd, replica_end
 from engine.roles import Leadership, Role, TopicPartition
@@ -47,7 +47,7 @@ CHANGES_MAX_S = 1.0  # greatest wait of a stop for openings and deletions that a
 class SegmentStore:
     """Implements `engine.api.PartitionStore`. Start it with `await nursery.start(store.run)`."""
 
-    def __init__(self, options: StoreOptions, world: StoreWorld) -> None:
+    def __init__(self, options: StoreOptions, world: StoreDeps) -> None:
         self._options = options
         self._world = world
         self.producer_id_expiration_ms = options.producer_id_expiration_ms  # may be changed at any time

@@ -89,7 +89,7 @@ class WaitingReads:
                 self.remove(one)
 
 
-class Confirming(NamedTuple):
+class ConfirmationInputs(NamedTuple):
     """Dependencies of a leader that confirms its reads (RULES K24).
 
     `has_session`: whether this broker has a metadata session, as far as it knows. `waiting`: the waiting reads of all

@@ -18,10 +18,10 @@ from coordinator.api import ClusterImage
 from coordinator.cluster_manager import ClusterManager
 from coordinator.errors import CannotStart, MetadataUnavailable
 from engine.errors import StoreRefused
-from engine.options import StoreWorld
+from engine.options import StoreDeps
 from engine.store import SegmentStore
 from engine.tier import NoTier
-from engine.waiting_reads import Confirming, EventClock, WaitingReads
+from engine.waiting_reads import ConfirmationInputs, EventClock, WaitingReads
 from kafkawire.adapters.coordinators import Coordinators, join
 from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.founding import found
@@ -216,11 +216,13 @@ class Broker:
         nursery.start_soon(self._coordinator.run)
         nursery.start_soon(self._host.remember, self._coordinator)
 
-    def _confirming(self) -> Confirming | None:
+    def _confirming(self) -> ConfirmationInputs | None:
         metadata, timeout_ms = self._metadata, self.config.zookeeper_session_timeout_ms
         if not self.config.is_in_cluster or metadata is None:
             return None
-        return Confirming(lambda: self.coordinator.has_session and metadata.age_s * 1000 <= timeout_ms, self._reads)
+        return ConfirmationInputs(
+            lambda: self.coordinator.has_session and metadata.age_s * 1000 <= timeout_ms, self._reads
+        )
 
     def _configured(self, config: Config) -> None:
         """Apply configs that were changed at run time. The host applies those of partitions."""
@@ -268,7 +270,7 @@ class Broker:
         opening = TierOpening(image.cluster_id, self.coordinator.tier, tiered, logs)
         self._tier = await open_tier(current, opening, self.world, nursery)
         options = store_options(self.config, image.cluster_id, self.world.descriptors.segments_max)
-        world = StoreWorld(
+        world = StoreDeps(
             filesystem=self.world.filesystem,
             open_index=self.world.open_index,
             pool=self.world.pool,

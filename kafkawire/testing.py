@@ -23,8 +23,8 @@ from coordinator.metadata_store.store import MetadataStore
 from coordinator.testing.simulated_metadata_store import FakeEnsemble, FakeStore
 from coordinator.testing.simulated_state_cache import SimulatedStateCaches
 from engine.files.simulated_delays import DiskDelays
-from engine.files.twin import MemoryFileSystem, TwinPool
-from engine.index.twin import MemoryIndex
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
+from engine.index.simulated_store import SimulatedIndexStore
 from kafkawire.broker import Broker
 from kafkawire.config.broker_config import Config, load
 from kafkawire.requests.headers import decode_response, encode_request
@@ -54,7 +54,7 @@ class MemoryWorld:
     """Dependencies of one broker, in memory. Give them to another broker to restart it on the durable data."""
 
     seed: int = 0
-    filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
+    filesystem: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
     delays: DiskDelays = field(default_factory=DiskDelays)  # of the simulated disks, by `engine.files.disk.DiskLanes`
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     views: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
@@ -75,8 +75,8 @@ class MemoryWorld:
             read_secret=lambda path: self.secrets[str(path)],
             open_view=self.views.open,
             filesystem=self.filesystem,
-            open_index=partial(MemoryIndex, self.filesystem),
-            pool=TwinPool(self.delays),
+            open_index=partial(SimulatedIndexStore, self.filesystem),
+            pool=SimulatedPool(self.delays),
             random=self.random,
             now_ms=_now_ms,
             boot_ms=lambda: round(trio.current_time() * 1000),

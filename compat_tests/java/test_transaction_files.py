@@ -9,7 +9,7 @@ import trio
 from compat_tests.harness.tools import java_tool
 from compat_tests.java.commands import TOOLS
 from engine.api import Outcome
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.partitions.tests.test_transactions import DIRECTORY, SMALL, append, end, opened
 from engine.tests.helpers import running
 
@@ -21,7 +21,7 @@ COORDINATOR_EPOCH = 3
 
 async def filled() -> dict[str, bytes]:
     """The files of a partition by name; its last transaction is open."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, SMALL)
         for number in range(3):

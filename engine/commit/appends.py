@@ -10,11 +10,11 @@ from engine.api import NO_TIMESTAMP_MS, AbortedTransaction, AppendResult, Marker
 from engine.batches.batch import TRANSACTIONAL_BIT, BatchHeader
 from engine.batches.record_checks import Examination
 from engine.errors import EngineError, Overloaded
-from engine.logs.chunk import Chunk
 from engine.logs.log import Log
-from engine.logs.position import LogPosition
-from engine.logs.producer_snapshot import Snapshot
-from engine.logs.producer_state import EndedTransaction, Producer, ProducerTable
+from engine.logs.producers.snapshot import Snapshot
+from engine.logs.producers.state import EndedTransaction, Producer, ProducerTable
+from engine.logs.segments.chunk import Chunk
+from engine.logs.segments.position import LogPosition
 
 HANGS_AFTER_S = 2.0
 _result_of: Callable[[tuple[int, int, int, int]], AppendResult] = partial(tuple.__new__, AppendResult)  # spares a call
@@ -135,7 +135,7 @@ class Undo(NamedTuple):
     before: Producer | None
 
 
-class PartitionRound:
+class PartitionShare:
     """A partition's share of a commit batch.
 
     `must_sync`: it counts only after a sync. `rolls`: a new segment begins in it. `end`: the log end behind it, after
@@ -248,7 +248,7 @@ class Owner(Protocol):
 
     partition: TopicPartition
 
-    def stage(self, appends: list[Append]) -> PartitionRound | None:
+    def stage(self, appends: list[Append]) -> PartitionShare | None:
         """Check and stamp the appends against the present state. Single appends may be refused; None: all are."""
 
     def ended(self, marker: Marker) -> None:
@@ -260,9 +260,9 @@ class Owner(Protocol):
     def confirm(self, told: Callable[[bool], None]) -> None:
         """Confirm a read, see `engine.api.PartitionLog.confirm`."""
 
-    def written(self, part: PartitionRound) -> None: ...
-    def durable(self, part: PartitionRound) -> None: ...
-    def failed(self, part: PartitionRound, error: str) -> None: ...
+    def written(self, part: PartitionShare) -> None: ...
+    def durable(self, part: PartitionShare) -> None: ...
+    def failed(self, part: PartitionShare, error: str) -> None: ...
 
 
 class QueueBudget:

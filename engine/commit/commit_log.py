@@ -21,14 +21,14 @@ from engine.commit.journal_format import Barrier, BarrierKind
 from engine.commit.replay import end_by
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
-from engine.compacted import Dropped
+from engine.compaction_horizon import CompactionHorizon
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.disk import Disk
-from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
-from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
-from engine.logs.recovery import LastKnown
-from engine.logs.sparse_index import Stored
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, write_checkpoint
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.recovery.recovery import LastKnown
+from engine.logs.segments.sparse_index import Stored
 from engine.stats import CommitStatistics
 
 CHECKPOINT_INTERVAL_S = 60  # as log.flush.offset.checkpoint.interval.ms of Kafka
@@ -45,7 +45,7 @@ class Gaps(NamedTuple):
     end_offset: int
     below_offset: int
     epochs: tuple[EpochStart, ...]
-    dropped: Dropped
+    dropped: CompactionHorizon
 
 
 @dataclass(eq=False)
@@ -318,7 +318,7 @@ class CommitLog:
         for one in asked:
             self._expected.pop(one, None)
 
-    def lacks(self, key: PartitionKey, log: Log, dropped: Dropped) -> None:
+    def lacks(self, key: PartitionKey, log: Log, dropped: CompactionHorizon) -> None:
         """Set up to where tombstones and markers of the log may be missing, and forget expected gaps behind its end.
 
         These gaps were noted for batches that were never appended; other batches will take their offsets, so a

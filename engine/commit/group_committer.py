@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import trio
 
-from engine.commit.appends import Append, Attendance, Owner, PartitionRound, QueueBudget
+from engine.commit.appends import Append, Attendance, Owner, PartitionShare, QueueBudget
 from engine.commit.syncer import Syncer
 from engine.commit.writer import Writer
 from engine.errors import StorageError
@@ -27,7 +27,7 @@ LARGE_ROUND = 32  # appends: after a commit batch with so many, other tasks get 
 class Staged(NamedTuple):
     """A commit batch whose batches have their offsets."""
 
-    parts: list[PartitionRound]
+    parts: list[PartitionShare]
     appends: int
     size_bytes: int
     begun_s: float
@@ -36,7 +36,7 @@ class Staged(NamedTuple):
 class Written(NamedTuple):
     """A commit batch that is written. `parts`: those that need a sync."""
 
-    parts: list[PartitionRound]
+    parts: list[PartitionShare]
     round: Staged
 
 
@@ -265,7 +265,7 @@ class GroupCommitter:
         self._end(staged)
 
     @staticmethod
-    def _refuse(parts: Sequence[PartitionRound], error: str) -> None:
+    def _refuse(parts: Sequence[PartitionShare], error: str) -> None:
         """Undo parts, the last first, so that each partition returns to the state before its part."""
         for part in reversed(parts):
             part.owner.failed(part, error)

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from engine.batches.batch import BatchHeader
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.commit.journal_format import JournalEntry
-from engine.logs.chunk import Chunk
 from engine.logs.log import Log
+from engine.logs.segments.chunk import Chunk
 
 JOURNAL_MAX_BYTES = 4 * 1024 * 1024
 JOURNAL_MAX_BYTES_PER_FILE = 64 * 1024  # above it, the sync of a file is cheaper than a second write of its bytes
 
 
-def journalable(parts: Sequence[PartitionRound]) -> list[list[PartitionRound]]:
+def journalable(parts: Sequence[PartitionShare]) -> list[list[PartitionShare]]:
     """The parts that may go to the journal, grouped by log.
 
     Excluded are logs with unsynced bytes of `flush.policy=async` before the part, which a replay would miss, and logs
     for which a part begins a segment.
     """
-    found: dict[Log, list[PartitionRound]] = {}
+    found: dict[Log, list[PartitionShare]] = {}
     others: set[Log] = set()
     for part in parts:
         log = part.log
@@ -33,7 +33,7 @@ def journalable(parts: Sequence[PartitionRound]) -> list[list[PartitionRound]]:
     return [of_log for log, of_log in found.items() if log not in others] if others else list(found.values())
 
 
-def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[PartitionRound]]:
+def worth_the_journal(logs: Sequence[list[PartitionShare]]) -> Sequence[list[PartitionShare]]:
     """Choose the logs for which the journal is cheaper: it writes bytes twice, but needs one sync.
 
     These are as many logs as possible, the smallest first, with at most JOURNAL_MAX_BYTES_PER_FILE on average.
@@ -42,7 +42,7 @@ def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[Par
     if size_bytes <= min(JOURNAL_MAX_BYTES, JOURNAL_MAX_BYTES_PER_FILE * len(logs)):
         return logs
     sizes_bytes = [sum(part.size_bytes for part in of_log) for of_log in logs]
-    chosen: list[list[PartitionRound]] = []
+    chosen: list[list[PartitionShare]] = []
     total_bytes = 0
     for size_bytes, number in sorted(zip(sizes_bytes, range(len(logs)), strict=True)):
         total_bytes += size_bytes
@@ -52,7 +52,7 @@ def worth_the_journal(logs: Sequence[list[PartitionRound]]) -> Sequence[list[Par
     return chosen
 
 
-def journal_entries(part: PartitionRound) -> list[JournalEntry]:
+def journal_entries(part: PartitionShare) -> list[JournalEntry]:
     """The journal entries of a part: several if its batches have several leader epochs, or gaps between them."""
     [chunk] = part.chunks
     headers, position = chunk.headers, chunk.position
@@ -69,7 +69,7 @@ def journal_entries(part: PartitionRound) -> list[JournalEntry]:
 
 
 def _entry(
-    part: PartitionRound,
+    part: PartitionShare,
     chunk: Chunk,
     headers: Sequence[BatchHeader],
     position: int,

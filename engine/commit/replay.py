@@ -27,9 +27,9 @@ from engine.commit.journal_format import (
 )
 from engine.errors import StoreRefused
 from engine.files.filesystem import File, FileSystem, Unreadable
-from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
-from engine.logs.segment import Cut, cut_off, segment_name
-from engine.logs.shortening import begin_anew
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
+from engine.logs.recovery.truncation_plan import begin_anew
+from engine.logs.segments.segment import Cut, cut_off, segment_name
 
 _LOST = "what it held of the last appends is lost, unless the segments have it"
 

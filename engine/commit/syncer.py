@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.commit.journal import Journal, JournalWrite
 from engine.commit.journal_format import JournalEntry
 from engine.commit.journaling import journal_entries, journalable, worth_the_journal
@@ -34,7 +34,7 @@ class Syncer:
         self._has_too_many_files_open = has_too_many_files_open
         self.journal: Journal | None = None
 
-    async def sync(self, parts: Sequence[PartitionRound]) -> None:
+    async def sync(self, parts: Sequence[PartitionShare]) -> None:
         """Make the parts durable with one request to the disk. Finished segments are durable already (`Log.perform`).
 
         Raises StorageError, after which the disk is offline.
@@ -55,7 +55,7 @@ class Syncer:
             log.journaled_offset = end_offset
         self._statistics.syncs.note(trio.current_time() - begun_s)
 
-    def _reserve(self, parts: Sequence[PartitionRound]) -> tuple[Mapping[Log, int], JournalWrite | None]:
+    def _reserve(self, parts: Sequence[PartitionShare]) -> tuple[Mapping[Log, int], JournalWrite | None]:
         """Reserve a place in the journal for the logs that suit it; the files of the other logs have to be synced.
 
         Returns the log end of each journaled log, and the write. A log is journaled with all its bytes or not at all.

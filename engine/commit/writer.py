@@ -5,7 +5,7 @@ from functools import partial
 
 import trio
 
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.files.disk import Disk
 from engine.files.filesystem import DiskFull, File
 
@@ -21,7 +21,7 @@ class Writer:
         self._disk = disk
         self._slow_until_s = 0.0
 
-    def write_if_quick(self, parts: Sequence[PartitionRound], size_bytes: int, now_s: float) -> bool:
+    def write_if_quick(self, parts: Sequence[PartitionShare], size_bytes: int, now_s: float) -> bool:
         """Write the parts on the loop and return True, or return False if a file has to be opened or created first, or
         if the disk is slow."""
         if self._is_slow(size_bytes, now_s):
@@ -33,7 +33,7 @@ class Writer:
         self._note(trio.current_time() - now_s)
         return True
 
-    async def write(self, parts: Sequence[PartitionRound], size_bytes: int) -> None:
+    async def write(self, parts: Sequence[PartitionShare], size_bytes: int) -> None:
         """Write any parts. Raises StorageError, too, if an earlier sync of a file that it has to sync failed."""
         write = partial(write_round, parts)
         if all(chunk.file is not None for part in parts for chunk in part.chunks):
@@ -60,7 +60,7 @@ class Writer:
             self._slow_until_s = trio.current_time() + SLOW_FOR_S
 
 
-def write_round(parts: Sequence[PartitionRound]) -> None:
+def write_round(parts: Sequence[PartitionShare]) -> None:
     """Write a commit batch to the page cache. A full disk only rejects the part; another OSError loses the log dir."""
     for part in parts:
         try:
@@ -69,6 +69,6 @@ def write_round(parts: Sequence[PartitionRound]) -> None:
             part.rejected = True
 
 
-def files_synced_by_writing(parts: Sequence[PartitionRound]) -> list[File]:
+def files_synced_by_writing(parts: Sequence[PartitionShare]) -> list[File]:
     """The files of segments that end in these parts; the write syncs them, since they may have unsynced bytes."""
     return [file for part in parts if part.rolls and (file := part.log.active.file) is not None]

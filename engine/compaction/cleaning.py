@@ -11,9 +11,9 @@ from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_righ
 from engine.compaction.rules import NewestOffsets, Rules
 from engine.errors import CorruptMessage
 from engine.files.filesystem import File, FileSystem
-from engine.logs.segment import Segment
-from engine.logs.sparse_index import Entry
-from engine.logs.swap import cleaned_path
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.sparse_index import Entry
+from engine.logs.segments.swap import cleaned_path
 
 
 @dataclass(slots=True)

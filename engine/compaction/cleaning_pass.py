@@ -11,16 +11,16 @@ from functools import partial
 
 import trio
 
-from engine.compacted import Dropped
 from engine.compaction.cleaning import Target, begin_target, clean_slice, read_keys
 from engine.compaction.cleaning_plan import Work, groups
 from engine.compaction.rules import NewestOffsets, Rules
+from engine.compaction_horizon import CompactionHorizon
 from engine.errors import StorageError
 from engine.files.filesystem import File, FileSystem
 from engine.log_dirs.log_dir import index_key
-from engine.logs.producer_state import Producer
-from engine.logs.segment import Segment
-from engine.logs.swap import drop_cleaned, swap_in
+from engine.logs.producers.state import Producer
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.swap import drop_cleaned, swap_in
 from engine.partitions.partition import Partition
 from engine.stats import PassStats
 
@@ -151,7 +151,7 @@ class Pass:
                 log.tiered_to = min(log.tiered_to, base_offsets[0])  # the tier has more, but not of this log
             log.compacted_to = max(log.compacted_to, target.end_offset, rules.newest.end_offset)
             replaced_to = rules.transactions.aborted_to
-            log.dropped = log.dropped.beside(Dropped(rules.tombstones_to, rules.markers_to, replaced_to))
+            log.dropped = log.dropped.beside(CompactionHorizon(rules.tombstones_to, rules.markers_to, replaced_to))
             await log_dir.index.give_up(key, base_offsets)
             await log_dir.commit_log.checkpoint_alone()
             job = partial(swap_in, self._filesystem, log.directory, base_offsets, rules.kept)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.log_config import LogConfig
-from engine.logs.roll_policy import INDEX_ENTRY_SIZE_BYTES, SEGMENT_OFFSETS_MAX
-from engine.logs.segment import Segment
+from engine.logs.segments.roll_policy import INDEX_ENTRY_SIZE_BYTES, SEGMENT_OFFSETS_MAX
+from engine.logs.segments.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

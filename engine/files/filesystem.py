@@ -1,8 +1,8 @@
 """Access to files: the operations that the engine needs of an operating system.
 
-`FileSystem` is small enough that `engine.files.twin` can simulate it, with crashes that lose unsynced writes. Paths are
-strings below a log dir. Nothing here retries, caches, or decides what to sync. Nothing here is async: callers know
-which thread they are on.
+`FileSystem` is small enough that `engine.files.simulated_disk` can simulate it, with crashes that lose unsynced writes.
+Paths are strings below a log dir. Nothing here retries, caches, or decides what to sync. Nothing here is async: callers
+know which thread they are on.
 """
 
 import ctypes

@@ -23,8 +23,8 @@ from engine.index.rows import (
     segment_key,
 )
 from engine.index.store import IndexStore, KeyValue
-from engine.logs.position import LogPosition
-from engine.logs.sparse_index import Entry, Stored, Summary
+from engine.logs.segments.position import LogPosition
+from engine.logs.segments.sparse_index import Entry, Stored, Summary
 
 PORTION = 10_000  # keys that a long scan reads at a time
 

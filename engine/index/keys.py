@@ -12,8 +12,8 @@ from engine.api import ReadableFile
 from engine.batches.batch import BatchHeader
 from engine.batches.keyed import records_of_batch
 from engine.errors import CorruptMessage
-from engine.logs.loading import Part, position_of, stored_batch
-from engine.logs.segment import BatchAt, walk_headers
+from engine.logs.recovery.loading import Part, position_of, stored_batch
+from engine.logs.segments.segment import BatchAt, walk_headers
 
 HASH_SIZE_BYTES = 8
 SLICE_BYTES = 4 * 1024 * 1024

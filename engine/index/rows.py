@@ -5,7 +5,7 @@ Pure.
 
 import struct
 
-from engine.logs.sparse_index import Entry, Summary
+from engine.logs.segments.sparse_index import Entry, Summary
 
 FORMAT_KEY = b"format"
 FORMAT = b"1"

@@ -1,8 +1,8 @@
 """Access to LevelDB, an ordered map of bytes, for the index.
 
-`IndexStore` is the interface; `engine.index.twin` has the simulated index. Calls block: they are for a worker. Each
-failure is `IndexBroken`; then the store is dropped and built again from the segments (docs/formats/index.md). This
-module knows neither keys nor segments.
+`IndexStore` is the interface; `engine.index.simulated_store` has the simulated index. Calls block: they are for a
+worker. Each failure is `IndexBroken`; then the store is dropped and built again from the segments
+(docs/formats/index.md). This module knows neither keys nor segments.
 """
 
 from collections.abc import Callable, Sequence

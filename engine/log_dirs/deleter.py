@@ -8,7 +8,7 @@ import trio
 
 from engine.errors import StorageError
 from engine.files.disk import Disk
-from engine.logs.set_aside import delete
+from engine.logs.segments.set_aside import delete
 
 DELETE_INTERVAL_S = 1
 

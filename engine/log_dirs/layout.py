@@ -27,10 +27,10 @@ from engine.files.filesystem import (
     take_in_place,
     write_aside,
 )
-from engine.logs.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
 from engine.logs.log import Log
-from engine.logs.recovery import LastKnown, create_log, open_log
-from engine.logs.segment import SUFFIX, segment_bases
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionKey, read_checkpoint, write_checkpoint
+from engine.logs.recovery.recovery import LastKnown, create_log, open_log
+from engine.logs.segments.segment import SUFFIX, segment_bases
 
 LOCK = ".lock"
 META = "meta.properties"

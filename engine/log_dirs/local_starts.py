@@ -13,11 +13,11 @@ from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, Storage
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
-from engine.logs.checkpoints import PartitionCheckpoint, key_of
-from engine.logs.producer_walk import Extent
-from engine.logs.segment import Segment
-from engine.logs.set_aside import set_aside
-from engine.logs.shortening import secure_producers
+from engine.logs.producers.walk import Extent
+from engine.logs.recovery.checkpoints import PartitionCheckpoint, key_of
+from engine.logs.recovery.truncation_plan import secure_producers
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.set_aside import set_aside
 
 
 async def move_local_start(log_dir: LogDir, resident: Resident, offset: int) -> None:

@@ -9,24 +9,24 @@ from typing import Protocol
 import trio
 
 from engine.api import AbortedTransaction, TopicPartition
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.commit.commit_log import CommitLog, Decided
-from engine.commit.examination import Examiner
+from engine.commit.record_validation import RecordValidator
 from engine.errors import EngineError, StorageError
 from engine.files.disk import Disk
 from engine.files.io_workers import WorkerPool
-from engine.index.keeper import IndexKeeper
 from engine.index.rows import partition_key
+from engine.index.stored_index import StoredIndex
 from engine.log_config import LogConfig
 from engine.log_dirs.deleter import Deleter
 from engine.log_dirs.layout import Prepared, directory_name, write_clean_marker
 from engine.log_dirs.stray_files import Stray
-from engine.logs.checkpoints import IsKnown, key_of
 from engine.logs.log import Log
 from engine.logs.recently_used import SegmentCaches
-from engine.logs.recovery import LastKnown
-from engine.logs.segment import Segment
-from engine.logs.shortening import Shorter
+from engine.logs.recovery.checkpoints import IsKnown, key_of
+from engine.logs.recovery.recovery import LastKnown
+from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.segments.segment import Segment
 from engine.reading.key_indexer import KeyIndexer
 from engine.reading.reader import ReadingParts
 from engine.stats import StoreStats
@@ -81,10 +81,10 @@ class Resident(Protocol):
     def resume(self) -> None:
         """Accept appends again."""
 
-    def stage_roll(self) -> PartitionRound:
+    def stage_roll(self) -> PartitionShare:
         """Stage a commit batch without appends that begins a segment, between commit batches."""
 
-    def rolled(self, part: PartitionRound) -> None:
+    def rolled(self, part: PartitionShare) -> None:
         """Note that the staged roll is written."""
 
 
@@ -111,7 +111,7 @@ Work = Callable[[], Awaitable[None]]
 class LogDir:
     """A log dir: an entry of log.dirs."""
 
-    def __init__(self, disk: Disk, commit_log: CommitLog, index: IndexKeeper, shared: Shared) -> None:
+    def __init__(self, disk: Disk, commit_log: CommitLog, index: StoredIndex, shared: Shared) -> None:
         self.disk = disk
         self.commit_log = commit_log
         self.index = index
@@ -120,7 +120,7 @@ class LogDir:
         self.stats = shared.stats
         self.on_problem = shared.on_problem
         self.note_closed = shared.note_closed
-        self.examiner = Examiner(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
+        self.examiner = RecordValidator(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
         self.keys = KeyIndexer(index)
         self.deleter = Deleter(disk)
         self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.tier, shared.on_problem)

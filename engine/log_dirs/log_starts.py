@@ -12,8 +12,8 @@ from typing import NamedTuple
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.commit.writer import files_synced_by_writing
 from engine.log_dirs.log_dir import LogDir, Resident, index_key
-from engine.logs.segment import Segment
-from engine.logs.set_aside import set_aside
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.set_aside import set_aside
 from engine.stats import Reason
 
 SET_ASIDE_TOGETHER_MAX = 16  # logs in one job of a worker

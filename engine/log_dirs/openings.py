@@ -15,7 +15,7 @@ from engine.errors import StorageError
 from engine.log_dirs.layout import NewDir, delete_partition_dirs, finish_partition_dirs, open_partition_dirs
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
-from engine.logs.recovery import LastKnown
+from engine.logs.recovery.recovery import LastKnown
 
 Known = tuple[Role, LastKnown]
 

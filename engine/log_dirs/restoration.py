@@ -22,17 +22,11 @@ from engine.log_dirs.layout import (
     write_topic_id,
 )
 from engine.log_dirs.restored_transactions import lost_markers, marker_batches
-from engine.logs.checkpoints import (
-    Checkpoint,
-    PartitionCheckpoint,
-    key_of,
-    read_checkpoint,
-    write_checkpoint,
-)
-from engine.logs.epochs import EpochStart
-from engine.logs.footer import FooterDamaged
-from engine.logs.producer_snapshot import SnapshotDamaged, snapshot_name
-from engine.logs.segment import segment_name
+from engine.logs.producers.snapshot import SnapshotDamaged, snapshot_name
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, key_of, read_checkpoint, write_checkpoint
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.segments.footer import FooterDamaged
+from engine.logs.segments.segment import segment_name
 
 
 class RestoredLog(NamedTuple):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from engine.api import NO_EPOCH, Marker, Outcome
 from engine.batches.batch import stamp
 from engine.batches.markers import build_marker
-from engine.logs.footer import decode
-from engine.logs.producer_snapshot import decode_snapshot
-from engine.logs.producer_state import EPOCH_MAX
+from engine.logs.producers.snapshot import decode_snapshot
+from engine.logs.producers.state import EPOCH_MAX
+from engine.logs.segments.footer import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

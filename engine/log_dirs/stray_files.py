@@ -23,9 +23,9 @@ from engine.log_dirs.layout import (
     remove_trees,
     stored_topic_id,
 )
-from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
-from engine.logs.checkpoints import decode as decode_checkpoint
-from engine.logs.checkpoints import encode as encode_checkpoint
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
+from engine.logs.recovery.checkpoints import decode as decode_checkpoint
+from engine.logs.recovery.checkpoints import encode as encode_checkpoint
 
 RUNNING_TIMES = "strays"
 UNKNOWN = "UNKNOWN"  # the topic of a stray without metadata

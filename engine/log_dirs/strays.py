@@ -32,9 +32,9 @@ from engine.log_dirs.stray_files import (
     rename_strays,
     write_running_times,
 )
-from engine.logs.checkpoints import PartitionKey, key_of
-from engine.logs.recovery import LastKnown
-from engine.logs.sparse_index import Stored
+from engine.logs.recovery.checkpoints import PartitionKey, key_of
+from engine.logs.recovery.recovery import LastKnown
+from engine.logs.segments.sparse_index import Stored
 
 CHECK_INTERVAL_S: Final = 60  # a crash costs no more running time than this
 BACK: Final = "its log was a stray, and is back"

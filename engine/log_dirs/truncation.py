@@ -17,12 +17,12 @@ from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, Storage
 from engine.files.filesystem import FileSystem, Unreadable
 from engine.log_dirs.layout import directory_name
 from engine.log_dirs.log_dir import LogDir, Resident, Work, index_key
-from engine.logs.checkpoints import key_of
 from engine.logs.log import Log
-from engine.logs.producer_state import ProducerTable
-from engine.logs.producer_walk import Extent
-from engine.logs.segment import Segment
-from engine.logs.shortening import Longer, Shorter, begin_anew, cut_files, shorten
+from engine.logs.producers.state import ProducerTable
+from engine.logs.producers.walk import Extent
+from engine.logs.recovery.checkpoints import key_of
+from engine.logs.recovery.truncation_plan import Longer, Shorter, begin_anew, cut_files, shorten
+from engine.logs.segments.segment import Segment
 
 TOGETHER_MAX = 16  # logs in one job of a worker: more would block the disk, and the core, for others
 

@@ -11,22 +11,22 @@ from collections.abc import Mapping, Sequence
 
 from engine.api import NO_EPOCH, NO_TIMESTAMP_MS, FileRange
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader
-from engine.compacted import Dropped, Swaps
+from engine.compaction_horizon import CompactionHorizon, Swaps
 from engine.errors import CorruptMessage, NotLoaded
 from engine.files.filesystem import DiskFull, File, FileSystem, preallocate
-from engine.logs.aborted_indexes import AbortedIndexes
-from engine.logs.chunk import Chunk
-from engine.logs.cold import ColdSegments
-from engine.logs.epochs import EpochHistory
-from engine.logs.position import LogPosition, position_of
-from engine.logs.producer_snapshot import Snapshot, write_snapshot
-from engine.logs.producer_state import ProducerTable
-from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
-from engine.logs.rolling import begin_segment, withdraw
-from engine.logs.segment import Segment, find_batch, in_memory, may_follow, segment_name
-from engine.logs.shortening import Shorter
-from engine.logs.sparse_index import Entry, Summary
+from engine.logs.producers.snapshot import Snapshot, write_snapshot
+from engine.logs.producers.state import ProducerTable
+from engine.logs.recovery.epochs import EpochHistory
+from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.segments.chunk import Chunk
+from engine.logs.segments.cold import ColdSegments
+from engine.logs.segments.position import LogPosition, position_of
+from engine.logs.segments.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
+from engine.logs.segments.rolling import begin_segment, withdraw
+from engine.logs.segments.segment import Segment, find_batch, in_memory, may_follow, segment_name
+from engine.logs.segments.sparse_index import Entry, Summary
 from engine.logs.staging import stage_rolling
+from engine.logs.transactions.aborted_indexes import AbortedIndexes
 
 GLANCES_MAX = 512  # headers that the loop reads to find a batch: some 0.2 ms
 FRESH_BYTES = 8 * 1024 * 1024  # the newest bytes are in the page cache
@@ -51,7 +51,7 @@ class Log:
         self.damaged_from: int | None = None
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
-        self.dropped, self.swaps = Dropped(), Swaps()
+        self.dropped, self.swaps = CompactionHorizon(), Swaps()
         self.replacements = self.cuts = 0  # counts of replaced segments, and of truncations
         self.journaled_offset = self.journal_end_offset = 0  # end of journaled appends: durable; being written
         self.producers = ProducerTable()
@@ -226,7 +226,7 @@ class Log:
         self.cold = ColdSegments()
         self.aborted = AbortedIndexes()
         self.tiered_to, self.is_tier_confirmed = None, False
-        self.epochs, self.dropped = EpochHistory(), Dropped()
+        self.epochs, self.dropped = EpochHistory(), CompactionHorizon()
         self.unindexed = []
         self._flushed = self.end
         self.journaled_offset = self.journal_end_offset = self.compacted_to = self.clean_to = 0

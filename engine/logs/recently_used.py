@@ -7,7 +7,7 @@ Partitions report when a segment is used and when it is gone.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from engine.logs.segment import Segment
+from engine.logs.segments.segment import Segment
 
 ATTEMPTS_MAX = 16
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from engine.batches.batch import BatchHeader
-from engine.logs.chunk import Chunk
-from engine.logs.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
-from engine.logs.segment import Segment
+from engine.logs.segments.chunk import Chunk
+from engine.logs.segments.roll_policy import SEGMENT_OFFSETS_MAX, RollPolicy
+from engine.logs.segments.segment import Segment
 
 
 def empty_chunk(offset: int, policy: RollPolicy) -> Chunk:

@@ -15,10 +15,10 @@ from engine.batches.markers import parse_marker
 from engine.errors import CorruptMessage, StorageError, StoreRefused
 from engine.files.filesystem import FileSystem, Unreadable, read_small, replace_small
 from engine.log_dirs.layout import LOCK, META, is_partition_name, stored_topic_id
-from engine.logs.aborted import AbortedIndexDamaged, aborted_index_name, decode_aborted
-from engine.logs.checkpoints import PartitionCheckpoint, read_checkpoint
-from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
-from engine.logs.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
+from engine.logs.recovery.checkpoints import PartitionCheckpoint, read_checkpoint
+from engine.logs.segments.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
+from engine.logs.segments.segment import BatchAt, may_follow, segment_bases, segment_name, walk_headers
+from engine.logs.transactions.aborted import AbortedIndexDamaged, aborted_index_name, decode_aborted
 from engine.offline.transactions import LogTransactions
 
 

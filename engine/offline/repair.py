@@ -15,13 +15,13 @@ from engine.errors import StorageError
 from engine.files.filesystem import FileSystem
 from engine.log_dirs.layout import INDEX, identity_of, prepare, write_clean_marker
 from engine.log_dirs.stray_files import resume
-from engine.logs.aborted import aborted_index_name
-from engine.logs.aborted_files import write_aborted
-from engine.logs.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
-from engine.logs.footer import footer_name
 from engine.logs.log import Log
-from engine.logs.recovery import LastKnown, open_log
-from engine.logs.segment import QUARANTINED_SUFFIX, Cut, cut_off, segment_bases, segment_name
+from engine.logs.recovery.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
+from engine.logs.recovery.recovery import LastKnown, open_log
+from engine.logs.segments.footer import footer_name
+from engine.logs.segments.segment import QUARANTINED_SUFFIX, Cut, cut_off, segment_bases, segment_name
+from engine.logs.transactions.aborted import aborted_index_name
+from engine.logs.transactions.aborted_files import write_aborted
 from engine.offline.inspection import (
     PartitionFiles,
     SegmentFile,

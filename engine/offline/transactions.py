@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from engine.api import AbortedTransaction, Outcome
 from engine.files.filesystem import FileSystem
-from engine.logs.aborted_indexes import touches
-from engine.logs.producer_snapshot import SnapshotDamaged, read_snapshot
-from engine.logs.producer_state import ProducerTable, rebuilt
-from engine.logs.producer_walk import Extent, produced
-from engine.logs.segment import segment_bases, segment_name
+from engine.logs.producers.snapshot import SnapshotDamaged, read_snapshot
+from engine.logs.producers.state import ProducerTable, rebuilt
+from engine.logs.producers.walk import Extent, produced
+from engine.logs.segments.segment import segment_bases, segment_name
+from engine.logs.transactions.aborted_indexes import touches
 
 
 class LogTransactions(NamedTuple):

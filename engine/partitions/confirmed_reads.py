@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from engine.replica_log import Standing
 from engine.replication.confirmations import Shown
 from engine.replication.replicas import Replicas
-from engine.waiting_reads import AsOf, Confirming
+from engine.waiting_reads import AsOf, ConfirmationInputs
 
 RECENT_MS: Final = 1500
 
@@ -26,7 +26,7 @@ class ConfirmedReads:
 
     __slots__ = ("_began_ms", "_confirming", "_replicas", "_shown", "_waiting")
 
-    def __init__(self, replicas: Replicas, confirming: Confirming) -> None:
+    def __init__(self, replicas: Replicas, confirming: ConfirmationInputs) -> None:
         self._replicas = replicas
         self._confirming = confirming
         self._began_ms = confirming.waiting.clock.boot_ms()

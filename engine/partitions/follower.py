@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from engine.api import NO_TIMESTAMP_MS, AppendResult, Marker
 from engine.batches.batch import HEADER_SIZE_BYTES, MAGIC, BatchHeader, has_right_crc, parse_header
 from engine.batches.markers import parse_marker
-from engine.commit.appends import Append, Owner, PartitionRound
-from engine.compacted import NOT_COMPACTED, UNTOLD, Compacted, Dropped
+from engine.commit.appends import Append, Owner, PartitionShare
+from engine.compaction_horizon import NOT_COMPACTED, UNTOLD, Compacted, CompactionHorizon
 from engine.errors import CorruptMessage, EngineError, NotLeaderOrFollower, OffsetOutOfRange
 from engine.log_config import FlushPolicy, LogConfig
-from engine.logs.chunk import Chunk
-from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
-from engine.logs.roll_policy import RollPolicy
-from engine.logs.segment import may_follow
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.segments.chunk import Chunk
+from engine.logs.segments.roll_policy import RollPolicy
+from engine.logs.segments.segment import may_follow
 from engine.logs.staging import empty_chunk
 from engine.replication.fetch_state import FetchState
 
@@ -76,7 +76,7 @@ class Follower:
 
     def missing(
         self, records: memoryview, end_offset: int, told: Compacted
-    ) -> tuple[int, Sequence[EpochStart], Dropped]:
+    ) -> tuple[int, Sequence[EpochStart], CompactionHorizon]:
         """Gaps in fetched records that are to follow a log that ends at `end_offset`.
 
         Returns the offset below which there are gaps, between or within batches (0: none), the leader epochs that began
@@ -88,12 +88,12 @@ class Follower:
         if below_offset - end_offset == sum(one.record_count for one in headers):
             return 0, epochs, dropped
         if told.swaps == UNTOLD:  # by an older broker
-            dropped = Dropped(below_offset, below_offset, below_offset, self.epoch)
+            dropped = CompactionHorizon(below_offset, below_offset, below_offset, self.epoch)
         return below_offset, epochs, dropped
 
-    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
+    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionShare | None:
         """Stage the appends that continue the log; the others are refused."""
-        part, end_offset, epoch = PartitionRound(owner, log), log.end.offset, log.epochs.latest
+        part, end_offset, epoch = PartitionShare(owner, log), log.end.offset, log.epochs.latest
         chunks: list[Chunk] = []
         for append in appends:
             if not isinstance(append, Replicated):  # a client's, queued while this broker led

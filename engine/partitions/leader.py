@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 import trio
 
 from engine.api import AppendResult, Marker, Origin, TopicPartition
+from engine.batches.append_at_offset_checks import check_kept
 from engine.batches.batch import BatchHeader, clear_log_append_time, stamp, stamp_log_append_time
-from engine.batches.kept_checks import check_kept
 from engine.batches.markers import build_marker, parse_marker
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.batches.record_checks import RecordRules
-from engine.commit.appends import Append, Owner, PartitionRound
+from engine.commit.appends import Append, Owner, PartitionShare
 from engine.errors import EngineError, NotEnoughReplicas, NotLeaderOrFollower
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.logs.log import Log
-from engine.logs.producer_state import ProducedBatch, ProducerTable
-from engine.logs.roll_policy import RollPolicy
+from engine.logs.producers.state import ProducedBatch, ProducerTable
+from engine.logs.segments.roll_policy import RollPolicy
+from engine.partitions.append_at_offset import Kept
 from engine.partitions.confirmed_reads import ConfirmedReads
-from engine.partitions.joining import JoiningAppend
-from engine.partitions.kept import Kept
 from engine.partitions.pending_acks import PendingAcks, acked_to
+from engine.partitions.txn_verification import UnverifiedAppend
 from engine.replication.progress import Progress
 from engine.replication.replicas import Replicas
 
@@ -58,7 +58,7 @@ class Written(Append):
         elif self.header.has_sequence:
             producers.check_written_for(self.header)
 
-    def note(self, part: PartitionRound, producers: ProducerTable) -> None:
+    def note(self, part: PartitionShare, producers: ProducerTable) -> None:
         """Note in the producer state that it goes to the log."""
         if self.marker is not None:
             part.end_transaction(self.header, self.marker, producers)
@@ -124,7 +124,7 @@ class Leader:
             self._check_in_sync(self.replicas)
         header = check_produced(records, self._limits, self._now_ms(), allow_zstd=allow_zstd, origin=origin)
         if origin is Origin.CLIENT:
-            kind = JoiningAppend if is_joining and header.is_transactional else Append
+            kind = UnverifiedAppend if is_joining and header.is_transactional else Append
             append = kind(owner, records, header, self, acks < 0, self._is_async)
         else:
             append = Written(owner, records, header, self, acks < 0, self._is_async)
@@ -158,10 +158,10 @@ class Leader:
     def _name(self) -> str:
         return f"{self._partition.topic}-{self._partition.partition}"
 
-    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionRound | None:
+    def stage(self, owner: Owner, log: Log, appends: Sequence[Append]) -> PartitionShare | None:
         """Stage the appends that go to the log; the others are refused, or wait for the batch they are duplicates
         of."""
-        part = PartitionRound(owner, log)
+        part = PartitionShare(owner, log)
         batches: list[memoryview] = []  # `list[memoryview]()` is slow
         headers: list[BatchHeader] = []
         now_ms, offset = self._now_ms(), part.before_offset
@@ -200,7 +200,7 @@ class Leader:
             if isinstance(append, Written):
                 append.check(log.producers)
                 return True
-            if isinstance(append, JoiningAppend):
+            if isinstance(append, UnverifiedAppend):
                 append.check(log.producers)
             original = log.producers.check(append.header)
         except EngineError as error:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from engine.logs.log import Log
-from engine.logs.recovery import LastKnown
+from engine.logs.recovery.recovery import LastKnown
 
 
 class Opening(NamedTuple):

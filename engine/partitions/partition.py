@@ -27,32 +27,32 @@ from engine.api import (
     Role,
     TopicPartition,
 )
-from engine.commit.appends import Append, PartitionRound
+from engine.commit.appends import Append, PartitionShare
 from engine.commit.commit_log import Gaps
 from engine.commit.flusher import FLUSH_BEHIND_BYTES
-from engine.compacted import NOT_COMPACTED, Compacted, Dropped
+from engine.compaction_horizon import NOT_COMPACTED, Compacted, CompactionHorizon
 from engine.errors import NotLeaderOrFollower, OffsetOutOfRange, StorageError
 from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.log_starts import Move, move_log_starts
-from engine.logs.checkpoints import key_of
-from engine.logs.epochs import EpochStart
 from engine.logs.log import Log
-from engine.logs.roll_policy import RollPolicy
-from engine.logs.segment import Segment
-from engine.logs.shortening import Shorter
+from engine.logs.recovery.checkpoints import key_of
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.recovery.truncation_plan import Shorter
+from engine.logs.segments.roll_policy import RollPolicy
+from engine.logs.segments.segment import Segment
 from engine.logs.staging import empty_chunk
+from engine.partitions.append_queue import AppendQueue
 from engine.partitions.confirmed_reads import ConfirmedReads
 from engine.partitions.follower import Follower
-from engine.partitions.intake import Intake
-from engine.partitions.joining import JoiningAppend
 from engine.partitions.leader import Leader
 from engine.partitions.replica import Replica
+from engine.partitions.txn_verification import UnverifiedAppend
 from engine.reading.key_indexer import outgrows_tail
 from engine.replication.epoch_checks import check_leader_epoch, check_newer
 from engine.replication.fetch_state import FetchState
 from engine.replication.replicas import Replicas
-from engine.roles import Others
+from engine.roles import ReplicaSet
 
 UP_TO_HIGH_WATERMARK = -1  # of DeleteRecords
 NEVER_MS = 2**63 - 1  # Kafka's default of flush.ms
@@ -65,7 +65,7 @@ class Partition(Replica):
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir, now_ms: Callable[[], int]) -> None:
         super().__init__(partition, log, log_dir, now_ms)
-        self._intake = Intake(self, log, log_dir)
+        self._intake = AppendQueue(self, log, log_dir)
 
     # Life
 
@@ -76,7 +76,7 @@ class Partition(Replica):
         else:
             self.lead(role.config, role.leader_epoch, role.others)
 
-    def lead(self, config: LogConfig, leader_epoch: int, others: Others | None = None) -> None:
+    def lead(self, config: LogConfig, leader_epoch: int, others: ReplicaSet | None = None) -> None:
         """Lead in a leader epoch acquired durably; call it between commit batches. Appends queued before are
         refused."""
         check_newer(leader_epoch, self.log.epochs, self.leader_epoch, self.partition.topic)
@@ -92,7 +92,7 @@ class Partition(Replica):
         self._take_role(role)
         self.log.epochs.note(leader_epoch, self.log.end.offset)
 
-    def _begin_to_lead(self, leader_epoch: int, others: Others | None) -> Replicas | None:
+    def _begin_to_lead(self, leader_epoch: int, others: ReplicaSet | None) -> Replicas | None:
         """Prepare to lead in an epoch that begins at the log end; returns the replicas, None if there are no others."""
         dropped = self.log.dropped.led_from(self.log.end.offset, leader_epoch)
         self.log_dir.commit_log.lacks(key_of(self.partition), self.log, dropped)
@@ -208,7 +208,7 @@ class Partition(Replica):
             raise self._why_closed()
         is_joining = joining is not None
         append = role.admit(self, records, acks=acks, allow_zstd=allow_zstd, origin=origin, is_joining=is_joining)
-        if joining is not None and isinstance(append, JoiningAppend):
+        if joining is not None and isinstance(append, UnverifiedAppend):
             return self._intake.join(append, joining)
         return self._intake.queue(append)
 
@@ -234,7 +234,7 @@ class Partition(Replica):
         return self._intake.queue(role.admit(self, records, compacted, begins_segment=begins_segment))
 
     async def expect_gaps(
-        self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped: Dropped = NOT_COMPACTED.dropped
+        self, below_offset: int, epochs: Sequence[EpochStart] = (), dropped: CompactionHorizon = NOT_COMPACTED.dropped
     ) -> None:
         """Note durably that the log may have gaps below an offset, before batches with gaps are appended: a start has
         to know. Raises StorageError, and NotLeaderOrFollower if the role changes meanwhile."""
@@ -304,7 +304,7 @@ class Partition(Replica):
 
     # Interface for the group committer
 
-    def stage(self, appends: list[Append]) -> PartitionRound | None:
+    def stage(self, appends: list[Append]) -> PartitionShare | None:
         if self._closed is not None or self._role is None or self._is_being_cut:
             for append in appends:
                 self.log.producers.turn_away(append.header)
@@ -315,7 +315,7 @@ class Partition(Replica):
             part.must_sync = True  # it follows batches that wait for a sync
         return part
 
-    def written(self, part: PartitionRound) -> None:
+    def written(self, part: PartitionShare) -> None:
         self._commit(part)
         if part.undo:
             self.log.producers.trim()
@@ -323,7 +323,7 @@ class Partition(Replica):
             self.durable(part)
             self._flush_later()
 
-    def _commit(self, part: PartitionRound) -> None:
+    def _commit(self, part: PartitionShare) -> None:
         progress = self.progress
         if part.begun or part.ended:
             self.log.aborted.active += part.aborted
@@ -337,12 +337,12 @@ class Partition(Replica):
         else:
             progress.note_written(part.end)
 
-    def durable(self, part: PartitionRound) -> None:
+    def durable(self, part: PartitionShare) -> None:
         """Advance the high watermark, then answer the appends: a client that gets its reply may read at once."""
         self._advance(part)
         self._answer(part)
 
-    def _advance(self, part: PartitionRound) -> None:
+    def _advance(self, part: PartitionShare) -> None:
         """Note that `part` is durable; the high watermark may move."""
         before, stable_in = self.progress.high_watermark, self.progress.last_stable.segment_base_offset
         has_moved = self.progress.note_durable(part.end)
@@ -359,12 +359,12 @@ class Partition(Replica):
         if has_moved and self._waiters:
             self.announce_change()
 
-    def stage_roll(self) -> PartitionRound:
-        part = PartitionRound(self, self.log)
+    def stage_roll(self) -> PartitionShare:
+        part = PartitionShare(self, self.log)
         part.stage([empty_chunk(self.log.end.offset, RollPolicy.of(self.config))], self.log.producers)
         return part
 
-    def rolled(self, part: PartitionRound) -> None:
+    def rolled(self, part: PartitionShare) -> None:
         self._commit(part)
         self._advance(part)
 
@@ -376,7 +376,7 @@ class Partition(Replica):
         if interval_ms < NEVER_MS:
             self.log_dir.commit_log.flusher.flush_by(self.log, trio.current_time() + interval_ms / 1000)
 
-    def _answer(self, part: PartitionRound) -> None:
+    def _answer(self, part: PartitionShare) -> None:
         if self._closed is not None:
             for append in part.appends:
                 append.settle(self._closed())
@@ -391,7 +391,7 @@ class Partition(Replica):
         if self._pending:
             self._pending.settle(self.progress)
 
-    def failed(self, part: PartitionRound, error: str) -> None:
+    def failed(self, part: PartitionShare, error: str) -> None:
         for _, producer_id, before in reversed(part.undo):
             self.log.producers.restore(producer_id, before)
         for append in part.appends:

@@ -15,12 +15,12 @@ from engine.api import (
     ReadResult,
     RecordFilter,
 )
-from engine.compacted import Compacted, Dropped
+from engine.compaction_horizon import Compacted, CompactionHorizon
 from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_dir import LogDir
 from engine.logs.log import Log
-from engine.logs.position import LogPosition
-from engine.logs.segment import Segment
+from engine.logs.segments.position import LogPosition
+from engine.logs.segments.segment import Segment
 from engine.reading.reader import NOT_FOUND, LogReader
 from engine.reading.search import find_records
 from engine.replication.epoch_checks import diverging_end
@@ -95,7 +95,7 @@ class Reads:
         segment, end = self._log.segment_of(offset), found.records[0].position + found.size_bytes
         below_offset = segment.end_offset if segment.is_cold else _offset_behind(segment, end)
         log, epoch_starts = self._log, self._log.epochs.since(offset).below(below_offset)
-        dropped = log.dropped.beside(Dropped(replaced_to=log.compacted_to))
+        dropped = log.dropped.beside(CompactionHorizon(replaced_to=log.compacted_to))
         told = Compacted(epoch_starts, dropped, log.swaps.count, log.swaps.gone_by)
         return found._replace(compacted=told)
 

@@ -12,7 +12,7 @@ from engine.log_config import LogConfig
 from engine.log_dirs.log_dir import LogDir
 from engine.log_dirs.truncation import is_unused
 from engine.logs.log import Log
-from engine.logs.position import LogPosition
+from engine.logs.segments.position import LogPosition
 from engine.partitions.availability import Availability
 from engine.partitions.follower import Follower
 from engine.partitions.leader import Leader
@@ -20,12 +20,12 @@ from engine.partitions.pending_acks import PendingAcks
 from engine.partitions.reads import Reads
 from engine.reading.key_indexer import outgrows_tail
 from engine.reading.reader import LogReader
-from engine.replica_log import AsOf, Heard, Standing
-from engine.replication.exchange import Answer, Asked, LogState
+from engine.replica_log import AsOf, FollowerFetchResult, Standing
+from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
 from engine.replication.replicas import FollowerLag, Proposal, Replicas
-from engine.roles import Committed, TopicPartition
+from engine.roles import CommittedIsr, TopicPartition
 
 
 class Replica(Availability):
@@ -167,9 +167,9 @@ class Replica(Availability):
         log_start_offset: int,
         as_of: AsOf,
         standing: Standing | None = None,
-    ) -> Heard:
+    ) -> FollowerFetchResult:
         """Note the Fetch of a follower, see `engine.replica_log.ReplicaLog`."""
-        asked = Asked(leader_epoch, offset, last_epoch, NO_OFFSET, log_start_offset)
+        asked = FollowerFetch(leader_epoch, offset, last_epoch, NO_OFFSET, log_start_offset)
         replicas = self._known_replicas()
         before, stable = self.progress.high_watermark, self.progress.last_stable
         heard = replicas.fetched(replica, broker_epoch, asked, self.log_state, self._lag_clock_ms(), standing)
@@ -209,7 +209,7 @@ class Replica(Availability):
         if isinstance(role, Leader) and role.replicas is not None and not role.replicas.has_latest:
             raise OffsetNotAvailable("the high watermark is not where the leader epoch begins yet")
 
-    def learn(self, committed: Committed) -> None:
+    def learn(self, committed: CommittedIsr) -> None:
         """Take over a new committed ISR from the metadata. Raises as `leading` does."""
         before, stable = self.progress.high_watermark, self.progress.last_stable
         replicas = self._known_replicas()
@@ -288,12 +288,12 @@ class Replica(Availability):
         role = self._role
         return role.fetching if isinstance(role, Follower) and not self._is_shut else None
 
-    def ask(self) -> Asked | None:
+    def ask(self) -> FollowerFetch | None:
         """The next Fetch to the leader; None: not now."""
         fetching = self.fetching
         return None if fetching is None else fetching.ask(self.log_state)
 
-    def answered(self, asked: Asked, answer: Answer) -> Action | None:
+    def answered(self, asked: FollowerFetch, answer: LeaderReply) -> Action | None:
         """The action upon the leader's answer, after which the caller calls `FetchState.done`; None: none."""
         fetching = self.fetching
         return None if fetching is None else fetching.answered(asked, answer, self.log_state)

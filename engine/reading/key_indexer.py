@@ -9,9 +9,9 @@ from functools import partial
 import trio
 
 from engine.errors import EngineError
-from engine.index.keeper import IndexKeeper
 from engine.index.keys import collect_keys
-from engine.logs.position import LogPosition
+from engine.index.stored_index import StoredIndex
+from engine.logs.segments.position import LogPosition
 from engine.reading.reader import LogReader
 
 TAIL_BYTES = 1024 * 1024  # the active segment is covered further when so many bytes are not covered
@@ -27,7 +27,7 @@ def outgrows_tail(before: LogPosition, end: LogPosition) -> bool:
 class KeyIndexer:
     """Builds the key index of the partitions of a log dir that want it, one at a time."""
 
-    def __init__(self, index: IndexKeeper) -> None:
+    def __init__(self, index: StoredIndex) -> None:
         self._index = index
         self._wanted: dict[LogReader, LogPosition] = {}
         self._is_wanted = trio.Event()

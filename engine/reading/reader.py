@@ -18,13 +18,11 @@ from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, EngineError, NotLoaded, StorageError, UnreadableMessage
 from engine.files.disk import Disk
 from engine.files.filesystem import File
-from engine.index.keeper import IndexKeeper
 from engine.index.rows import partition_key
-from engine.logs.aborted import AbortedIndexDamaged, decode_aborted
-from engine.logs.aborted_files import aborted_of
-from engine.logs.aborted_indexes import overlapping
-from engine.logs.chunk import Chunk
-from engine.logs.loading import (
+from engine.index.stored_index import StoredIndex
+from engine.logs.log import Log
+from engine.logs.recently_used import SegmentCaches
+from engine.logs.recovery.loading import (
     FIRST_BATCH_ONLY,
     READ_AHEAD_BYTES,
     Loaded,
@@ -35,11 +33,13 @@ from engine.logs.loading import (
     load,
     search_timestamp,
 )
-from engine.logs.log import Log
-from engine.logs.position import LogPosition
-from engine.logs.recently_used import SegmentCaches
-from engine.logs.segment import Segment
-from engine.logs.sparse_index import Entry, SparseIndex
+from engine.logs.segments.chunk import Chunk
+from engine.logs.segments.position import LogPosition
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.sparse_index import Entry, SparseIndex
+from engine.logs.transactions.aborted import AbortedIndexDamaged, decode_aborted
+from engine.logs.transactions.aborted_files import aborted_of
+from engine.logs.transactions.aborted_indexes import overlapping
 from engine.tier import INDEX_ROW, ColdFile, SegmentTier
 
 NOT_FOUND = OffsetAtTimestamp(NO_OFFSET, NO_TIMESTAMP_MS, NO_EPOCH)
@@ -52,7 +52,7 @@ class ReadingParts:
 
     disk: Disk
     commit_log: CommitLog
-    index: IndexKeeper
+    index: StoredIndex
     caches: SegmentCaches
     tier: SegmentTier
     on_problem: Callable[[str], None]

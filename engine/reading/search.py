@@ -13,11 +13,11 @@ from typing import NamedTuple
 from engine.api import AbortedTransaction, FoundRecord, FoundRecords, ReadableFile, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, BatchHeader, Record, decode_record, get_varint, parse_header, varint
 from engine.errors import CorruptMessage
-from engine.index.keeper import IndexKeeper
 from engine.index.keys import hash_of
-from engine.logs.loading import Part, body_of, position_of, records_of
-from engine.logs.position import LogPosition
-from engine.logs.segment import BatchAt, Segment, find_batch, walk_headers
+from engine.index.stored_index import StoredIndex
+from engine.logs.recovery.loading import Part, body_of, position_of, records_of
+from engine.logs.segments.position import LogPosition
+from engine.logs.segments.segment import BatchAt, Segment, find_batch, walk_headers
 from engine.reading.reader import LogReader
 
 STEP_BYTES = 4 * 1024 * 1024  # of batches read, and of records found
@@ -49,7 +49,7 @@ class _IndexIsWrong(Exception):
 
 
 async def find_records(
-    index: IndexKeeper, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: LogPosition
+    index: StoredIndex, reader: LogReader, wanted: RecordFilter, offset: int, count_max: int, limit: LogPosition
 ) -> FoundRecords:
     """Do one step of a search from `offset` on, below the last stable position `limit`. Raises CorruptMessage if a part
     that has to be read is damaged."""
@@ -68,7 +68,7 @@ async def find_records(
 
 
 async def _find_in(
-    index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, limit: LogPosition
+    index: StoredIndex, reader: LogReader, segment: Segment, ask: _Ask, limit: LogPosition
 ) -> FoundRecords:
     part = await reader.part_from(segment, ask.offset, limit)
     covered_to, places = await _places(index, reader, segment, ask, part)
@@ -87,7 +87,7 @@ async def _find_in(
 
 
 async def _places(
-    index: IndexKeeper, reader: LogReader, segment: Segment, ask: _Ask, part: Part
+    index: StoredIndex, reader: LogReader, segment: Segment, ask: _Ask, part: Part
 ) -> tuple[int, list[tuple[int, int]]]:
     """The offset up to which the key index covers the segment, and (offset, position) of the batches below it that may
     have the key."""

@@ -2,7 +2,7 @@
 
 from engine.api import NO_EPOCH, EpochEnd
 from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, UnknownLeaderEpoch
-from engine.logs.epochs import EpochHistory
+from engine.logs.recovery.epochs import EpochHistory
 
 
 def check_leader_epoch(asked: int, leader_epoch: int) -> None:

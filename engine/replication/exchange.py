@@ -8,9 +8,9 @@ asks for a lower offset.
 from typing import NamedTuple
 
 from engine.api import EpochEnd
-from engine.compacted import NOT_COMPACTED, Compacted
+from engine.compaction_horizon import NOT_COMPACTED, Compacted
 from engine.errors import EngineError, NotLeaderOrFollower
-from engine.logs.epochs import EpochHistory
+from engine.logs.recovery.epochs import EpochHistory
 
 
 class LogState(NamedTuple):
@@ -51,7 +51,7 @@ def replica_end(log: LogState) -> ReplicaEnd:
     return ReplicaEnd(log.epochs.latest, log.end_offset, log.high_watermark)
 
 
-class Asked(NamedTuple):
+class FollowerFetch(NamedTuple):
     """A follower's Fetch of a partition. `last_epoch`: leader epoch of its last record; -1: it has no record."""
 
     leader_epoch: int
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     log_start_offset: int
 
 
-class Answer(NamedTuple):
+class LeaderReply(NamedTuple):
     """A leader's response to a Fetch of a partition, without the records. `diverging`: where the logs diverge;
     `compacted`: traces of compaction, as in `ReadResult`."""
 

@@ -9,12 +9,12 @@ watermark only if an unclean election gave them up (RULES K18).
 from typing import NamedTuple
 
 from engine.api import NO_EPOCH, EpochEnd
-from engine.compacted import UNTOLD, Compacted
+from engine.compaction_horizon import UNTOLD, Compacted
 from engine.errors import EngineError, FencedLeaderEpoch, OffsetOutOfRange
-from engine.replication.exchange import Answer, Asked, LogState
+from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
 
 
-class Take(NamedTuple):
+class Append(NamedTuple):
     """Append the fetched records, if any, and make them durable. Then take over the leader's high watermark, up to this
     log's end, and the leader's log start, up to that (RULES K20)."""
 
@@ -22,14 +22,14 @@ class Take(NamedTuple):
     log_start_offset: int
 
 
-class Cut(NamedTuple):
+class Truncate(NamedTuple):
     """Truncate the log before the batch that holds this offset."""
 
     offset: int
     below_sealed: bool
 
 
-class Begin(NamedTuple):
+class Restart(NamedTuple):
     """Discard the log, and re-replicate from scratch from this offset on."""
 
     offset: int
@@ -39,7 +39,7 @@ class AskEnds(NamedTuple):
     """Ask the leader, in this epoch, for its log start and log end, then call `told`."""
 
 
-class Hold(NamedTuple):
+class Backoff(NamedTuple):
     """Try again after a backoff. `awaits_news`: not before the metadata change, since the answer would be the same."""
 
     awaits_news: bool
@@ -51,7 +51,7 @@ class Fail(NamedTuple):
     reason: str
 
 
-Action = Take | Cut | Begin | AskEnds | Hold | Fail
+Action = Append | Truncate | Restart | AskEnds | Backoff | Fail
 
 
 class FetchState:
@@ -66,31 +66,31 @@ class FetchState:
     def __init__(self, epoch: int, log: LogState, unclean_since: int = NO_EPOCH) -> None:
         self.epoch = epoch
         self._unclean_since = unclean_since
-        self._asked: Asked | None = None
+        self._asked: FollowerFetch | None = None
         self._is_busy = False
         self._copied_since = UNTOLD  # all records here came from this leader's log after that swap
         self._open_since = UNTOLD  # the same for all records of transactions that are open here
         log.epochs.drop_from(log.end_offset)  # the last epoch is that of the last record (KAFKA-10706)
 
-    def ask(self, log: LogState) -> Asked | None:
+    def ask(self, log: LogState) -> FollowerFetch | None:
         """The next Fetch; None: not now. Records fetched in an earlier epoch may have to become durable first."""
         if self._is_busy or self._asked is not None or log.durable_offset < log.end_offset:
             return None
         last_epoch = log.epochs.latest
-        self._asked = Asked(self.epoch, _asked_offset(log), last_epoch, log.high_watermark, log.start_offset)
+        self._asked = FollowerFetch(self.epoch, _asked_offset(log), last_epoch, log.high_watermark, log.start_offset)
         return self._asked
 
-    def stands_by(self, asked: Asked) -> bool:
+    def stands_by(self, asked: FollowerFetch) -> bool:
         """Whether this Fetch is the one that waits for its answer."""
         return asked == self._asked
 
-    def lost(self, asked: Asked) -> None:
+    def lost(self, asked: FollowerFetch) -> None:
         """Note that no answer is expected any more. If one comes, it counts as the answer to the same Fetch sent
         again."""
         if asked == self._asked:
             self._asked = None
 
-    def answered(self, asked: Asked, answer: Answer, log: LogState) -> Action | None:
+    def answered(self, asked: FollowerFetch, answer: LeaderReply, log: LogState) -> Action | None:
         """The action upon an answer; None: it answers a Fetch of another epoch, or an answered one (RULES K15)."""
         if asked != self._asked:
             return None
@@ -100,21 +100,21 @@ class FetchState:
         if answer.diverging is not None:
             return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
         if log.is_damaged:  # it takes no appends, and is not in the ISR (RULES L5, K8)
-            return Begin(answer.log_start_offset)
+            return Restart(answer.log_start_offset)
         if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
-            return Begin(answer.log_start_offset)
-        return Take(answer.high_watermark, answer.log_start_offset)
+            return Restart(answer.log_start_offset)
+        return Append(answer.high_watermark, answer.log_start_offset)
 
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
         """The action after AskEnds, by the start and end of the leader's log."""
         if end_offset < log.end_offset:
             return self._cut(log, end_offset, start_offset)
         if log.is_damaged:
-            return Begin(start_offset)
-        return Begin(start_offset) if start_offset > log.end_offset else Hold(awaits_news=False)
+            return Restart(start_offset)
+        return Restart(start_offset) if start_offset > log.end_offset else Backoff(awaits_news=False)
 
     def done(self) -> None:
-        """Note that the last action is carried out, or that the backoff of Hold is over."""
+        """Note that the last action is carried out, or that the backoff of Backoff is over."""
         self._is_busy = False
 
     def _cut(self, log: LogState, offset: int, leaders_start: int) -> Action:
@@ -124,15 +124,15 @@ class FetchState:
         if offset < kept_to and log.epochs.epoch_of(kept_to - 1) >= self._unclean_since:
             return Fail(f"the leader's log parts from this one at {offset}; below {kept_to} it must not")
         if offset < log.start_offset:
-            return Begin(offset)
+            return Restart(offset)
         if offset < log.local_start_offset:  # segments that only the tier has cannot be truncated; the leader has them
-            return Begin(leaders_start)
+            return Restart(leaders_start)
         if offset < log.replaced_to and log.epochs.epoch_of(offset) < self._unclean_since:
-            return Begin(leaders_start)  # given up records may have replaced records that count again
+            return Restart(leaders_start)  # given up records may have replaced records that count again
         if log.is_damaged:
-            return Begin(leaders_start)
+            return Restart(leaders_start)
         self._open_since = UNTOLD  # it may truncate a marker
-        return Cut(offset, offset < log.sealed_to)
+        return Truncate(offset, offset < log.sealed_to)
 
     def _lacks_what_counts(self, log: LogState) -> bool:
         """Whether records behind this log's end have replaced records that it lacks, and an unclean election may have
@@ -184,4 +184,4 @@ def _refused(error: EngineError) -> Action:
     followers."""
     if isinstance(error, OffsetOutOfRange):
         return AskEnds()
-    return Hold(awaits_news=isinstance(error, FencedLeaderEpoch))
+    return Backoff(awaits_news=isinstance(error, FencedLeaderEpoch))

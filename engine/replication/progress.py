@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from engine.logs.position import LogPosition
+from engine.logs.segments.position import LogPosition
 from engine.replication.unstable import Unstable
 
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from engine.api import NO_EPOCH, NO_OFFSET, EpochEnd
 from engine.errors import OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
 from engine.replica_log import NEVER_MS, Standing
-from engine.replica_log import Heard as Heard
+from engine.replica_log import FollowerFetchResult as FollowerFetchResult
 from engine.replication.end_history import EndHistory
 from engine.replication.epoch_checks import check_leader_epoch, diverging_end
-from engine.replication.exchange import Asked, LogState
+from engine.replication.exchange import FollowerFetch, LogState
 from engine.replication.progress import Progress
-from engine.roles import Committed as Committed
+from engine.roles import CommittedIsr as CommittedIsr
 
 
 class Proposal(NamedTuple):
@@ -79,7 +79,7 @@ class Replicas:
     )  # fmt: skip
 
     def __init__(
-        self, broker_id: int, epoch: int, progress: Progress, committed: Committed, now_ms: int, lag_max_ms: int
+        self, broker_id: int, epoch: int, progress: Progress, committed: CommittedIsr, now_ms: int, lag_max_ms: int
     ) -> None:
         self._broker_id = broker_id
         self.epoch = epoch
@@ -165,11 +165,11 @@ class Replicas:
         self,
         replica: int,
         broker_epoch: int,
-        asked: Asked,
+        asked: FollowerFetch,
         log: LogState,
         now_ms: int,
         standing: Standing | None = None,
-    ) -> Heard:
+    ) -> FollowerFetchResult:
         """Note a Fetch of a follower with that broker epoch.
 
         Its end does not count if the logs diverge, or if this raises FencedLeaderEpoch, UnknownLeaderEpoch,
@@ -180,7 +180,7 @@ class Replicas:
         self._check(replica, broker_epoch)
         diverging = _diverging(asked, log)
         if diverging is not None:
-            return Heard(diverging)
+            return FollowerFetchResult(diverging)
         before = self._seen.get(replica)
         caught_up_at_ms = NEVER_MS if before is None else before.caught_up_at_ms
         if asked.offset >= log.end_offset:
@@ -195,9 +195,9 @@ class Replicas:
         )
         has_moved = self._progress.note_replica(replica, asked.offset)
         is_outside = replica not in self._committed.in_sync
-        return Heard(None, self._count(now_ms) or has_moved, has_deleted, is_outside)
+        return FollowerFetchResult(None, self._count(now_ms) or has_moved, has_deleted, is_outside)
 
-    def learn(self, committed: Committed, now_ms: int) -> bool:
+    def learn(self, committed: CommittedIsr, now_ms: int) -> bool:
         """Take over a newer committed ISR; returns whether the high watermark moved.
 
         An older or equal version is ignored: it may come from an outdated metadata server. With another
@@ -316,7 +316,7 @@ class Replicas:
         return max(seen.caught_up_at_ms, min(seen.at_ms, self._ends.reached_at_ms(seen.end_offset)))
 
 
-def _diverging(asked: Asked, log: LogState) -> EpochEnd | None:
+def _diverging(asked: FollowerFetch, log: LogState) -> EpochEnd | None:
     """Check a Fetch for log divergence; None: no divergence. A log without records never diverges. Raises
     OffsetOutOfRange."""
     if asked.last_epoch != NO_EPOCH:

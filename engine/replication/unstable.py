@@ -6,7 +6,7 @@ until the high watermark has passed its marker: a later leader may lack the mark
 
 from collections.abc import Mapping
 
-from engine.logs.position import LogPosition
+from engine.logs.segments.position import LogPosition
 
 
 class Unstable:

@@ -12,11 +12,11 @@ import trio
 
 from engine.api import AbortedTransaction, FileRange, TopicPartition
 from engine.errors import TierUnreachable
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_dirs.local_starts import note_tiered
-from engine.logs.aborted import encode_aborted
-from engine.logs.aborted_files import aborted_of
-from engine.logs.sparse_index import Summary
+from engine.logs.segments.sparse_index import Summary
+from engine.logs.transactions.aborted import encode_aborted
+from engine.logs.transactions.aborted_files import aborted_of
 from engine.partitions.partition import Partition
 
 T = TypeVar("T")
@@ -134,7 +134,7 @@ class FakeTier:
             raise TierUnreachable("the tier cannot be reached")
         return job()
 
-    def upload(self, filesystem: MemoryFileSystem, one: Partition, *, moment: int = 0) -> int:
+    def upload(self, filesystem: SimulatedFileSystem, one: Partition, *, moment: int = 0) -> int:
         """Upload the finished segments below the LSO; returns the offset up to which the tier has the log now."""
         log, topic_id, number = one.log, one.partition.topic_id, one.partition.partition
         tiered_to = log.tiered_to if log.tiered_to is not None else log.local_start_offset

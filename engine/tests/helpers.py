@@ -25,13 +25,13 @@ from engine.batches.codecs import compress, decompress
 from engine.errors import NotLoaded
 from engine.files.filesystem import File, FileSystem
 from engine.files.io_workers import LoopPool, WorkerPool, sync_all
-from engine.files.twin import MemoryFileSystem, TwinPool, begin_sync
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool, begin_sync
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import LevelDbStore
-from engine.index.twin import MemoryIndex
 from engine.log_config import LogConfig
 from engine.log_dirs.strays import Fate, FateOf
 from engine.logs.log import Log
-from engine.options import StoreOptions, StoreWorld
+from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
 from engine.tier import NoTier, SegmentTier
 
@@ -117,7 +117,7 @@ class Begun:
 
 
 @dataclass
-class SlowSyncs(TwinPool):
+class SlowSyncs(SimulatedPool):
     """A pool of the simulated disk whose syncs wait for the test while `is_slow`."""
 
     begun: list[Begun] = field(default_factory=list)
@@ -176,7 +176,7 @@ def options(
 
 
 def _pool_for(filesystem: FileSystem) -> WorkerPool:
-    return TwinPool() if isinstance(filesystem, MemoryFileSystem) else LoopPool()
+    return SimulatedPool() if isinstance(filesystem, SimulatedFileSystem) else LoopPool()
 
 
 @asynccontextmanager
@@ -194,9 +194,9 @@ async def running(
     fatal = [] if fatal is None else fatal
     problems = [] if problems is None else problems
     random = Random(1)
-    index = partial(MemoryIndex, filesystem) if isinstance(filesystem, MemoryFileSystem) else LevelDbStore
+    index = partial(SimulatedIndexStore, filesystem) if isinstance(filesystem, SimulatedFileSystem) else LevelDbStore
     pool, tier = pool or _pool_for(filesystem), tier or NoTier()
-    world = StoreWorld(filesystem, index, pool, random, clock, fatal.append, problems.append, tier)
+    world = StoreDeps(filesystem, index, pool, random, clock, fatal.append, problems.append, tier)
     store = SegmentStore(store_options or options(), world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
@@ -204,11 +204,11 @@ async def running(
             yield store
         finally:
             nursery.cancel_scope.cancel()
-            if isinstance(filesystem, MemoryFileSystem):
+            if isinstance(filesystem, SimulatedFileSystem):
                 filesystem.end_process()
 
 
-def log_bytes(disk: MemoryFileSystem, log: Log) -> bytes:
+def log_bytes(disk: SimulatedFileSystem, log: Log) -> bytes:
     """The written bytes of all segments of a log, synced or not."""
     return b"".join(disk.content(log.path_of(one.base_offset))[: one.size_bytes] for one in log.segments)
 

@@ -2,22 +2,22 @@
 
 from collections.abc import Collection
 
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index.rows import following, partition_key, read_entry, read_offset, read_summary, segment_key
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import KeyValue
-from engine.index.twin import MemoryIndex
-from engine.logs.segment import walk_headers
-from engine.logs.sparse_index import Entry
+from engine.logs.segments.segment import walk_headers
+from engine.logs.segments.sparse_index import Entry
 from engine.tests.helpers import ORDERS
 
 KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
 
 
-def stored(filesystem: MemoryFileSystem, prefix: bytes) -> list[KeyValue]:
-    return MemoryIndex(filesystem, "/data/index").scan(prefix, following(prefix))
+def stored(filesystem: SimulatedFileSystem, prefix: bytes) -> list[KeyValue]:
+    return SimulatedIndexStore(filesystem, "/data/index").scan(prefix, following(prefix))
 
 
-def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[Entry]) -> None:
+def check_entries(filesystem: SimulatedFileSystem, name: str, stored_entries: list[Entry]) -> None:
     """Check the entries of a segment: each batch far enough from the last entry has one, and each entry is right."""
     file = filesystem.open(f"/data/orders-0/{name}")
     by_offset = {entry.offset: entry for entry in stored_entries}
@@ -36,7 +36,7 @@ def check_entries(filesystem: MemoryFileSystem, name: str, stored_entries: list[
 
 
 def check_index_equals_walk(
-    filesystem: MemoryFileSystem, *, with_last_summary: bool, cold: Collection[int] = (), local_start: int = 0
+    filesystem: SimulatedFileSystem, *, with_last_summary: bool, cold: Collection[int] = (), local_start: int = 0
 ) -> None:
     """Check the whole index. `cold`: base offsets of segments without files, which have summaries all the same; other
     segments below `local_start` may have one."""

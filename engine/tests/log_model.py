@@ -12,8 +12,8 @@ from engine.api import EpochEnd
 from engine.batches.batch import Record, build_batch, stamp
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
 from engine.log_config import LogConfig
-from engine.logs.epochs import UNDEFINED
-from engine.logs.producer_state import BATCHES_KEPT, ProducedBatch, Producer
+from engine.logs.producers.state import BATCHES_KEPT, ProducedBatch, Producer
+from engine.logs.recovery.epochs import UNDEFINED
 from engine.tests.helpers import NOW_MS
 
 NOBODY = (-1, -1, -1)

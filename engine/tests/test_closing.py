@@ -11,7 +11,7 @@ from engine.api import TopicPartition
 from engine.closing import LATE_AFTER_S
 from engine.errors import NotLeaderOrFollower
 from engine.files.disk import DiskLanes
-from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
 from engine.store import SegmentStore
@@ -22,7 +22,9 @@ LANES_OF_A = DiskLanes.of(0, options().reader_lanes)
 
 
 @asynccontextmanager
-async def two_disks(filesystem: MemoryFileSystem, pool: TwinPool, problems: list[str]) -> AsyncIterator[SegmentStore]:
+async def two_disks(
+    filesystem: SimulatedFileSystem, pool: SimulatedPool, problems: list[str]
+) -> AsyncIterator[SegmentStore]:
     async with running(filesystem, options("/a", "/b"), pool=pool, problems=problems) as store:
         for partition, path in ((ON_A, "/a"), (ON_B, "/b")):
             log = await store.open_partition(partition, LogConfig(), 0)
@@ -36,7 +38,7 @@ async def two_disks(filesystem: MemoryFileSystem, pool: TwinPool, problems: list
 
 @pytest.mark.parametrize("what", ["append", "opening", "checkpoint"])
 async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) -> None:
-    filesystem, pool, problems = MemoryFileSystem(), TwinPool(), list[str]()
+    filesystem, pool, problems = SimulatedFileSystem(), SimulatedPool(), list[str]()
     async with two_disks(filesystem, pool, problems) as store, trio.open_nursery() as nursery:
         pool.delays.hang(LANES_OF_A.all)
         if what == "append":
@@ -56,7 +58,7 @@ async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) ->
 
 
 async def test_nothing_is_written_behind_the_marker() -> None:
-    filesystem, pool = MemoryFileSystem(), TwinPool()
+    filesystem, pool = SimulatedFileSystem(), SimulatedPool()
     async with two_disks(filesystem, pool, []) as store, trio.open_nursery() as nursery:
         disk = store.get(ON_B).log_dir.disk
         pool.delays.hang(LANES_OF_A.all)

@@ -6,14 +6,14 @@ import pytest
 
 from engine.api import ActiveProducer, TopicPartition
 from engine.errors import StorageError, UnknownPartition
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.tests.test_idempotence import send
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, options, running
 
 
 async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/one", "/two")) as store:
         log = await open_orders(store)
         await append(log, b"v" * 1_000)
@@ -27,7 +27,7 @@ async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> 
 
 
 async def test_of_a_log_dir_that_is_offline_nothing_else_is_known() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/one", "/two")) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("write", errno.EIO, ".log", is_lasting=True))
@@ -39,7 +39,7 @@ async def test_of_a_log_dir_that_is_offline_nothing_else_is_known() -> None:
 
 
 async def test_producers_with_their_last_sequence() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         await append(log, b"of nobody")
         assert store.active_producers(ORDERS) == []

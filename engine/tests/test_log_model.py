@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.api import Isolation, OffsetSpec, PendingAppend, ReadResult
 from engine.batches.batch import parse_header
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start
 from engine.partitions.partition import Partition
@@ -41,7 +41,7 @@ from engine.tests.helpers import (
 from engine.tests.index_checks import check_index_equals_walk
 from engine.tests.log_model import Model, Send, key_of
 from engine.tests.stepwise import Stepwise
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 
 EXAMPLES = int(os.environ.get("KAFKAWIRE_LOG_MODEL_EXAMPLES", "50"))
 EVERYTHING = Isolation.READ_UNCOMMITTED
@@ -75,7 +75,7 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = Stepwise()
-        self.filesystem = MemoryFileSystem()
+        self.filesystem = SimulatedFileSystem()
         self.life = AsyncExitStack()
         self.problems: list[str] = []
         self.pool = HeldPool()
@@ -259,7 +259,7 @@ class LogMachine(RuleBasedStateMachine):
     def retain(self, after_ms: int) -> None:
         now_ms = NOW_MS + after_ms
         self.model.retain(now_ms)
-        keeper = RetentionKeeper(self.log.log_dir, RetentionOptions(), lambda: now_ms)
+        keeper = RetentionTask(self.log.log_dir, RetentionOptions(), lambda: now_ms)
         self.loop.run(keeper.check)
 
     @rule(which=st.integers(0, 3))

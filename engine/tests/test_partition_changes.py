@@ -7,7 +7,7 @@ import trio.testing
 from engine.api import Following, Isolation, Leadership, TopicPartition
 from engine.errors import NotLeaderOrFollower, StorageError
 from engine.files.disk import DiskLanes
-from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
@@ -31,8 +31,8 @@ async def two_led(store: SegmentStore) -> None:
 
 async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role() -> None:
     """The same holds if one call changes partitions of both log dirs, and another call follows."""
-    pool = TwinPool()
-    async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
+    pool = SimulatedPool()
+    async with running(SimulatedFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
         await two_led(store)
         pool.delays.hang(LANES_OF_A.all)
         nursery.start_soon(store.open_partitions, roles(THIRD, FOURTH))
@@ -47,7 +47,7 @@ async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role(
 
 
 async def test_a_new_partition_goes_to_a_log_dir_that_is_not_behind_if_there_is_one() -> None:
-    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+    async with running(SimulatedFileSystem(), options("/a", "/b")) as store:
         await two_led(store)
         for behind, chosen in ((("/a",), "/b"), (("/a", "/b"), "/a")):
             for one in store.log_dirs:
@@ -57,7 +57,7 @@ async def test_a_new_partition_goes_to_a_log_dir_that_is_not_behind_if_there_is_
 
 
 async def test_a_chosen_log_dir_stays_chosen_until_the_partition_is_opened() -> None:
-    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+    async with running(SimulatedFileSystem(), options("/a", "/b")) as store:
         await two_led(store)
         chosen = store.changes.home(THIRD, 0)
         assert store.changes.home(FOURTH, 0) is not chosen, "what is about to be made counts"
@@ -77,7 +77,7 @@ async def suspended(store: SegmentStore) -> Partition:
 
 
 async def test_a_suspended_partition_serves_nothing() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await suspended(store)
         for refused in (
             lambda: store.get(ORDERS),
@@ -95,7 +95,7 @@ async def test_a_suspended_partition_serves_nothing() -> None:
 
 
 async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspended() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 0, others(1, 2))])
         assert isinstance(log, Partition)
         pending = log.append(memoryview(batch(b"x")), acks=-1)
@@ -107,8 +107,8 @@ async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspend
 
 async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partition_is_suspended() -> None:
     """The append may reach the disk, below the begin of the next epoch."""
-    pool = TwinPool()
-    async with running(MemoryFileSystem(), options("/a"), pool=pool) as store:
+    pool = SimulatedPool()
+    async with running(SimulatedFileSystem(), options("/a"), pool=pool) as store:
         log = await store.open_partition(ORDERS, CONFIG, 0)
         pool.delays.hang(LANES_OF_A.all)
         staged = log.append(memoryview(batch(b"x")), acks=1)
@@ -125,7 +125,7 @@ async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partiti
 
 
 async def test_only_a_role_that_is_newest_when_it_is_taken_ends_a_suspension() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await suspended(store)
         await store.open_partitions([Leadership(ORDERS, CONFIG, 1)], newest=lambda _: None)
         assert (log.is_suspended, log.leader_epoch) == (True, 0)
@@ -135,7 +135,7 @@ async def test_only_a_role_that_is_newest_when_it_is_taken_ends_a_suspension() -
 
 
 async def test_a_log_that_is_made_for_a_role_that_is_no_longer_newest_waits_for_the_next() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         [found] = await store.open_partitions(roles(ORDERS), newest=lambda _: None)
         assert isinstance(found, NotLeaderOrFollower)
         log = await store.open_partition(ORDERS, CONFIG, 1)
@@ -144,7 +144,7 @@ async def test_a_log_that_is_made_for_a_role_that_is_no_longer_newest_waits_for_
 
 
 async def test_a_role_that_is_refused_ends_no_suspension() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await store.open_partition(ORDERS, CONFIG, 3)
         store.changes.suspend(ORDERS, None)
         [error] = await store.open_partitions(roles(ORDERS))
@@ -153,7 +153,7 @@ async def test_a_role_that_is_refused_ends_no_suspension() -> None:
 
 
 async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await store.open_partition(ORDERS, CONFIG, 3)
         found = []
         for wanted in ((True, 3), (True, 4), (False, 3)):
@@ -165,7 +165,7 @@ async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
 
 async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
     """A Fetch was open when the follower was suspended, and its answer is lost."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         role = Following(ORDERS, CONFIG, 1)
         [log] = await store.open_partitions([role])
         assert isinstance(log, Partition)
@@ -179,7 +179,7 @@ async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
 
 
 async def test_a_leader_that_is_resumed_in_its_epoch_learns_what_the_metadata_says_by_then() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1, others(1, 2))])
         assert isinstance(log, Partition)
         store.changes.suspend(ORDERS, None)
@@ -189,7 +189,7 @@ async def test_a_leader_that_is_resumed_in_its_epoch_learns_what_the_metadata_sa
 
 
 async def test_a_log_dir_that_fails_closes_for_good_what_was_suspended() -> None:
-    async with running(MemoryFileSystem(), options("/a", "/b")) as store:
+    async with running(SimulatedFileSystem(), options("/a", "/b")) as store:
         log = await suspended(store)
         log.log_dir.disk.fail(OSError("broken by a test"))
         assert log.is_closed

@@ -8,7 +8,7 @@ import trio
 
 from engine.api import Following, Leadership, Role, TopicPartition
 from engine.errors import EngineError, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -46,7 +46,7 @@ async def led(store: SegmentStore, leader_epoch: int) -> Partition:
 
 @pytest.mark.parametrize("config", [CONFIG, LogConfig(flush_policy=FlushPolicy.ASYNC)])
 async def test_a_log_that_is_opened_again_has_all_it_had(config: LogConfig) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, config)
         told: list[TopicPartition] = []
@@ -66,14 +66,14 @@ async def test_a_log_that_is_opened_again_has_all_it_had(config: LogConfig) -> N
 
 
 async def test_a_closed_log_stays_closed_until_it_is_to_be_opened_again() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         close(await filled(store))
         [refused] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1)])
         assert isinstance(refused, StorageError)
 
 
 async def test_no_log_is_opened_again_without_a_checkpoint_behind_what_it_has() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         close(await filled(store))
         filesystem.faults.append(Fault("write", errno.ENOSPC, "/checkpoint.tmp"))
@@ -84,7 +84,7 @@ async def test_no_log_is_opened_again_without_a_checkpoint_behind_what_it_has() 
 
 async def test_j2_what_was_cut_is_not_there_when_the_log_is_opened_again() -> None:
     """No checkpoint has followed the truncation."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(store)
         await trio.sleep(70)
@@ -100,7 +100,7 @@ async def test_j2_what_was_cut_is_not_there_when_the_log_is_opened_again() -> No
 
 @pytest.mark.parametrize(("kind", "suffix"), [("create", ".log"), ("write", "/checkpoint.tmp")])
 async def test_j2_a_log_that_was_to_begin_anew_is_empty_when_it_is_opened_again(kind: str, suffix: str) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(store)
         await trio.sleep(70)
@@ -114,7 +114,7 @@ async def test_j2_a_log_that_was_to_begin_anew_is_empty_when_it_is_opened_again(
 
 async def test_work_of_one_log_leaves_alone_what_another_has_got_since() -> None:
     """Both logs were truncated together, and one of them is opened again first."""
-    filesystem, other = MemoryFileSystem(), TopicPartition(bytes([5] * 16), "payments", 0)
+    filesystem, other = SimulatedFileSystem(), TopicPartition(bytes([5] * 16), "payments", 0)
     async with running(filesystem) as store:
         await filled(store)
         second = await store.open_partition(other, CONFIG, 0)
@@ -135,7 +135,7 @@ async def test_work_of_one_log_leaves_alone_what_another_has_got_since() -> None
 
 
 async def test_no_log_of_a_log_dir_that_is_offline_is_opened_again() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store)
         filesystem.faults.append(Fault("write", errno.EIO))

@@ -23,9 +23,9 @@ from engine.errors import (
 )
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
-from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.log_config import LogConfig
-from engine.logs.segment import segment_name
+from engine.logs.segments.segment import segment_name
 from engine.store import SegmentStore
 from engine.tests.helpers import (
     NO_JOURNAL,
@@ -40,7 +40,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
-from engine.upkeep.retention_keeper import SPACE_CHECK_INTERVAL_S, RetentionOptions
+from engine.upkeep.retention_task import SPACE_CHECK_INTERVAL_S, RetentionOptions
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def partition(number: int, topic: str = "orders", topic_id: bytes = bytes(range(
     return TopicPartition(topic_id, topic, number)
 
 
-async def refused(filesystem: MemoryFileSystem, cluster_id: str = "cluster", broker_id: int = 1) -> str:
+async def refused(filesystem: SimulatedFileSystem, cluster_id: str = "cluster", broker_id: int = 1) -> str:
     with pytest.RaisesGroup(StoreRefused) as caught:
         async with running(filesystem, options(cluster_id=cluster_id, broker_id=broker_id)):
             pass
@@ -59,7 +59,7 @@ async def refused(filesystem: MemoryFileSystem, cluster_id: str = "cluster", bro
 
 
 async def test_two_brokers_on_one_log_dir() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         assert await refused(filesystem) == "/data is in use by another broker"
         await store.close()
@@ -68,7 +68,7 @@ async def test_two_brokers_on_one_log_dir() -> None:
 
 
 async def test_foreign_log_dirs_are_refused_and_stay_as_they_are() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await store.close()
     before = filesystem.content("/data/clean-shutdown")
@@ -79,7 +79,7 @@ async def test_foreign_log_dirs_are_refused_and_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("name", ["meta.properties", "clean-shutdown", "checkpoint"])
 async def test_l7_unknown_format_version_is_refused(name: str) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await open_orders(store)
         await store.close()
@@ -88,14 +88,14 @@ async def test_l7_unknown_format_version_is_refused(name: str) -> None:
 
 
 async def test_partitions_without_meta_are_refused() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/data")
     filesystem.make_dir("/data/orders-0")
     assert "meta.properties" in await refused(filesystem)
 
 
 async def test_l7_clean_marker_is_written_last_and_removed_durably_before_the_first_append() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await store.close()
@@ -110,7 +110,7 @@ async def test_l7_clean_marker_is_written_last_and_removed_durably_before_the_fi
 
 
 async def test_partition_nobody_opened_since_a_crash_keeps_the_stop_from_counting_as_clean() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
     filesystem.crash()
@@ -124,7 +124,7 @@ async def test_partition_nobody_opened_since_a_crash_keeps_the_stop_from_countin
 
 
 async def test_files_are_named_and_laid_out_as_kafka_does() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
     assert filesystem.list_dir("/data/orders-0") == ["00000000000000000000.log", "partition.metadata"]
@@ -133,7 +133,7 @@ async def test_files_are_named_and_laid_out_as_kafka_does() -> None:
 
 
 async def test_new_partitions_go_to_the_log_dir_with_the_fewest() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     dirs = ("/disk/a", "/disk/b", "/disk/c")
     async with running(filesystem, options(*dirs)) as store:
         for number in range(7):
@@ -148,7 +148,7 @@ async def test_new_partitions_go_to_the_log_dir_with_the_fewest() -> None:
 
 
 async def test_a_failing_log_dir_goes_offline_alone() -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, options("/a", "/b"), fatal=fatal) as store:
         first = await store.open_partition(partition(0), LogConfig(), 0)
         second = await store.open_partition(partition(1), LogConfig(), 0)
@@ -166,7 +166,7 @@ async def test_a_failing_log_dir_goes_offline_alone() -> None:
 
 
 async def test_log_dir_that_fails_at_start_is_offline_and_hides_no_partition() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         for number in range(2):
             await append(await store.open_partition(partition(number), LogConfig(), 0), b"x")
@@ -180,13 +180,13 @@ async def test_log_dir_that_fails_at_start_is_offline_and_hides_no_partition() -
 
 
 async def test_no_usable_log_dir_refuses_to_start() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.faults.append(Fault("make_dir", errno.EROFS))
     assert "no usable log dir" in await refused(filesystem)
 
 
 async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for path in ("/a", "/b"):
         async with running(filesystem, options(path)) as store:
             await append(await open_orders(store), b"x")
@@ -199,7 +199,7 @@ async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
 
 
 async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_is_no_obstacle() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     anew = partition(0, topic_id=bytes([7] * 16))
     for path, one in (("/a", ORDERS), ("/b", anew)):
         async with running(filesystem, options(path)) as store:
@@ -212,7 +212,7 @@ async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_
 
 @pytest.mark.parametrize("with_metadata", [True, False])
 async def test_left_overs_of_an_opening_that_failed_are_no_log(*, with_metadata: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a")) as store:
         await open_orders(store)
         await store.close()
@@ -229,7 +229,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log(*, with_metadata:
 
 
 async def test_partition_whose_opening_failed_may_go_to_another_log_dir() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.faults.append(Fault("make_dir", errno.EIO, "/a/orders-0"))
     async with running(filesystem, options("/a", "/b")) as store:
         with pytest.raises(StorageError):
@@ -239,7 +239,7 @@ async def test_partition_whose_opening_failed_may_go_to_another_log_dir() -> Non
 
 
 async def test_topic_created_anew_does_not_wait_for_the_log_dir_that_failed() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("write", errno.EIO, directory="/a/"))
@@ -252,7 +252,7 @@ async def test_topic_created_anew_does_not_wait_for_the_log_dir_that_failed() ->
 
 
 async def test_names_above_a_log_dir_are_synced_again_after_a_kill_before_its_first_use() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/some")
     filesystem.make_dir("/some/data")  # by a process that was killed before it synced the names
     async with running(filesystem, options("/some/data")):
@@ -265,7 +265,7 @@ async def test_names_above_a_log_dir_are_synced_again_after_a_kill_before_its_fi
 
 
 async def test_deleted_partition_is_gone_at_once_and_for_good_while_reads_go_on() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"a")
@@ -287,7 +287,7 @@ async def test_deleted_partition_is_gone_at_once_and_for_good_while_reads_go_on(
 
 
 async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await trio.sleep(100)  # its recovery point is on disk
@@ -295,7 +295,7 @@ async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() 
         await store.delete_partition(ORDERS)
     for count in range(start, len(filesystem.operations) + 1):
         for seed in (None, *range(10)):
-            image = MemoryFileSystem.replayed(filesystem.operations[:count])
+            image = SimulatedFileSystem.replayed(filesystem.operations[:count])
             image.crash(None if seed is None else random.Random(seed))
             if not image.exists("/data/orders-0"):
                 continue
@@ -304,7 +304,7 @@ async def test_every_crash_during_deletion_leaves_the_whole_partition_or_none() 
 
 
 async def test_leftovers_of_a_deletion_are_removed_at_the_next_start() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await open_orders(store)
         filesystem.faults.append(Fault("unlink", errno.EIO))
@@ -347,23 +347,23 @@ async def test_a_worker_closes_the_files_of_what_is_removed(
     """The loop would stand still while the kernel frees the page cache of the files."""
     pool = WatchedPool()
     closed: list[tuple[str, bool]] = []
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=100))
         await append(log, b"a")
         await append(log, b"b")
         assert await read_all(log) == {0: b"a", 1: b"b"}
 
-        def note(file: MemoryFile) -> None:
+        def note(file: SimulatedFile) -> None:
             if file.path.endswith(".log"):
                 closed.append((file.path, pool.is_working))
 
-        monkeypatch.setattr(MemoryFile, "__del__", note, raising=False)
+        monkeypatch.setattr(SimulatedFile, "__del__", note, raising=False)
         await remove(store)
         assert sorted(closed) == [(f"/data/orders-0/{segment_name(base)}", True) for base in bases]
 
 
 async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"old")
         await store.close()
@@ -374,7 +374,7 @@ async def test_directory_of_another_topic_of_that_name_is_set_aside() -> None:
 
 
 async def test_directories_set_aside_never_have_the_same_name() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     topic = "x" * 240
     for topic_id in (bytes(16), bytes([7] * 16)):
         async with running(filesystem) as store:
@@ -386,7 +386,7 @@ async def test_directories_set_aside_never_have_the_same_name() -> None:
 
 
 async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         pending = log.append(memoryview(batch(b"a")), acks=-1)
@@ -400,7 +400,7 @@ async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
 
 
 async def test_logs_of_topics_that_a_change_has_deleted_are_removed() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     kept, gone = partition(0), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
         for one in (kept, gone):
@@ -424,7 +424,7 @@ async def test_logs_of_topics_that_a_change_has_deleted_are_removed() -> None:
     ],
 )
 async def test_damaged_metadata_of_one_partition_keeps_no_log_of_another(content: bytes) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     damaged, gone = partition(0, "damaged"), partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
         for one in (damaged, gone):
@@ -441,7 +441,7 @@ async def test_damaged_metadata_of_one_partition_keeps_no_log_of_another(content
 
 
 async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> None:
-    filesystem, pool = MemoryFileSystem(), HeldPool()
+    filesystem, pool = SimulatedFileSystem(), HeldPool()
     async with running(filesystem, pool=pool) as store:
         log = await open_orders(store)
         await append(log, b"a")
@@ -464,7 +464,7 @@ async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> N
 
 @pytest.mark.parametrize("leader_epoch", [4, 5])
 async def test_l3_partition_opened_in_an_epoch_its_log_has_already_takes_no_appends(leader_epoch: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store, leader_epoch=5), b"a")
         await store.close()
@@ -478,7 +478,7 @@ async def test_l3_partition_opened_in_an_epoch_its_log_has_already_takes_no_appe
 
 @pytest.mark.parametrize("kind", ["write", "create"])
 async def test_l4_full_disk_delays_recovery_points_and_nothing_else(kind: str) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault(kind, errno.ENOSPC, "checkpoint.tmp"))
@@ -494,7 +494,7 @@ async def test_l4_full_disk_delays_recovery_points_and_nothing_else(kind: str) -
     ("kind", "path"), [("make_dir", "orders-1"), ("create", "0.log"), ("write", "partition.metadata.tmp")]
 )
 async def test_l4_full_disk_refuses_a_new_partition_and_nothing_else(kind: str, path: str) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault(kind, errno.ENOSPC, path))
@@ -507,7 +507,7 @@ async def test_l4_full_disk_refuses_a_new_partition_and_nothing_else(kind: str, 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         await store.open_partition(partition(0), LogConfig(), 0)
         filesystem.faults.append(Fault("write", code, "/a/clean-shutdown.tmp"))
@@ -517,7 +517,7 @@ async def test_log_dir_that_fails_at_the_farewell_does_not_spoil_the_others(code
 
 
 async def test_removed_logs_need_no_scan_and_leave_no_recovery_points() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     gone = partition(0, "gone", bytes(16))
     async with running(filesystem) as store:
         await append(await store.open_partition(gone, LogConfig(), 0), b"x")
@@ -530,7 +530,7 @@ async def test_removed_logs_need_no_scan_and_leave_no_recovery_points() -> None:
 
 
 async def test_nothing_is_opened_or_deleted_after_the_farewell() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await open_orders(store)
         await store.close()
@@ -570,7 +570,7 @@ async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_file
 
 
 async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_room_again() -> None:
-    filesystem = MemoryFileSystem(capacity_bytes=10_000)
+    filesystem = SimulatedFileSystem(capacity_bytes=10_000)
     retention = RetentionOptions(disk_reject_ratio=0.9)
     almost = dataclasses.replace(options(journal_slot_size_bytes=NO_JOURNAL), retention=retention)
     async with running(filesystem, almost) as store:
@@ -586,7 +586,7 @@ async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_roo
 
 
 async def test_l4_no_descriptor_refuses_what_needs_one_and_nothing_else() -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=150))
         await append(log, b"a" * 50)
@@ -604,7 +604,7 @@ async def test_l4_no_descriptor_refuses_what_needs_one_and_nothing_else() -> Non
 async def test_l4_a_partition_is_not_taken_in_by_a_log_dir_that_failed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, options("/a", "/b"), fatal=fatal) as store:
         log_dir = store._dirs[0]
 

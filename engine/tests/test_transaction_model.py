@@ -23,7 +23,7 @@ from engine.api import AbortedTransaction, Isolation, Marker, OffsetSpec, Outcom
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
 from engine.offline.transactions import transactions_of
 from engine.partitions.partition import Partition
@@ -102,7 +102,7 @@ class TransactionalLog(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = Stepwise()
-        self.filesystem = MemoryFileSystem()
+        self.filesystem = SimulatedFileSystem()
         self.life = AsyncExitStack()
         self.problems: list[str] = []
         self.pool = MortalPool()

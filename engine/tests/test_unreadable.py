@@ -9,11 +9,11 @@ import trio
 from engine.api import Isolation, OffsetSpec, PartitionLog, RecordFilter, TopicPartition
 from engine.commit.journal_format import PAGE_SIZE_BYTES
 from engine.errors import CorruptMessage, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.log_dirs.layout import PARTITION_METADATA
 from engine.logs.log import Log
-from engine.logs.segment import segment_name
+from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.tests.helpers import append, batch, open_orders, options, read, read_all, running
 from engine.tests.test_store import refused
@@ -40,7 +40,7 @@ def log_of(log: PartitionLog) -> Log:
 
 
 async def test_a_read_answers_for_its_segment_alone_and_asks_the_disk_once() -> None:
-    filesystem, fatal, problems = MemoryFileSystem(), list[str](), list[str]()
+    filesystem, fatal, problems = SimulatedFileSystem(), list[str](), list[str]()
     async with running(filesystem, fatal=fatal, problems=problems) as store:
         log, other = await open_orders(store, ROLLING), await store.open_partition(OTHER, LogConfig(), 0)
         await fill(log)
@@ -62,7 +62,7 @@ async def test_a_read_answers_for_its_segment_alone_and_asks_the_disk_once() -> 
 
 
 async def test_searches_answer_as_reads_do() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await fill(log)
@@ -75,7 +75,7 @@ async def test_searches_answer_as_reads_do() -> None:
 
 
 async def test_the_active_segment_goes_on() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await fill(log)
@@ -88,7 +88,7 @@ async def test_the_active_segment_goes_on() -> None:
 
 @pytest.mark.parametrize("suffix", [segment_name(0), ".footer"])
 async def test_the_scrubber_tells_and_goes_on(suffix: str) -> None:
-    filesystem, fatal, problems = MemoryFileSystem(), list[str](), list[str]()
+    filesystem, fatal, problems = SimulatedFileSystem(), list[str](), list[str]()
     async with running(filesystem, SCRUBBED, fatal=fatal, problems=problems) as store:
         log = await open_orders(store, ROLLING)
         await fill(log)
@@ -104,7 +104,7 @@ async def test_the_scrubber_tells_and_goes_on(suffix: str) -> None:
 
 @pytest.mark.parametrize("how", ["clean stop", "kill", "power cut"])
 async def test_a_start_goes_on_without_it_again_and_again(how: str) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         await fill(await open_orders(store, ROLLING))
         await append(await store.open_partition(OTHER, LogConfig(), 0), b"x")
@@ -125,7 +125,7 @@ async def test_a_start_goes_on_without_it_again_and_again(how: str) -> None:
 
 
 async def test_a_tail_that_cannot_be_read_is_not_cut_as_torn() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         await fill(await open_orders(store))
     filesystem.crash()
@@ -143,7 +143,7 @@ async def test_a_tail_that_cannot_be_read_is_not_cut_as_torn() -> None:
 
 
 async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await fill(await open_orders(store))
     filesystem.crash()
@@ -156,7 +156,7 @@ async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> N
 @pytest.mark.parametrize(("page", "left"), [(0, 3), (2, 0), (4, 2)])
 async def test_a_page_of_the_journal_costs_what_it_held(page: int, left: int) -> None:
     """Other frames are replayed, and a log that may lack records is not truncated."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await open_orders(store)
         for _ in range(2):  # makes them make a slot

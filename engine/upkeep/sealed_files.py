@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.logs.segment import Segment
+from engine.logs.segments.segment import Segment
 from engine.partitions.partition import Partition
 
 

@@ -9,8 +9,8 @@ from itertools import islice
 from engine.api import NO_TIMESTAMP_MS
 from engine.files.filesystem import FileSystem
 from engine.index.rows import partition_key
-from engine.logs.footer import Footer, FooterDamaged, read_footer
-from engine.logs.segment import Segment
+from engine.logs.segments.footer import Footer, FooterDamaged, read_footer
+from engine.logs.segments.segment import Segment
 from engine.partitions.partition import Partition
 from engine.sealed import APART_BYTES, Contents, SealedSegment
 from engine.upkeep.sealed_files import sealed_files

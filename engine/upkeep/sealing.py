@@ -14,9 +14,9 @@ import trio
 from engine.errors import CorruptMessage, StorageError, UnreadableMessage
 from engine.files.filesystem import FileSystem, replace_small
 from engine.log_dirs.log_dir import LogDir, Resident
-from engine.logs.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
-from engine.logs.segment import Segment
-from engine.upkeep.whole import Gone, check_there, read_whole, run_on
+from engine.logs.segments.footer import Footer, FooterDamaged, Tally, encode, footer_name, read_footer
+from engine.logs.segments.segment import Segment
+from engine.upkeep.full_scan import Gone, check_there, read_whole, run_on
 
 FIRST_SCRUB_S = 600
 

@@ -16,19 +16,19 @@ from engine.files.filesystem import File, FileSystem
 from engine.log_config import LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered, note_untiered
 from engine.log_dirs.log_starts import Move, move_log_starts
-from engine.logs.aborted import encode_aborted
-from engine.logs.aborted_files import aborted_of
-from engine.logs.checkpoints import PartitionCheckpoint, key_of
-from engine.logs.footer import Footer, FooterDamaged, encode, read_footer
-from engine.logs.producer_snapshot import Snapshot, SnapshotDamaged, encode_snapshot, read_snapshot
-from engine.logs.producer_walk import Extent
-from engine.logs.segment import Segment
-from engine.logs.shortening import secure_producers
-from engine.logs.sparse_index import Summary
+from engine.logs.producers.snapshot import Snapshot, SnapshotDamaged, encode_snapshot, read_snapshot
+from engine.logs.producers.walk import Extent
+from engine.logs.recovery.checkpoints import PartitionCheckpoint, key_of
+from engine.logs.recovery.truncation_plan import secure_producers
+from engine.logs.segments.footer import Footer, FooterDamaged, encode, read_footer
+from engine.logs.segments.segment import Segment
+from engine.logs.segments.sparse_index import Summary
+from engine.logs.transactions.aborted import encode_aborted
+from engine.logs.transactions.aborted_files import aborted_of
 from engine.partitions.partition import Partition
 from engine.tier import INDEX_ROW, CopiedSegment, CopyLag, SegmentFacts
+from engine.upkeep.full_scan import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
 from engine.upkeep.sealed_files import sealed_files
-from engine.upkeep.whole import SLICE_BYTES, Gone, Watcher, check_there, read_whole, run_on
 
 
 class Tierable:

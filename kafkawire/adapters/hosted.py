@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.api import Following, Leadership, Role, TopicPartition
-from engine.roles import Others
-from engine.waiting_reads import Confirming
+from engine.roles import ReplicaSet
+from engine.waiting_reads import ConfirmationInputs
 from kafkawire.replication.committed import committed_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,9 @@ class Opened(NamedTuple):
     def leader_epoch(self) -> int:
         return self.hosted.state.leader_epoch
 
-    def role(self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: Confirming | None) -> Role:
+    def role(
+        self, config: LogConfig, image: ClusterImage, lag_max_ms: int, confirming: ConfirmationInputs | None
+    ) -> Role:
         """The role of this broker in the partition. `config`: of the topic; `confirming`: None if this broker stands
         alone."""
         partition, state = self.key, self.hosted.state
@@ -48,7 +50,7 @@ class Opened(NamedTuple):
             return Following(partition, config, epoch, has_others, state.unclean_since)
         newest = _state_in(image, partition) or state  # in the same role
         committed = committed_of(image, partition.topic_id, newest) if has_others else None
-        others = None if committed is None else Others(state.leader, committed, lag_max_ms, confirming)
+        others = None if committed is None else ReplicaSet(state.leader, committed, lag_max_ms, confirming)
         return Leadership(partition, config, epoch, others)
 
 

@@ -17,7 +17,7 @@ from coordinator.transactions.entry import TransactionSettings
 from coordinator.transactions.service import TransactionOptions
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.options import StoreOptions
-from engine.upkeep.retention_keeper import RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION

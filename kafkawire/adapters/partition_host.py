@@ -21,7 +21,7 @@ from engine.errors import EngineError, StorageError, UnknownPartition
 from engine.log_config import LogConfig
 from engine.store import SegmentStore
 from engine.tier import TierableLog
-from engine.waiting_reads import Confirming
+from engine.waiting_reads import ConfirmationInputs
 from kafkawire.adapters.dir_changes import Change, DirWorker
 from kafkawire.adapters.dir_workers import NO_ANSWER, DirWorkers
 from kafkawire.adapters.fates import fate
@@ -52,7 +52,7 @@ class EngineHost:
         configs: EffectiveConfigs,
         on_change: Callable[[Config], None],
         deps: HostDeps,
-        confirming: Confirming | None = None,
+        confirming: ConfirmationInputs | None = None,
     ) -> None:
         self._start_store = start_store
         self._configs = configs

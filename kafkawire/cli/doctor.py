@@ -111,7 +111,7 @@ def _repair(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
 
 def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
     """Findings of `kafkawire segments verify` in a log dir."""
-    from engine.logs.segment import segment_name
+    from engine.logs.segments.segment import segment_name
     from engine.offline.inspection import held, partitions, segment_files, verify
     from kafkawire.process.doctor import Finding, Severity
 

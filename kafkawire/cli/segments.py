@@ -203,7 +203,7 @@ def _report(filesystem: FileSystem, path: str, names: tuple[str, ...], *, reads:
 
 
 def _add(report: Report, partition: PartitionFiles, segment: SegmentFile, verdict: Verdict | None) -> None:
-    from engine.logs.segment import segment_name
+    from engine.logs.segments.segment import segment_name
 
     problem = segment.footer_problem if verdict is None else verdict.problem
     if problem is None:

@@ -60,7 +60,7 @@ class Edges(Protocol):
 
 
 class BatchKeeper(Protocol):
-    """The part of `engine.keeping.KeptBatches` that the route uses."""
+    """The part of `engine.append_at_offset.KeptBatches` that the route uses."""
 
     async def append(self, partition: TopicPartition, records: memoryview, end_offset: int | None = None) -> Edges:
         """Append batches. Raises EngineError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.keeping import KeptBatches
+from engine.append_at_offset import KeptBatches
 from kafkawire.http.app import build_app
 from kafkawire.http.controller_metrics import ControllerMetrics
 from kafkawire.http.group_metrics import GroupMetrics

@@ -23,7 +23,7 @@ from engine.errors import EngineError, StoreRefused
 from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import Identity
 from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
-from engine.logs.producer_snapshot import decode_snapshot
+from engine.logs.producers.snapshot import decode_snapshot
 from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.adapters.tier import store_lanes

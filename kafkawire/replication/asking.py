@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from engine.api import TopicPartition
-    from engine.replication.exchange import Asked
+    from engine.replication.exchange import FollowerFetch
     from kafkawire.messages.fetch import ReplicaState
 
 Place = tuple[bytes, int]  # a topic id, and a partition
@@ -26,7 +26,7 @@ class Request(NamedTuple):
     """The contents of one Fetch request. `epoch`: of the fetch session; with INITIAL_EPOCH a session begins."""
 
     epoch: int
-    named: Mapping[TopicPartition, Asked]
+    named: Mapping[TopicPartition, FollowerFetch]
     forgotten: Sequence[TopicPartition]
 
 
@@ -34,21 +34,21 @@ class Asking:
     """The fetch session of one fetcher."""
 
     def __init__(self) -> None:
-        self.standing: dict[TopicPartition, Asked] = {}
+        self.standing: dict[TopicPartition, FollowerFetch] = {}
         self._places: dict[Place, TopicPartition] = {}  # the partitions of `standing`
         self._epoch = INITIAL_EPOCH
         self._life = NOBODY
-        self._new: dict[TopicPartition, Asked] = {}  # not sent to the leader yet
+        self._new: dict[TopicPartition, FollowerFetch] = {}  # not sent to the leader yet
         self._gone: dict[TopicPartition, None] = {}  # dropped here, and still in the leader's session
         self._known: dict[TopicPartition, None] = {}  # in the leader's session
 
-    def ask(self, partition: TopicPartition, question: Asked) -> None:
+    def ask(self, partition: TopicPartition, question: FollowerFetch) -> None:
         """Fetch a partition from the next request on."""
         self.standing[partition] = self._new[partition] = question
         self._places[partition.topic_id, partition.partition] = partition
         self._gone.pop(partition, None)
 
-    def drop(self, partition: TopicPartition) -> Asked | None:
+    def drop(self, partition: TopicPartition) -> FollowerFetch | None:
         """Stop fetching a partition from the next request on. Return its fetch position, or None."""
         self._new.pop(partition, None)
         self._places.pop((partition.topic_id, partition.partition), None)
@@ -74,7 +74,7 @@ class Asking:
         self._new, self._gone = {}, {}
         return made
 
-    def answered(self, place: Place) -> tuple[TopicPartition, Asked] | None:
+    def answered(self, place: Place) -> tuple[TopicPartition, FollowerFetch] | None:
         """Drop the partition that the leader has answered, and return it with its fetch position; None if it is not
         fetched."""
         partition = self._places.get(place)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from coordinator.api import BrokerState
 from coordinator.controller.reassignments import enough_in_sync
 from coordinator.controller.reconcile import min_isr
-from engine.roles import Committed
+from engine.roles import CommittedIsr
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState
 
 
-def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) -> Committed:
+def committed_of(image: ClusterImage, topic_id: bytes, state: PartitionState) -> CommittedIsr:
     """The committed ISR and the other replica states of a partition. The image must have its topic."""
     members = image.members.values()
-    return Committed(
+    return CommittedIsr(
         image.version,
         frozenset(state.isr),
         frozenset(state.replicas),

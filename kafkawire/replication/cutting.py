@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from engine.errors import EngineError
     from engine.partitions.partition import Partition
-    from engine.replication.fetch_state import Cut, FetchState
+    from engine.replication.fetch_state import FetchState, Truncate
     from engine.store import SegmentStore
     from kafkawire.replication.replica_events import ReplicaEvents
 
@@ -23,7 +23,7 @@ class Cutting(NamedTuple):
 
     log: Partition
     state: FetchState
-    action: Cut
+    action: Truncate
 
     @property
     def kind(self) -> tuple[int, bool]:

@@ -18,7 +18,7 @@ from engine.api import OffsetSpec
 from engine.batches.batch import parse_header
 from engine.errors import EngineError, LogsContradict, OffsetOutOfRange, StorageError
 from engine.log_dirs.log_starts import move_log_starts
-from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, Hold, Take
+from engine.replication.fetch_state import Append, AskEnds, Backoff, Fail, Restart, Truncate
 from kafkawire.fetching.sessions import INITIAL_EPOCH
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from engine.api import PendingAppend, TopicPartition
     from engine.log_dirs.log_dir import LogDir
     from engine.partitions.partition import Partition
-    from engine.replication.exchange import Asked
+    from engine.replication.exchange import FollowerFetch
     from engine.replication.fetch_state import Action, FetchState
     from engine.store import SegmentStore
     from kafkawire.links.links import Links
@@ -84,7 +84,7 @@ class _Taken(NamedTuple):
 
     log: Partition
     state: FetchState
-    action: Take
+    action: Append
     told: Told
     pending: PendingAppend | None
 
@@ -218,7 +218,7 @@ class Fetcher:
         self._has_news.set()
 
     async def _begin_anew(self, *, is_forgotten: bool) -> None:
-        """Begin another fetch session: at once if the leader has forgotten the session, for example on another
+        """Restart another fetch session: at once if the leader has forgotten the session, for example on another
         connection, else after a pause."""
         self._asking.reset()
         self._lose_all()
@@ -231,7 +231,7 @@ class Fetcher:
             self._unsettled[one] = None
 
     def _answered(
-        self, partition: TopicPartition, question: Asked, answer: Told, nursery: trio.Nursery
+        self, partition: TopicPartition, question: FollowerFetch, answer: Told, nursery: trio.Nursery
     ) -> _Taken | Cutting | None:
         """Act on the answer for one partition. Records are appended in the same step in which that was allowed
         (RULES K15); truncations are returned, and other actions go on in tasks of their own."""
@@ -239,12 +239,12 @@ class Fetcher:
         if log is None or (state := log.fetching) is None:
             return None
         action = log.answered(question, answer.answer)
-        if isinstance(action, Take):
+        if isinstance(action, Append):
             try:
                 return _Taken(log, state, action, answer, self._replicated(log, answer))
             except EngineError as error:
                 nursery.start_soon(self._refused, _Taken(log, state, action, answer, None), error)
-        elif isinstance(action, Cut):
+        elif isinstance(action, Truncate):
             return Cutting(log, state, action)
         elif action is not None:
             nursery.start_soon(self._carry_out, log, state, action)
@@ -360,11 +360,11 @@ class Fetcher:
     async def _do(self, log: Partition, state: FetchState, action: Action) -> None:
         """Carry out an action. Raises EngineError, CoordinatorError."""
         store, partition = self._world.store, log.partition
-        if isinstance(action, Cut):
+        if isinstance(action, Truncate):
             [error] = await cut(store, [Cutting(log, state, action)], self._events)
             if error is not None:
                 raise error
-        elif isinstance(action, Begin):
+        elif isinstance(action, Restart):
             # A log that ends before the leader's log start has no record that an election could count on.
             if action.offset <= log.log_end_offset or not log.is_sound:
                 await self._world.give_up(partition, state.epoch, action.offset)
@@ -375,13 +375,13 @@ class Fetcher:
             ends = [await self._end(partition, state, spec) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)]
             if log.fetching is state:
                 await self._do(log, state, state.told(ends[0], ends[1], log.log_state))
-        elif isinstance(action, Hold):
+        elif isinstance(action, Backoff):
             await self._hold(partition, state.epoch, action)
         elif isinstance(action, Fail):
             self._events.failed(partition, action.reason)
             log.put_offline(partial(LogsContradict, action.reason))
 
-    async def _hold(self, partition: TopicPartition, epoch: int, action: Hold) -> None:
+    async def _hold(self, partition: TopicPartition, epoch: int, action: Backoff) -> None:
         if action.awaits_news:
             await self._world.until_news()
         else:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine.api import EpochEnd, OffsetSpec
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header
-from engine.compacted import NOT_COMPACTED, Compacted, Dropped
+from engine.compaction_horizon import NOT_COMPACTED, Compacted, CompactionHorizon
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
-from engine.replication.exchange import Answer
+from engine.replication.exchange import LeaderReply
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -41,7 +41,7 @@ class Told(NamedTuple):
     """The reply for one partition, with complete batches or none. `begins_segment`: a segment of the leader begins with
     them."""
 
-    answer: Answer
+    answer: LeaderReply
     records: memoryview
     begins_segment: bool
 
@@ -86,12 +86,12 @@ def told(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
 
 def _told_of(row: PartitionData) -> Told:
     if row.error_code:
-        return Told(Answer(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
+        return Told(LeaderReply(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
     end = row.diverging_epoch
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
-    answer = Answer(row.high_watermark, row.log_start_offset, diverging, compacted=_compacted(row))
+    answer = LeaderReply(row.high_watermark, row.log_start_offset, diverging, compacted=_compacted(row))
     return Told(answer, whole_batches(memoryview(records)), row.begins_segment)
 
 
@@ -100,7 +100,7 @@ def _compacted(row: PartitionData) -> Compacted:
     told, starts = row.dropped, [(one.epoch, one.start_offset) for one in row.epoch_starts or ()]
     if told is None:
         return Compacted(starts) if starts else NOT_COMPACTED
-    dropped = Dropped(told.tombstones_to, told.markers_to, told.replaced_to)
+    dropped = CompactionHorizon(told.tombstones_to, told.markers_to, told.replaced_to)
     return Compacted(starts, dropped, told.swaps, told.gone_by)
 
 

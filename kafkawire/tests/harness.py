@@ -22,10 +22,10 @@ from coordinator.requests.topics import TopicDefaults
 from coordinator.testing.fakes import FakeEnsemble, FakeValidator
 from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import Record, build_batch
-from engine.files.twin import MemoryFileSystem, TwinPool
-from engine.index.twin import MemoryIndex
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import LogConfig, TimestampType
-from engine.options import StoreOptions, StoreWorld
+from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
 from engine.waiting_reads import EventClock, WaitingReads
 from kafkawire.config.log_levels import LogLevels
@@ -134,7 +134,7 @@ class Broker:
     connection: ConnectionInfo
     store: SegmentStore
     cluster: Rewritten
-    filesystem: MemoryFileSystem
+    filesystem: SimulatedFileSystem
     groups: FakeGroups
     transactions: FakeTransactions
     markers: FakeMarkers
@@ -207,10 +207,10 @@ async def open_handlers(
 ) -> AsyncIterator[Broker]:
     """Open all parts of a broker behind the server."""
     chosen = settings or Settings()
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     options = StoreOptions(("/data",), "cluster", NODE_ID, queue_max_bytes=queue_max_bytes)
-    index = partial(MemoryIndex, filesystem)
-    world = StoreWorld(filesystem, index, TwinPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
+    index = partial(SimulatedIndexStore, filesystem)
+    world = StoreDeps(filesystem, index, SimulatedPool(), Random(1), lambda: NOW_MS, on_fatal=print, on_problem=print)
     store = SegmentStore(options, world)
     metadata = FakeEnsemble().connect()
     coordinator = ClusterManager(

@@ -16,7 +16,7 @@ from engine.batches.batch import Record, build_batch
 from engine.files.disk import DiskLanes
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
-from engine.files.twin import Fault
+from engine.files.simulated_disk import Fault
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
 from kafkawire.adapters.leaving import LEAVE_MAX_S
 from kafkawire.broker import Broker, BrokerFailed, StartError

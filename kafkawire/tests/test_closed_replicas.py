@@ -10,7 +10,7 @@ import trio
 
 from coordinator.api import NO_LEADER, ElectionType
 from engine.errors import EngineError, LogsContradict, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from kafkawire.config.tests.test_enforced import metadata
 from kafkawire.http.tests.asgi import asked
 from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
@@ -181,7 +181,7 @@ async def test_a_disk_that_was_rolled_back_leads_only_until_it_is_taken_away() -
         await filled(cluster)
         await trio.sleep(130)
         await kill(cluster, *BROKERS)
-        cluster.world(1).filesystem = MemoryFileSystem.replayed(cluster.world(1).filesystem.operations[:before])
+        cluster.world(1).filesystem = SimulatedFileSystem.replayed(cluster.world(1).filesystem.operations[:before])
         await nursery.start(cluster.serve, 1, {})
         assert await led(cluster) == 1
         for one in (2, 3):

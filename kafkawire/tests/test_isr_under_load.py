@@ -11,7 +11,7 @@ import trio
 
 from engine.batches.batch import Record, build_batch
 from engine.files.filesystem import File
-from engine.files.twin import TwinPool
+from engine.files.simulated_disk import SimulatedPool
 from kafkawire import testing
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.testing import MemoryCluster, open_cluster
@@ -31,7 +31,7 @@ SMALL = {
 PARTITIONS, PRODUCERS = 6, 48
 
 
-class SlowPool(TwinPool):
+class SlowPool(SimulatedPool):
     """A pool whose syncs take a while."""
 
     async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
@@ -41,7 +41,7 @@ class SlowPool(TwinPool):
 
 @pytest.fixture(autouse=True)
 def slow_disks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(testing, "TwinPool", SlowPool)
+    monkeypatch.setattr(testing, "SimulatedPool", SlowPool)
 
 
 class Load:

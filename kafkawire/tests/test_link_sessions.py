@@ -28,7 +28,7 @@ from kafkawire.tests.test_replication import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.replication.exchange import Asked
+    from engine.replication.exchange import FollowerFetch
     from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
     from kafkawire.replication.asking import Place, Request
     from kafkawire.replication.questions import FetchLimits, Told
@@ -67,7 +67,7 @@ def follower(cluster: MemoryCluster) -> int:
     return next(one for one in BROKERS if one != state(cluster).leader)
 
 
-def asked_by(cluster: MemoryCluster, broker_id: int) -> Asked:
+def asked_by(cluster: MemoryCluster, broker_id: int) -> FollowerFetch:
     """The present fetch position of that replica."""
     fetching = replica(cluster, broker_id).fetching
     assert fetching is not None

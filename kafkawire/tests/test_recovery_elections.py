@@ -13,7 +13,7 @@ from coordinator.api import NO_LEADER
 from coordinator.controller.recovery import LIVED_ON_S
 from coordinator.ports import AskedEnd
 from engine.errors import NotLeaderOrFollower
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from kafkawire.adapters import replica_ends
 from kafkawire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kafkawire.requests.errors import ErrorCode
@@ -52,7 +52,7 @@ async def rolled_back(cluster: MemoryCluster, broker_id: int = 1) -> None:
     await trio.sleep(2)
     await kill(cluster, *BROKERS)
     world = cluster.world(broker_id)
-    world.filesystem = MemoryFileSystem.replayed(world.filesystem.operations[:kept])
+    world.filesystem = SimulatedFileSystem.replayed(world.filesystem.operations[:kept])
 
 
 @pytest.mark.parametrize("away_s", [0.0, 2 * SESSION_S])

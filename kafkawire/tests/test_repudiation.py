@@ -12,9 +12,9 @@ from coordinator.api import NO_LEADER, ElectionType
 from coordinator.membership.restarting_replicas import Followed, RestartingReplicas
 from coordinator.testing.simulated_state_cache import SimulatedStateCaches
 from engine.api import TopicPartition
-from engine.compacted import Dropped
+from engine.compaction_horizon import CompactionHorizon
 from engine.errors import EngineError, UnknownLeaderEpoch
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.store import SegmentStore
 from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -55,10 +55,10 @@ async def create_on(cluster: MemoryCluster, *broker_ids: int) -> None:
 def wipe(cluster: MemoryCluster, broker_id: int) -> None:
     """Replace all disks of a broker with empty ones."""
     world = cluster.world(broker_id)
-    world.filesystem, world.views = MemoryFileSystem(), SimulatedStateCaches()
+    world.filesystem, world.views = SimulatedFileSystem(), SimulatedStateCaches()
 
 
-def empty(filesystem: MemoryFileSystem, path: str) -> None:
+def empty(filesystem: SimulatedFileSystem, path: str) -> None:
     """Remove everything in a directory, as `rm -rf` does."""
     for name in filesystem.list_dir(path):
         inside = f"{path}/{name}"
@@ -464,7 +464,7 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
         await kill(cluster, 2)
         monkeypatch.setattr(RestartingReplicas, "tell", noting_tell)
         monkeypatch.setattr(SegmentStore, "reset_partition", noting_reset)
-        replica(cluster, 1).log.dropped = Dropped(tombstones_to=len(SENT) + 1)
+        replica(cluster, 1).log.dropped = CompactionHorizon(tombstones_to=len(SENT) + 1)
         await produce(cluster, b"more", acks=1)
         assert sorted(state(cluster).isr) == [1, 2]
         await nursery.start(cluster.serve, 2, {})

@@ -14,7 +14,7 @@ from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from engine.api import TopicPartition
 from engine.errors import EngineError, StorageError
 from engine.files.disk import DiskLanes
-from engine.files.twin import Fault
+from engine.files.simulated_disk import Fault
 from engine.partitions.suspension import take_role
 from kafkawire.adapters.dir_workers import APPLY_MAX_S
 from kafkawire.messages.create_topics import (

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from engine.api import FileRange, Isolation, Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, StorageError, TierUnreachable
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index.rows import partition_key
 from engine.log_dirs.tests.test_local_starts import everything_of
-from engine.logs import segment, sparse_index
+from engine.logs.segments import segment, sparse_index
 from engine.tests.helpers import NOW_MS, bytes_of, read_committed
 from tiering import chunks, cold_file, cold_tier
 from tiering.chunks import ChunkCache, ChunkFiles, Extent
@@ -76,7 +76,7 @@ class Reading:
 
     def __init__(self, nursery: trio.Nursery, size_max_bytes: int = SIZE_MAX_BYTES) -> None:
         self.tiered = Tiered()
-        self.filesystem = MemoryFileSystem()
+        self.filesystem = SimulatedFileSystem()
         self.filesystem.make_dir("/cache")
         files = ChunkFiles(self.filesystem, "/cache")
         self.topics = TopicCounters()

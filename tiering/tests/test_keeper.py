@@ -13,7 +13,7 @@ import trio
 from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
 from engine.tests.helpers import NOW_MS, ORDERS
 from engine.tier import CopyLag
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 from tiering import keeper, manifest_log, names
 from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.manifest import Fence
@@ -311,13 +311,13 @@ async def test_files_stay_that_another_bucket_has_not() -> None:
     kept.broker.config = replace(TIERED, local_retention_size_bytes=1)
     async with kept.life():
         log = kept.broker.log
-        await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        await RetentionTask(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
         assert log.log.local_start_offset == 0
         await trio.sleep(10)
         assert kept.is_copied
         entries = await kept.keeper.entries(ORDERS)
         assert min(entries) == 0
-        await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        await RetentionTask(log.log_dir, RetentionOptions(), lambda: NOW_MS).check()
         assert log.log.local_start_offset > 0
 
 

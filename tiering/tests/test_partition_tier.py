@@ -11,7 +11,7 @@ import trio
 
 from engine.errors import CorruptMessage
 from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, Broker
-from engine.logs.segment import segment_name
+from engine.logs.segments.segment import segment_name
 from engine.tests.helpers import append
 from tiering.errors import Fenced, TierDamaged
 from tiering.manifest import Fence, Manifest

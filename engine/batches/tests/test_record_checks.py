@@ -8,7 +8,7 @@ from engine.api import Isolation, Origin
 from engine.batches.batch import Codec, Record, build_batch, parse_header, seal_batch
 from engine.batches.record_checks import ERRORS_MAX, LOOKED_AT_ONCE_MAX
 from engine.errors import CorruptMessage, EngineError, InvalidRecord, RecordsRefused
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CompressionType, LogConfig
 from engine.tests.helpers import keyed_batch, open_orders, records_in, running
 
@@ -24,7 +24,7 @@ def of_keys(*keys: bytes | None, codec: Codec = Codec.NONE) -> memoryview:
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("count", [2, MANY])
 async def test_records_without_a_key_are_named(codec: Codec, count: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         with pytest.raises(RecordsRefused) as refused:
             await log.append(of_keys(*[b"k"] * (count - 1), None, codec=codec), acks=-1).wait()
@@ -37,7 +37,7 @@ async def test_records_without_a_key_are_named(codec: Codec, count: int) -> None
 
 
 async def test_order_stays_whoever_looks() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         batches = [of_keys(b"a"), of_keys(*[b"b"] * MANY), of_keys(*[None] * MANY), of_keys(b"c", codec=Codec.LZ4)]
         pending = [log.append(batch, acks=-1) for batch in [*batches, of_keys(b"d")]]
@@ -52,7 +52,7 @@ async def test_order_stays_whoever_looks() -> None:
 
 
 async def test_as_many_errors_are_told_as_somebody_may_want() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         with pytest.raises(RecordsRefused, match=f"{ERRORS_MAX + 5} record errors") as refused:
             await log.append(of_keys(*[None] * (ERRORS_MAX + 5)), acks=-1).wait()
@@ -78,7 +78,7 @@ async def refused(batch: bytearray, config: LogConfig = KEYED) -> EngineError:
         timestamps_ms=(0, 0),
         producer=(-1, -1, -1),
     )
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, config)
         with pytest.raises(EngineError) as found:
             await log.append(memoryview(resealed), acks=-1).wait()
@@ -102,26 +102,26 @@ async def test_a_topic_with_an_index_of_keys_takes_no_lies_and_records_without_k
     cut = keyed_batch((None, b"value"), (b"key", b"value"))
     cut[61] += 2
     assert isinstance(await refused(cut, indexed), InvalidRecord)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, indexed)
         assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
 
 
 async def test_other_topics_take_what_comes() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, requires_keys=False))
         assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
 
 
 @pytest.mark.parametrize("count", [2, MANY])
 async def test_nobody_looks_for_keys_where_the_caller_made_the_batch(count: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         assert (await log.append(of_keys(*[None] * count), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0
 
 
 async def test_it_is_compressed_as_its_topic_is() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, compression_type=CompressionType.LZ4))
         assert (await log.append(of_keys(b"a", b"b"), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0
         found = log.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True)

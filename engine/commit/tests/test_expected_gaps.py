@@ -9,9 +9,9 @@ import trio.testing
 from engine.api import Following, TopicPartition
 from engine.commit.commit_log import CommitLog
 from engine.errors import StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
-from engine.logs.checkpoints import key_of, read_checkpoint
+from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import running
@@ -37,13 +37,13 @@ def count_checkpoints(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def noted(filesystem: MemoryFileSystem) -> list[int]:
+def noted(filesystem: SimulatedFileSystem) -> list[int]:
     points = read_checkpoint(filesystem, "/data").partitions
     return [points[key_of(one)].compacted_to if key_of(one) in points else 0 for one in PARTITIONS]
 
 
 async def test_the_partitions_of_one_fetch_share_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         logs = await followers(store)
         checkpoints = count_checkpoints(monkeypatch)
@@ -56,7 +56,7 @@ async def test_the_partitions_of_one_fetch_share_a_checkpoint(monkeypatch: pytes
 
 
 async def test_gaps_that_are_told_during_a_checkpoint_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         first, *others = await followers(store)
         checkpoints = count_checkpoints(monkeypatch)
@@ -71,7 +71,7 @@ async def test_gaps_that_are_told_during_a_checkpoint_wait_for_the_next_one(monk
 
 
 async def test_a_task_that_is_cancelled_leaves_the_gaps_of_others_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         first, *others = await followers(store)
         checkpoints = count_checkpoints(monkeypatch)
@@ -96,7 +96,7 @@ async def test_a_task_that_is_cancelled_leaves_the_gaps_of_others_to_them(monkey
 
 
 async def test_a_checkpoint_that_fails_is_told_to_all() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         logs = await followers(store)
         filesystem.faults.append(Fault("write", errno.ENOSPC, "checkpoint.tmp"))

@@ -11,7 +11,7 @@ import trio.testing
 from engine.api import AppendResult, PartitionLog, PendingAppend, TopicPartition
 from engine.commit.group_committer import OVERLAP_MIN_BYTES
 from engine.errors import StorageError
-from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -47,7 +47,7 @@ def offsets(queued: Sequence[PendingAppend]) -> list[int]:
 
 
 async def test_what_waits_for_nothing_is_written_by_who_held_it() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
         assert offsets(append_held(store, log, log)) == [0, 1]
         assert log.high_watermark == 2
@@ -56,7 +56,7 @@ async def test_what_waits_for_nothing_is_written_by_who_held_it() -> None:
 
 
 async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         fast = await open_orders(store, ASYNC)
         safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
         queued = append_held(store, safe, fast)
@@ -68,7 +68,7 @@ async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() ->
 
 
 async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behind_him() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
         async with store._dirs[0].commit_log.committer.between_rounds():
             queued = append_held(store, log)
@@ -81,7 +81,7 @@ async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behi
 
 async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> None:
     """The store is cancelled in the same turn in which a commit batch was staged."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         lane = store._dirs[0].commit_log.committer
         append_held(store, log)
@@ -98,7 +98,7 @@ async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> 
 
 async def test_a_segment_begins_on_a_worker() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC, segment_size_bytes=len(batch(b"x"))))
         assert offsets(append_held(store, log)) == [0]
         pool.is_holding = True
@@ -113,7 +113,7 @@ async def test_a_segment_begins_on_a_worker() -> None:
 
 @pytest.mark.parametrize(("code", "is_fatal"), [(errno.EIO, True), (errno.ENOSPC, False)])
 async def test_a_disk_that_fails_whoever_writes_refuses_what_was_held(code: int, is_fatal: bool) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store, ASYNC)
         append_held(store, log)
@@ -129,7 +129,7 @@ async def test_a_disk_that_fails_whoever_writes_refuses_what_was_held(code: int,
 async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> None:
     """The producer always has the next batch queued before the one on its way is answered."""
     appended = 0
-    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL)) as store:
+    async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL)) as store:
         log = await open_orders(store)
 
         async def produce() -> None:
@@ -153,7 +153,7 @@ async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> 
 
 
 async def test_who_waits_for_one_again_and_again_holds_up_no_round() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         waited = 0
 
@@ -188,7 +188,7 @@ async def in_flight(pool: SlowSyncs, log: PartitionLog) -> PendingAppend:
 
 
 async def test_much_is_written_while_a_sync_is_in_flight_and_answered_behind_it() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     async with running(filesystem, pool=pool) as store:
         log = await open_orders(store)
         pool.is_slow = True
@@ -209,7 +209,7 @@ async def test_much_is_written_while_a_sync_is_in_flight_and_answered_behind_it(
 
 async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pending = [await in_flight(pool, log)]
         for _ in range(3):
@@ -226,7 +226,7 @@ async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
 
 async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_next() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pending = [await in_flight(pool, log)]
         for value in (LARGE, b"little, behind what was written beside the sync"):
@@ -241,7 +241,7 @@ async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_ne
 
 async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         safe = await open_orders(store)
         fast = await store.open_partition(TopicPartition(bytes(16), "payments", 0), ASYNC, 0)
         pool.is_slow = True
@@ -256,7 +256,7 @@ async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() ->
     """The topic is async, with a sync for every third record."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, config)
         pool.is_slow = True
         waiting = log.append(memoryview(batch(b"a", b"b", b"c")), acks=-1)
@@ -275,7 +275,7 @@ async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_fi
     """The flusher has synced the file first; the commit batch is in the journal, whose sync is still in flight."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, config)
         assert isinstance(log, Partition)
         pool.is_slow = True
@@ -293,7 +293,7 @@ async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_fi
 
 
 async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
@@ -322,7 +322,7 @@ async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
 
 async def test_a_duplicate_waits_for_its_original_in_an_earlier_round() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pool.is_slow = True
 
@@ -344,7 +344,7 @@ async def test_a_duplicate_waits_for_its_original_in_an_earlier_round() -> None:
 
 async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
+    async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
         pending = [await in_flight(pool, log)]
         pending.append(log.append(memoryview(batch(LARGE)), acks=-1))
@@ -372,7 +372,7 @@ async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None
 
 async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
     pool = SlowSyncs()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pending = [await in_flight(pool, log)]
         with trio.move_on_after(1):
@@ -386,7 +386,7 @@ async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
 
 
 async def test_the_index_is_told_of_what_is_durable_alone() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     async with running(filesystem, pool=pool) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
@@ -410,13 +410,13 @@ async def test_whatever_ends_a_write_the_turn_is_given_back(monkeypatch: pytest.
     class End(BaseException):
         pass
 
-    def end(_file: MemoryFile, _buffers: object, _position: int) -> None:
+    def end(_file: SimulatedFile, _buffers: object, _position: int) -> None:
         raise End
 
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
         with monkeypatch.context() as patched:
-            patched.setattr(MemoryFile, "write_at", end)
+            patched.setattr(SimulatedFile, "write_at", end)
             with pytest.raises(End):
                 append_held(store, log)
         with trio.fail_after(1):

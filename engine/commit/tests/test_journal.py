@@ -18,12 +18,12 @@ from engine.commit.journal_format import (
     slot_header,
 )
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.files.twin import Fault, MemoryFileSystem
-from engine.files.twin_loss import Operation
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
+from engine.files.simulated_loss import Operation
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.layout import Identity, prepare
-from engine.logs.checkpoints import read_checkpoint
-from engine.logs.segment import segment_name
+from engine.logs.recovery.checkpoints import read_checkpoint
+from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
@@ -41,7 +41,7 @@ async def with_a_slot(store: SegmentStore) -> PartitionLog:
     return log
 
 
-def damage_frame(filesystem: MemoryFileSystem, from_end: int, where: int) -> None:
+def damage_frame(filesystem: SimulatedFileSystem, from_end: int, where: int) -> None:
     """Flip a bit `where` bytes into one of the last frames of the slot."""
     content = filesystem.content(SLOT)
     slot = parse_slot_header(content)
@@ -57,7 +57,7 @@ async def partitions(store: SegmentStore, count: int, leader_epoch: int = 0) -> 
 
 
 async def test_j1_a_round_over_many_files_is_one_write_and_one_sync() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         logs = await partitions(store, 20)
@@ -72,7 +72,7 @@ async def test_j1_a_round_over_many_files_is_one_write_and_one_sync() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(seed: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         logs = await partitions(store, 5)
@@ -91,7 +91,7 @@ async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(s
 
 
 async def test_j4_a_slot_is_used_again_only_behind_a_checkpoint_of_synced_segments() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options(journal_slot_size_bytes=20_000)) as store:
         log = await with_a_slot(store)
         for number in range(200):
@@ -106,7 +106,7 @@ async def test_j4_a_slot_is_used_again_only_behind_a_checkpoint_of_synced_segmen
 
 
 async def test_j2_a_deleted_partition_does_not_come_back() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         await append(log, b"doomed")
@@ -119,7 +119,7 @@ async def test_j2_a_deleted_partition_does_not_come_back() -> None:
 
 
 async def test_rot_in_the_middle_of_the_journal_is_reported_and_never_hides_a_lost_append() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         for number in range(3):
@@ -138,7 +138,7 @@ async def test_rot_in_the_middle_of_the_journal_is_reported_and_never_hides_a_lo
 
 @pytest.mark.parametrize("where", [20, 130])
 async def test_rot_after_a_kill_costs_nothing_because_the_segments_have_the_bytes(where: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         for value in (b"a", b"b", b"c"):
@@ -151,7 +151,7 @@ async def test_rot_after_a_kill_costs_nothing_because_the_segments_have_the_byte
 
 
 async def test_a_damaged_slot_header_is_reported_and_repaired() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         await append(log, b"third")
@@ -171,7 +171,7 @@ async def test_a_damaged_slot_header_is_reported_and_repaired() -> None:
 @pytest.mark.parametrize("restarts_unopened", [0, 2])
 async def test_a_lost_slot_is_reported_and_no_tail_is_cut_until_every_log_was_opened(restarts_unopened: int) -> None:
     """A torn tail may be all that is left of an acknowledged append, however often the broker starts first."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         await append(log, b"third")
@@ -197,7 +197,7 @@ async def test_a_lost_slot_is_reported_and_no_tail_is_cut_until_every_log_was_op
 
 
 async def test_slots_of_another_size_are_read_and_replaced() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         await append(log, b"third")
@@ -219,7 +219,7 @@ async def test_slots_of_another_size_are_read_and_replaced() -> None:
 
 @pytest.mark.parametrize("where", [20, 130])
 async def test_an_incomplete_last_frame_is_dropped_and_reported(where: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await with_a_slot(store)
         await append(log, b"third")
@@ -235,7 +235,7 @@ async def test_an_incomplete_last_frame_is_dropped_and_reported(where: int) -> N
 
 
 async def test_l5_a_lost_directory_is_damage() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await store.close()
@@ -249,7 +249,7 @@ async def test_l5_a_lost_directory_is_damage() -> None:
 async def test_a_slot_of_another_version_refuses_to_start() -> None:
     from crc32c import crc32c
 
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         await store.close()
@@ -265,7 +265,7 @@ async def test_a_slot_of_another_version_refuses_to_start() -> None:
 async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_journal() -> None:
     """Otherwise a replay would find a gap: the journal has the end of the log, and no file the records before it."""
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         log = await store.open_partition(BIG, config, 0)
@@ -280,7 +280,7 @@ async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_jou
 
 @pytest.mark.parametrize("kind", ["write", "fdatasync"])
 async def test_l4_a_disk_too_full_for_a_slot_is_no_failure(kind: str) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.faults.append(Fault(kind, errno.ENOSPC, ".journal.tmp", skip=kind == "write", written_bytes=100))
     async with running(filesystem) as store:
         log = await with_a_slot(store)
@@ -292,7 +292,7 @@ async def test_l4_a_disk_too_full_for_a_slot_is_no_failure(kind: str) -> None:
 
 async def test_a_slot_is_not_made_from_the_last_space() -> None:
     """An append could run out of space halfway while the slot is written, which would take the log dir offline."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         filesystem.capacity_bytes = 100_000
         await with_a_slot(store)
@@ -303,7 +303,7 @@ async def test_a_slot_is_not_made_from_the_last_space() -> None:
 
 
 async def test_a_log_that_is_deleted_needs_no_flush_any_more() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_interval_ms=1000)
         log = await store.open_partition(BIG, config, 0)
         await append(log, b"a")
@@ -315,7 +315,7 @@ async def test_a_log_that_is_deleted_needs_no_flush_any_more() -> None:
 @pytest.mark.parametrize("slots", [1, 0])
 @pytest.mark.parametrize("checkpoint", [True, False])
 async def test_j2_a_barrier_holds_whatever_is_checkpointed_meanwhile(slots: int, checkpoint: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await with_a_slot(store) if slots else await open_orders(store)
         await append(log, b"a")
@@ -334,7 +334,7 @@ async def test_j2_a_barrier_holds_whatever_is_checkpointed_meanwhile(slots: int,
 
 @pytest.mark.parametrize("seed", [None, *range(5)])
 async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int | None) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         logs = await partitions(store, 3)
@@ -358,7 +358,7 @@ async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int 
 
 
 async def test_j2_a_barrier_that_a_killed_process_did_not_sync_is_synced_before_it_is_obeyed() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     small = LogConfig(segment_size_bytes=400)
     async with running(filesystem) as store:
         log = await open_orders(store, small)
@@ -374,26 +374,26 @@ async def test_j2_a_barrier_that_a_killed_process_did_not_sync_is_synced_before_
         if number >= before and (one.kind, one.path) == ("write", SLOT)
     )
     killed = filesystem.operations[: written + 1]
-    opened = MemoryFileSystem.replayed(killed)
+    opened = SimulatedFileSystem.replayed(killed)
     async with running(opened) as store:
         await open_orders(store, small, 1)
     for count in range(len(opened.operations) - len(killed) + 1):
-        image = MemoryFileSystem.replayed(opened.operations[: len(killed) + count])
+        image = SimulatedFileSystem.replayed(opened.operations[: len(killed) + count])
         image.crash()
         async with running(image) as store:
             found = list((await read_all(await open_orders(store, small, 2))).values())
             assert found in (whole, whole[:1])
 
 
-def after_a_power_cut(operations: list[Operation]) -> MemoryFileSystem:
-    image = MemoryFileSystem.replayed(operations)
+def after_a_power_cut(operations: list[Operation]) -> SimulatedFileSystem:
+    image = SimulatedFileSystem.replayed(operations)
     image.crash()
     return image
 
 
 async def test_what_the_journal_made_durable_does_not_count_for_flush_messages() -> None:
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
         log = await store.open_partition(BIG, config, 0)
@@ -406,7 +406,7 @@ async def test_what_the_journal_made_durable_does_not_count_for_flush_messages()
 
 async def test_what_does_not_suit_the_journal_does_not_keep_the_rest_of_its_round_from_it() -> None:
     """A log with a large append, a log with unsynced records, and a log that begins a segment sync their files."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     small_segments = LogConfig(segment_size_bytes=len(batch(b"x")))
     async with running(filesystem) as store:
         await with_a_slot(store)
@@ -444,7 +444,7 @@ async def partitions_of(store: SegmentStore, *topics: str, epoch: int = 0) -> li
 
 
 async def test_a_slot_of_an_older_version_is_read_and_written_to_no_more() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"0")

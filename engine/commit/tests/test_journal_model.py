@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.api import PartitionLog, TopicPartition
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.store import SegmentStore
 from engine.tests.helpers import HeldPool, batch, options, read_all, running
@@ -84,7 +84,7 @@ class Expected:
 class World:
     """The state that outlives a broker."""
 
-    filesystem: MemoryFileSystem = field(default_factory=MemoryFileSystem)
+    filesystem: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
     partitions: list[Expected] = field(default_factory=lambda: [Expected(number) for number in range(PARTITIONS)])
     epoch: int = 0
     appended: int = 0

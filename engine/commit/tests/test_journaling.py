@@ -1,11 +1,11 @@
 """Rows of the journal for the parts of a commit batch."""
 
 from engine.batches.batch import Record, build_batch, parse_header, stamp
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.commit.journal_format import PAGE_SIZE_BYTES, frames, has_sound_batches, round_frame
 from engine.commit.journaling import journal_entries
-from engine.files.twin import MemoryFileSystem
-from engine.logs.chunk import Chunk
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.segments.chunk import Chunk
 from engine.partitions.partition import Partition
 from engine.tests.helpers import NOW_MS, open_orders, running
 
@@ -13,7 +13,7 @@ ID = b"slot-id."
 
 
 async def test_a_row_is_of_one_epoch_and_has_no_gap() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
         chunk = Chunk(0, None, 700)
@@ -22,7 +22,7 @@ async def test_a_row_is_of_one_epoch_and_has_no_gap() -> None:
             stamp(memoryview(made), offset, leader_epoch)
             chunk.add(memoryview(made), parse_header(made))
         log.log.compacted_to = 10
-        part = PartitionRound(log, log.log)
+        part = PartitionShare(log, log.log)
         part.chunks = [chunk]
         entries = list(journal_entries(part))
         content = bytes(PAGE_SIZE_BYTES) + b"".join(round_frame(ID, 7, entries)) + bytes(PAGE_SIZE_BYTES)

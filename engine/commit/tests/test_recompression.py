@@ -12,7 +12,7 @@ import trio.testing
 from engine.api import Leadership, PartitionLog, TopicPartition
 from engine.batches.batch import BatchHeader, Codec, Record, RecordHeader, build_batch, has_right_crc, seal_batch
 from engine.batches.codecs import compress
-from engine.commit.examination import JOB_MAX_BYTES
+from engine.commit.record_validation import JOB_MAX_BYTES
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -23,7 +23,7 @@ from engine.errors import (
     RecordsRefused,
     UnknownPartition,
 )
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CompressionType, LogConfig, TimestampType
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
@@ -69,7 +69,7 @@ async def stored(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
 @pytest.mark.parametrize("source", Codec)
 @pytest.mark.parametrize("target", TYPES)
 async def test_every_codec_to_every_other(source: Codec, target: CompressionType) -> None:
-    filesystem, codec = MemoryFileSystem(), TYPES[target]
+    filesystem, codec = SimulatedFileSystem(), TYPES[target]
     config = LogConfig(compression_type=target)
     sent = compressed_batch(source, RECORDS)
     before = bytes(sent)
@@ -94,7 +94,7 @@ async def test_every_codec_to_every_other(source: Codec, target: CompressionType
 
 
 async def test_producer_topics_keep_what_comes() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         for codec in Codec:
             await log.append(memoryview(compressed_batch(codec, RECORDS)), acks=-1).wait()
@@ -103,7 +103,7 @@ async def test_producer_topics_keep_what_comes() -> None:
 
 @pytest.mark.parametrize("source", [Codec.NONE, Codec.GZIP])
 async def test_the_brokers_time(source: Codec) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, replace(LZ4, timestamp_type=TimestampType.LOG_APPEND_TIME))
         result = await log.append(memoryview(compressed_batch(source, RECORDS)), acks=-1).wait()
         assert result.log_append_time_ms == NOW_MS
@@ -116,7 +116,7 @@ async def test_the_brokers_time(source: Codec) -> None:
 
 async def test_an_idempotent_producer() -> None:
     """Sequences are kept, a duplicate gets its first offset, also one that follows at once, and a gap is refused."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LZ4)
 
         def send(sequence: int) -> memoryview:
@@ -157,7 +157,7 @@ GROWING = packed(compress(Codec.ZSTD, bytes(2 << 20)), Codec.ZSTD)
 async def test_what_cannot_be_had_is_refused(
     sent: memoryview, target: CompressionType, error: type[EngineError]
 ) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig(compression_type=target))
         with pytest.raises(error):
             await log.append(memoryview(bytearray(sent)), acks=-1).wait()
@@ -167,7 +167,7 @@ async def test_what_cannot_be_had_is_refused(
 
 async def test_no_batch_is_larger_than_a_segment() -> None:
     config = LogConfig(4 << 20, 1 << 20, compression_type=CompressionType.UNCOMPRESSED)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, config)
         with pytest.raises(RecordListTooLarge):
             await log.append(memoryview(bytearray(GROWING)), acks=-1).wait()
@@ -184,7 +184,7 @@ async def test_no_batch_is_larger_than_a_segment() -> None:
 async def test_levels(of_type: CompressionType, fast: dict[str, int], thorough: dict[str, int]) -> None:
     sizes = []
     for levels in (fast, thorough):
-        async with running(MemoryFileSystem()) as store:
+        async with running(SimulatedFileSystem()) as store:
             log = await open_orders(store, replace(LogConfig(compression_type=of_type), **levels))  # type: ignore[arg-type]  # all are numbers
             await append(log, b" ".join(b"%d" % (number * number) for number in range(5000)))
             [(header, _)] = await stored(log)
@@ -193,7 +193,7 @@ async def test_levels(of_type: CompressionType, fast: dict[str, int], thorough: 
 
 
 async def test_order_stays_and_keys_are_required_too() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, replace(LZ4, requires_keys=True))
         sent = [
             batch(b"a"),
@@ -215,7 +215,7 @@ async def test_order_stays_and_keys_are_required_too() -> None:
 
 async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
     pool = HeldLanes()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log, other = await open_orders(store, LZ4), await store.open_partition(OTHER, LogConfig(), 0)
         pool.held.add(EXAMINER)
         first = log.append(memoryview(batch(b"first")), acks=-1)
@@ -232,7 +232,7 @@ async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
 
 async def test_what_waits_is_refused_when_its_partition_goes() -> None:
     pool = HeldLanes()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
         pool.held.add(EXAMINER)
         pending = log.append(memoryview(batch(b"v")), acks=-1)
@@ -244,7 +244,7 @@ async def test_what_waits_is_refused_when_its_partition_goes() -> None:
 
 async def test_a_store_that_closes_finishes_what_waits() -> None:
     pool = HeldLanes()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
         pool.held.add(EXAMINER)
         pending = log.append(memoryview(batch(b"v")), acks=-1)
@@ -261,7 +261,7 @@ async def test_examined_batches_are_written_though_no_replica_fetches(config: Lo
     watermark."""
     config = replace(config, max_message_size_bytes=2 * JOB_MAX_BYTES)
     large = compressed_batch(Codec.GZIP, [Record(b"k", Random(1).randbytes(JOB_MAX_BYTES), NOW_MS)])
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         [log] = await store.open_partitions([Leadership(ORDERS, config, 1, others(1, 2))])
         assert isinstance(log, Partition)
         pending = [log.append(memoryview(bytearray(large)), acks=-1) for _ in range(6)]
@@ -285,7 +285,7 @@ async def test_what_batches_grow_to_is_bounded() -> None:
     pool = HeldLanes()
     config = LogConfig(compression_type=CompressionType.UNCOMPRESSED, max_message_size_bytes=2 * JOB_MAX_BYTES)
     large = Record(b"k", bytes(JOB_MAX_BYTES), NOW_MS)
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, config)
         pool.begun.clear()
         pool.held.add(ROUNDS)

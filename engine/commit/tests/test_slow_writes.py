@@ -10,7 +10,7 @@ from engine.commit.writer import SLOW_FOR_S, SLOW_WRITE_S, Writer
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class CountingPool(LoopPool):
 
 async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_while() -> None:
     pool = CountingPool()
-    disk = Disk("/data", MemoryFileSystem(), pool, DiskLanes.of(0, 1), lambda _: None)
+    disk = Disk("/data", SimulatedFileSystem(), pool, DiskLanes.of(0, 1), lambda _: None)
     writer = Writer(disk)
 
     def slow() -> None:

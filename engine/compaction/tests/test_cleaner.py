@@ -13,7 +13,7 @@ from engine.api import Isolation, OffsetSpec, PartitionLog
 from engine.batches.batch import Codec, parse_header
 from engine.compaction.cleaner import Cleaner
 from engine.compaction.cleaning_pass import CleanerOptions
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.options import StoreOptions
 from engine.partitions.partition import Partition
@@ -47,7 +47,7 @@ EVERYTHING = Isolation.READ_UNCOMMITTED
 Values = dict[int, tuple[bytes | None, bytes | None]]
 
 
-def files(filesystem: MemoryFileSystem, suffix: str = ".log") -> list[str]:
+def files(filesystem: SimulatedFileSystem, suffix: str = ".log") -> list[str]:
     return [name for name in filesystem.list_dir(DIRECTORY) if name.endswith(suffix)]
 
 
@@ -86,7 +86,7 @@ def log_of(log: PartitionLog) -> Partition:
 
 
 async def test_the_newest_of_each_key_and_the_active_segment_stay() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         expected = await fill(log)
@@ -105,7 +105,7 @@ async def test_the_newest_of_each_key_and_the_active_segment_stay() -> None:
 
 
 async def test_a_reader_in_flight_and_one_in_a_gap() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -124,7 +124,7 @@ async def test_a_reader_in_flight_and_one_in_a_gap() -> None:
 
 
 async def test_what_comes_later_is_compacted_with_what_is_clean() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
         await until_compacted(log)
@@ -138,7 +138,7 @@ async def test_what_comes_later_is_compacted_with_what_is_clean() -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_a_restart_finds_the_same(is_clean: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     problems: list[str] = []
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, COMPACT)
@@ -160,7 +160,7 @@ async def test_a_restart_finds_the_same(is_clean: bool) -> None:
 
 
 async def test_epochs_of_which_nothing_is_left_are_known_after_a_restart() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     ends = []
     for epoch in range(4):
         async with running(filesystem) as store:
@@ -179,7 +179,7 @@ async def test_epochs_of_which_nothing_is_left_are_known_after_a_restart() -> No
 
 async def test_times_and_keys_are_found_as_by_a_scan() -> None:
     config = dataclasses.replace(COMPACT, index_keys=True)
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, config)
         for number in range(60):
@@ -211,7 +211,7 @@ async def test_tombstones_go_after_their_retention() -> None:
     def now_ms() -> int:
         return NOW_MS + int(trio.current_time() * 1000)
 
-    async with running(MemoryFileSystem(), clock=now_ms) as store:
+    async with running(SimulatedFileSystem(), clock=now_ms) as store:
         log = await open_orders(store, COMPACT)
         await send(log, (b"gone", b"value"))
         tombstone = await send(log, (b"gone", None))
@@ -231,7 +231,7 @@ async def test_tombstones_go_after_their_retention() -> None:
 
 async def test_producers_are_known_by_what_is_left() -> None:
     """The state comes from the remaining batches alone, without a snapshot."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
 
     def numbered(sequence: int) -> memoryview:
         return memoryview(keyed_batch((b"a", b"%d" % sequence), producer=(7, 0, sequence)))
@@ -254,7 +254,7 @@ async def test_producers_are_known_by_what_is_left() -> None:
 
 async def test_as_many_passes_as_there_is_room_for_keys() -> None:
     tiny = dataclasses.replace(options(), cleaner=CleanerOptions(dedupe_buffer_size_bytes=160 * 10, threads=2))
-    async with running(MemoryFileSystem(), tiny) as store:
+    async with running(SimulatedFileSystem(), tiny) as store:
         log = await open_orders(store, COMPACT)
         expected = await fill(log, count=100, keys=30)
         for _ in range(20):
@@ -268,7 +268,7 @@ async def test_as_many_passes_as_there_is_room_for_keys() -> None:
 
 async def test_compressed_batches_larger_than_the_buffer() -> None:
     small = dataclasses.replace(options(), cleaner=CleanerOptions(io_buffer_size_bytes=64))
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, small) as store:
         log = await open_orders(store, dataclasses.replace(COMPACT, segment_size_bytes=5000))
         for number in range(9):
@@ -281,7 +281,7 @@ async def test_compressed_batches_larger_than_the_buffer() -> None:
 
 async def test_the_rate_is_kept() -> None:
     slow = dataclasses.replace(options(), cleaner=CleanerOptions(io_max_bytes_per_s=100.0, io_buffer_size_bytes=100))
-    async with running(MemoryFileSystem(), slow) as store:
+    async with running(SimulatedFileSystem(), slow) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
         size_bytes = sum(one.size_bytes for one in log_of(log).log.segments[:-1])
@@ -302,7 +302,7 @@ async def test_the_rate_is_kept() -> None:
     ],
 )
 async def test_logs_that_are_not_to_be_compacted(config: LogConfig, cleaner: CleanerOptions) -> None:
-    async with running(MemoryFileSystem(), dataclasses.replace(options(), cleaner=cleaner)) as store:
+    async with running(SimulatedFileSystem(), dataclasses.replace(options(), cleaner=cleaner)) as store:
         log = await open_orders(store, config)
         await fill(log)
         await trio.sleep(10 * BACKOFF_S)
@@ -310,7 +310,7 @@ async def test_logs_that_are_not_to_be_compacted(config: LogConfig, cleaner: Cle
 
 
 async def test_what_it_counts() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         stats = store.stats.cleaner
         log = await open_orders(store, COMPACT)
@@ -334,7 +334,7 @@ async def test_what_it_counts() -> None:
 
 
 async def test_segments_that_end_up_unchanged_stay() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, dataclasses.replace(COMPACT, segment_size_bytes=100))
         for number in range(5):
@@ -346,7 +346,7 @@ async def test_segments_that_end_up_unchanged_stay() -> None:
         assert files(filesystem, ".cleaned") == []
 
 
-async def rotten(store: SegmentStore, filesystem: MemoryFileSystem) -> PartitionLog:
+async def rotten(store: SegmentStore, filesystem: SimulatedFileSystem) -> PartitionLog:
     """A log in which the cleaner has met damage."""
     log = await open_orders(store, COMPACT)
     await fill(log)
@@ -356,7 +356,7 @@ async def rotten(store: SegmentStore, filesystem: MemoryFileSystem) -> Partition
 
 
 async def test_rot_ends_it_and_is_told() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await rotten(store, filesystem)
         [problem] = problems
@@ -368,7 +368,7 @@ async def test_rot_ends_it_and_is_told() -> None:
 
 
 async def test_what_begins_anew_is_compacted_again() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await rotten(store, filesystem)
         assert store.stats.cleaner.given_up == {"/data": 1}
@@ -380,7 +380,7 @@ async def test_what_begins_anew_is_compacted_again() -> None:
 
 
 async def test_without_room_it_waits() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -393,7 +393,7 @@ async def test_without_room_it_waits() -> None:
 
 
 async def test_a_full_disk_costs_nothing_but_the_pass() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         expected = await fill(log)
@@ -408,7 +408,7 @@ async def test_a_full_disk_costs_nothing_but_the_pass() -> None:
 @pytest.mark.parametrize("slices", range(0, 6, 2))
 async def test_whatever_happens_to_the_log_meanwhile(slices: int) -> None:
     """The partition is deleted and created again during a pass: the new log is not touched."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, slow_options(), problems=problems) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -429,7 +429,7 @@ def slow_options() -> StoreOptions:
 
 @pytest.mark.parametrize("seconds", range(0, 8, 2))
 async def test_records_deleted_meanwhile_stay_deleted(seconds: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, slow_options(), problems=problems) as store:
         log = await open_orders(store, COMPACT)
         expected = await fill(log)
@@ -445,7 +445,7 @@ async def test_records_deleted_meanwhile_stay_deleted(seconds: int) -> None:
 
 @pytest.mark.parametrize("seconds", range(0, 8, 2))
 async def test_a_log_truncated_meanwhile(seconds: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, slow_options(), problems=problems) as store:
         log = await open_orders(store, COMPACT)
         await fill(log, count=20)
@@ -463,7 +463,7 @@ async def test_a_log_truncated_meanwhile(seconds: int) -> None:
 
 async def test_reads_go_on_while_segments_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No damage is reported because a file name belongs to another segment for a moment."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     few_files = dataclasses.replace(slow_options(), open_files_max=1, loaded_indexes_max=1, reader_lanes=3)
     async with running(filesystem, few_files, problems=problems) as store:
         log = await open_orders(store, COMPACT)
@@ -491,7 +491,7 @@ async def _late(job: Callable[[], T], *, run: Callable[[Callable[[], T]], Awaita
 
 async def test_produce_is_not_held_up() -> None:
     """Commit batches go on while the pass uses its workers."""
-    async with running(MemoryFileSystem(), slow_options()) as store:
+    async with running(SimulatedFileSystem(), slow_options()) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
         await trio.sleep(BACKOFF_S + 0.5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from engine.compaction.cleaning_plan import groups, work_on
 from engine.log_config import CleanupPolicy, LogConfig
-from engine.logs.segment import Segment
+from engine.logs.segments.segment import Segment
 from engine.tests.helpers import NOW_MS
 
 COMPACT = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}), segment_size_bytes=100)

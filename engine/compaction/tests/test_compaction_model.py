@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.api import Isolation, OffsetSpec, PendingAppend
 from engine.batches.batch import Codec
 from engine.compaction.cleaning_pass import CleanerOptions
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -70,7 +70,7 @@ class CompactedLog(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = Stepwise()
-        self.filesystem = MemoryFileSystem()
+        self.filesystem = SimulatedFileSystem()
         self.life = AsyncExitStack()
         self.problems: list[str] = []
         self.pool = MortalPool()

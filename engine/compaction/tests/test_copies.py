@@ -14,16 +14,16 @@ import trio.testing
 from engine.api import Following, Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.commit.commit_log import CHECKPOINT_PAUSE_S
-from engine.compacted import Compacted, Dropped
 from engine.compaction.tests.test_cleaner import BACKOFF_S, COMPACT, fill, send, until_compacted, values_in
+from engine.compaction_horizon import Compacted, CompactionHorizon
 from engine.errors import NotLoaded, OffsetOutOfRange, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
-from engine.logs.checkpoints import key_of, read_checkpoint
-from engine.logs.swap import swap_in
+from engine.logs.recovery.checkpoints import key_of, read_checkpoint
+from engine.logs.segments.swap import swap_in
 from engine.partitions.partition import Partition
-from engine.replication.exchange import Answer
-from engine.replication.fetch_state import Begin, Take
+from engine.replication.exchange import LeaderReply
+from engine.replication.fetch_state import Append, Restart
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, bytes_of, keyed_batch, running
 
@@ -41,7 +41,7 @@ def now_ms() -> int:
 async def stores(count: int) -> AsyncIterator[list[SegmentStore]]:
     """The stores of `count` brokers."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(running(MemoryFileSystem(), clock=now_ms)) for _ in range(count)]
+        yield [await stack.enter_async_context(running(SimulatedFileSystem(), clock=now_ms)) for _ in range(count)]
 
 
 async def followed(store: SegmentStore, epoch: int) -> Partition:
@@ -79,13 +79,13 @@ async def copy_some(store: SegmentStore, leader: Partition, *, is_older: bool = 
         await leader.load_for_replica(asked.offset, 1)
         found = leader.read_for_replica(asked.offset, 1, at_least_one=True)
     told = Compacted(found.compacted.epoch_starts) if is_older else found.compacted
-    answer = Answer(found.high_watermark, found.log_start_offset, compacted=told)
+    answer = LeaderReply(found.high_watermark, found.log_start_offset, compacted=told)
     action = follower.answered(asked, answer)
-    if isinstance(action, Begin):
+    if isinstance(action, Restart):
         await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
         state.done()
         return 1
-    assert isinstance(action, Take)
+    assert isinstance(action, Append)
     records, begins = memoryview(bytearray(bytes_of(found.records))), found.begins_segment
     try:
         await follower.replicate(records, begins_segment=begins, compacted=told).wait()
@@ -177,7 +177,7 @@ async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(
 async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_copies(*, restarts: bool) -> None:
     """The follower has the value from the first leader; the second, in sync all the time, has neither value nor
     tombstone."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(2) as (a, b):
         first = await led(a, 0, LAZY)
         await b.open_partitions([Following(ORDERS, COMPACT, 0)])
@@ -206,7 +206,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
 
 async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
     """Records are copied again only if the follower does not know any more that all came from such a leader."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(1) as (a,):
         leader = await led(a, 0)
         await without_a_tombstone(leader, behind=9)
@@ -284,14 +284,14 @@ async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> Non
         await send(leader, (b"gone", b"value"))
         await send(leader, (b"gone", None))
         await compact(leader)
-        assert leader.log.dropped == Dropped(4, 0)
+        assert leader.log.dropped == CompactionHorizon(4, 0)
         await followed(b, 0)
         assert await copy_some(b, leader) == 0
         assert b.replica(ORDERS).log_end_offset == 1
         leader.log.producers.expire(2**62)
         await send(leader, (b"overwritten", b"newer"))
         await compact(leader)
-        assert leader.log.dropped == Dropped(4, 2)
+        assert leader.log.dropped == CompactionHorizon(4, 2)
         assert await copy(b, leader) == 1
         await equal(await led(b, 1), leader)
 
@@ -439,23 +439,23 @@ async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> Non
 
 async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> None:
     """The cleaner runs while expected gaps wait to be noted."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store, trio.open_nursery() as nursery:
         follower = await followed(store, 0)
         async with follower.log_dir.commit_log.replacing():
             nursery.start_soon(follower.expect_gaps, 10)
             await trio.testing.wait_all_tasks_blocked()
-            follower.log.dropped = Dropped(40, 30)
+            follower.log.dropped = CompactionHorizon(40, 30)
             await follower.log_dir.commit_log.checkpoint_alone()
         await trio.testing.wait_all_tasks_blocked()
-        assert follower.log.dropped == Dropped(40, 30)
+        assert follower.log.dropped == CompactionHorizon(40, 30)
         point = read_checkpoint(filesystem, "/data").partitions[key_of(ORDERS)]
         assert (point.compacted_to, point.tombstones_to, point.markers_to) == (10, 40, 30)
 
 
 async def test_what_could_not_be_noted_is_not_appended() -> None:
-    filesystem = MemoryFileSystem()
-    sent, told = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=Dropped(9))
+    filesystem = SimulatedFileSystem()
+    sent, told = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=CompactionHorizon(9))
     async with running(filesystem) as store:
         follower = await followed(store, 0)
         filesystem.faults.append(Fault("write", errno.ENOSPC, "checkpoint.tmp"))
@@ -475,7 +475,7 @@ async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it(*, 
     A replica that ends there, or before, has to: the part may lack records that it has. The same holds if the broker
     leads from its start on.
     """
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(1) as (a,):
         leader = await led(a, 0)
         await without_a_tombstone(leader, behind=9)
@@ -497,7 +497,7 @@ async def leads_with_a_part(store: SegmentStore, end_offset: int) -> None:
     assert elected.log_end_offset == end_offset
     elected = await led(store, 2, LAZY)  # no reason to forget it
     await send(elected, (b"new", b"value"))
-    assert elected.log.dropped == Dropped(end_offset + 1, 0, end_offset + 1, 2)
+    assert elected.log.dropped == CompactionHorizon(end_offset + 1, 0, end_offset + 1, 2)
     await elected.log_dir.commit_log.checkpoint()
 
 
@@ -580,38 +580,38 @@ async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(m
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, restarts: bool) -> None:
     """The promotion comes before the records, or a crash."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with running(world, clock=now_ms) as store:
         follower = await followed(store, 0)
-        await follower.expect_gaps(50, (), Dropped(50, 50))
+        await follower.expect_gaps(50, (), CompactionHorizon(50, 50))
         if not restarts:
             elected = await led(store, 1, LAZY)
             await trio.sleep(2 * CHECKPOINT_PAUSE_S)  # durable after this time
-            assert noted_in(world) == (Dropped(), 0)
+            assert noted_in(world) == (CompactionHorizon(), 0)
             await fill(elected, count=60, keys=60)
-            assert (elected.log.dropped, elected.log.compacted_to) == (Dropped(), 0)
+            assert (elected.log.dropped, elected.log.compacted_to) == (CompactionHorizon(), 0)
     world.crash()
     async with running(world, clock=now_ms) as store:
         elected = await led(store, 2, LAZY)
         await fill(elected, count=60, keys=60)
-        assert (elected.log.dropped, elected.log.compacted_to) == (Dropped(), 0)
+        assert (elected.log.dropped, elected.log.compacted_to) == (CompactionHorizon(), 0)
         await elected.log_dir.commit_log.checkpoint()
-        assert noted_in(world) == (Dropped(), 0)
+        assert noted_in(world) == (CompactionHorizon(), 0)
 
 
-def noted_in(world: MemoryFileSystem) -> tuple[Dropped, int]:
+def noted_in(world: SimulatedFileSystem) -> tuple[CompactionHorizon, int]:
     noted = read_checkpoint(world, "/data").partitions[key_of(ORDERS)]
     return noted.dropped, noted.compacted_to
 
 
 async def test_what_a_damaged_log_had_noted_is_kept() -> None:
     """A later start may be able to read them."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with running(world, clock=now_ms) as store:
         follower = await followed(store, 0)
-        await follower.expect_gaps(50, (), Dropped(50, 50))
+        await follower.expect_gaps(50, (), CompactionHorizon(50, 50))
         await fill(await led(store, 1, LAZY), count=9, keys=9)
-        follower.log.dropped = Dropped(5, 5)
+        follower.log.dropped = CompactionHorizon(5, 5)
         await follower.log_dir.commit_log.checkpoint()
         path = follower.log.path_of(0)
     world.damage(path, 0, b"?")
@@ -619,9 +619,9 @@ async def test_what_a_damaged_log_had_noted_is_kept() -> None:
         async with running(world, clock=now_ms) as store:
             damaged = await led(store, leader_epoch, LAZY)
             assert damaged.log.damaged_from == 0
-            assert damaged.log.dropped == Dropped(5, 5)
+            assert damaged.log.dropped == CompactionHorizon(5, 5)
             await damaged.log_dir.commit_log.checkpoint()
-            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == Dropped(5, 5)
+            assert read_checkpoint(world, "/data").partitions[key_of(ORDERS)].dropped == CompactionHorizon(5, 5)
 
 
 async def without_what_counts_again(leader: Partition, late: SegmentStore) -> None:
@@ -639,7 +639,7 @@ async def without_what_counts_again(leader: Partition, late: SegmentStore) -> No
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, restarts: bool) -> None:
     """The record that replaced the value lies behind the end of the copy, so the logs do not diverge."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         late = await followed(b, 0)
@@ -659,7 +659,7 @@ async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_e
 
 async def test_a_copy_of_what_was_compacted_is_done_though_there_was_an_unclean_election() -> None:
     """The leader was elected since, and its records are older; the follower may know any part of them."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(1) as (a,):
         await fill(await led(a, 0), count=40, keys=40)
         leader = await led(a, 2)
@@ -685,7 +685,7 @@ async def gives_back(store: SegmentStore, elected: Partition) -> None:
 async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, loses_power: bool) -> None:
     """The cleaner of the old leader had dropped the value, which counts again. The follower may know any high
     watermark."""
-    world = MemoryFileSystem()
+    world = SimulatedFileSystem()
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         late = await followed(b, 0)
@@ -713,8 +713,8 @@ async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
     assert asked is not None
     assert state is not None
     end = elected.end_offset_for_epoch(asked.last_epoch)
-    action = follower.answered(asked, Answer(diverging=end, log_start_offset=0))
-    assert action == Begin(0)
+    action = follower.answered(asked, LeaderReply(diverging=end, log_start_offset=0))
+    assert action == Restart(0)
     await store.reset_partition(ORDERS, action.offset, follows_in=state.epoch)
     state.done()
 

@@ -13,10 +13,10 @@ from engine.commit.flusher import SLICE_FILES
 from engine.errors import Overloaded, StorageError
 from engine.files.disk import Disk, DiskLanes
 from engine.files.filesystem import File
-from engine.files.twin import Fault, MemoryFileSystem, TwinPool
+from engine.files.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.changes import Changes
-from engine.logs.segment import segment_name
+from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldLanes, SlowSyncs, append, batch, open_orders, options, running
@@ -25,13 +25,13 @@ LOG_FILE = f"/data/orders-0/{segment_name(0)}"
 FIRST, SECOND = DiskLanes.of(0, 1), DiskLanes.of(1, 1)
 
 
-def disk_on(filesystem: MemoryFileSystem, pool: TwinPool, offline: list[OSError]) -> Disk:
+def disk_on(filesystem: SimulatedFileSystem, pool: SimulatedPool, offline: list[OSError]) -> Disk:
     return Disk("/data", filesystem, pool, FIRST, offline.append)
 
 
 async def test_a_file_is_synced_by_one_at_a_time() -> None:
     """Otherwise the second sync of a descriptor gets no error of the write that the first one lost (errseq_t)."""
-    filesystem, pool, offline = MemoryFileSystem(), SlowSyncs(is_slow=True), list[OSError]()
+    filesystem, pool, offline = SimulatedFileSystem(), SlowSyncs(is_slow=True), list[OSError]()
     disk = disk_on(filesystem, pool, offline)
     one, other = (filesystem.open(name, create=True) for name in ("/one", "/other"))
     one.write_at([b"x"], 0)
@@ -58,7 +58,7 @@ async def test_a_file_is_synced_by_one_at_a_time() -> None:
 
 
 async def test_what_a_round_waits_for_is_not_taken_for_durable_because_the_flusher_was_told() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     settings = options(journal_slot_size_bytes=NO_JOURNAL)
     async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
@@ -88,7 +88,7 @@ async def test_what_a_round_waits_for_is_not_taken_for_durable_because_the_flush
 
 
 async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     config = LogConfig(segment_size_bytes=len(batch(b"x")), flush_policy=FlushPolicy.ASYNC)
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store, config)
@@ -107,7 +107,7 @@ async def test_a_roll_does_not_sync_a_segment_that_is_being_synced() -> None:
 
 async def test_a_commit_batch_waits_for_no_more_than_a_slice_of_a_flush() -> None:
     """A checkpoint flushes every log that is durable in the journal only."""
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     settings = options(journal_slot_size_bytes=NO_JOURNAL)
     async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
         config, logs = LogConfig(flush_policy=FlushPolicy.ASYNC), list[Partition]()
@@ -149,7 +149,7 @@ def room_of(store: SegmentStore) -> bool:
 async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() -> None:
     pool = HeldLanes()
     settings = options("/a", "/b", queue_max_bytes=1000)
-    async with running(MemoryFileSystem(), settings, pool=pool) as store:
+    async with running(SimulatedFileSystem(), settings, pool=pool) as store:
         first, second = await two_logs(store)
         pool.held |= {FIRST.rounds, FIRST.index, FIRST.scans, *FIRST.readers}
         with suppress(Overloaded):
@@ -167,7 +167,7 @@ async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() ->
 
 
 async def test_log_dirs_are_recovered_beside_each_other_and_nobody_waits_behind_a_scan() -> None:
-    filesystem, pool = MemoryFileSystem(), HeldLanes()
+    filesystem, pool = SimulatedFileSystem(), HeldLanes()
     settings = options("/a", "/b")
     async with running(filesystem, settings) as store:
         for log in await two_logs(store):
@@ -251,7 +251,7 @@ async def test_everybody_waits_while_all_are_full_and_while_one_is_that_does_not
 @pytest.mark.parametrize("work", ["run", "scan", "run_between_rounds"])
 async def test_what_fails_a_disk_and_what_does_not(work: str) -> None:
     offline = list[OSError]()
-    disk = disk_on(MemoryFileSystem(), TwinPool(), offline)
+    disk = disk_on(SimulatedFileSystem(), SimulatedPool(), offline)
     run: Callable[[Callable[[], object]], object] = getattr(disk, work)
 
     def fails() -> None:

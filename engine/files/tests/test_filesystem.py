@@ -23,7 +23,7 @@ from engine.files.filesystem import (
     read_small,
     replace_small,
 )
-from engine.files.twin import Fault, MemoryFile, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSystem
 
 
 @pytest.fixture(params=["real", "twin"])
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[File
     if request.param == "real":
         yield PosixFileSystem(), str(tmp_path)
     else:
-        twin = MemoryFileSystem()
+        twin = SimulatedFileSystem()
         twin.make_dir("/data")
         yield twin, "/data"
 
@@ -93,7 +93,7 @@ def test_where_the_kernel_counts_no_pages_every_window_is_looked_at(
 
 
 def evict(filesystem: FileSystem, path: str, part: range) -> None:
-    if isinstance(filesystem, MemoryFileSystem):
+    if isinstance(filesystem, SimulatedFileSystem):
         filesystem.evict(path, part)
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -107,7 +107,7 @@ def test_allocated_space_is_no_size_and_is_given_back(place: tuple[FileSystem, s
     file = filesystem.open(path, create=True)
 
     def taken_bytes() -> int:
-        return filesystem.allocated_bytes(path) if isinstance(filesystem, MemoryFileSystem) else blocks_bytes(path)
+        return filesystem.allocated_bytes(path) if isinstance(filesystem, SimulatedFileSystem) else blocks_bytes(path)
 
     if (why := preallocate(file, 1 << 20)) is not None:
         pytest.skip(f"needs a filesystem that can allocate: {why}")
@@ -127,7 +127,7 @@ def blocks_bytes(path: str) -> int:
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
 def test_what_cannot_be_allocated_takes_no_space(number: int) -> None:
-    twin = MemoryFileSystem(faults=[Fault("allocate", number)])
+    twin = SimulatedFileSystem(faults=[Fault("allocate", number)])
     file = twin.open("/a", create=True)
     assert preallocate(file, 1000) == "injected"
     assert twin.allocated_bytes("/a") == 0
@@ -213,7 +213,7 @@ def test_descriptor_lives_as_long_as_its_holders(tmp_path: Path) -> None:
 
 
 def test_crash_keeps_synced_content_and_synced_names_only() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     twin.make_dir("/data")
     twin.sync_dir("/")
     named = twin.open("/data/named", create=True)
@@ -231,7 +231,7 @@ def test_crash_keeps_synced_content_and_synced_names_only() -> None:
 
 
 def test_unsynced_rename_may_be_undone() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     twin.open("/a", create=True)
     twin.sync_dir("/")
     twin.rename("/a", "/b")
@@ -242,7 +242,7 @@ def test_unsynced_rename_may_be_undone() -> None:
 def test_lucky_crashes_keep_more_and_never_less() -> None:
     seen = set()
     for seed in range(200):
-        twin = MemoryFileSystem()
+        twin = SimulatedFileSystem()
         file = twin.open("/a", create=True)
         twin.sync_dir("/")
         file.write_at([b"durable"], 0)
@@ -256,7 +256,7 @@ def test_lucky_crashes_keep_more_and_never_less() -> None:
 
 
 def test_faults_hit_once_or_for_good_and_let_bytes_through() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     file = twin.open("/a.log", create=True)
     twin.faults.append(Fault("write", errno.EIO, ".log", skip=1, written_bytes=2))
     file.write_at([b"one"], 0)
@@ -277,13 +277,13 @@ def test_usage_is_what_an_unprivileged_program_sees(tmp_path: Path) -> None:
 
 
 def test_a_small_file_that_goes_just_before_it_is_opened_is_not_there() -> None:
-    class Vanishing(MemoryFileSystem):
-        def open(self, path: str, *, create: bool = False) -> MemoryFile:
+    class Vanishing(SimulatedFileSystem):
+        def open(self, path: str, *, create: bool = False) -> SimulatedFile:
             self.unlink(path)
             return super().open(path, create=create)
 
     filesystem = Vanishing()
-    MemoryFileSystem.open(filesystem, "/x", create=True)
+    SimulatedFileSystem.open(filesystem, "/x", create=True)
     assert read_small(filesystem, "/x") is None
 
 
@@ -300,7 +300,7 @@ def test_a_file_that_cannot_be_opened_for_want_of_a_descriptor_is_a_disk_without
 
 def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> None:
     """Linux does the same; a descriptor that is opened after the report gets no error."""
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     one, other = twin.open("/a", create=True), twin.open("/a")
     twin.sync_dir("/")
     one.write_at([b"lost"], 0)
@@ -324,7 +324,7 @@ def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> N
 def test_what_nobody_was_told_the_next_process_learns_unless_the_power_was_cut(
     *, has_power: bool, is_told: bool
 ) -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     file = twin.open("/a", create=True)
     twin.sync_dir("/")
     file.write_at([b"lost"], 0)
@@ -336,21 +336,21 @@ def test_what_nobody_was_told_the_next_process_learns_unless_the_power_was_cut(
 
 
 def test_a_sync_makes_durable_what_was_written_before_it_began() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     file = twin.open("/a", create=True)
     twin.sync_dir("/")
     file.write_at([b"before"], 0)
     begun = file.begin_sync()
     file.write_at([b" and after"], 6)
     file.end_sync(begun)
-    replayed = MemoryFileSystem.replayed(twin.operations)
+    replayed = SimulatedFileSystem.replayed(twin.operations)
     for one in (twin, replayed):
         one.crash()
         assert one.content("/a") == b"before"
 
 
 def test_a_file_that_is_there_may_not_be_opened_for_want_of_a_descriptor() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     twin.open("/a", create=True)
     twin.faults.append(Fault("open", errno.EMFILE, "/a"))
     with pytest.raises(DiskFull) as caught:
@@ -360,7 +360,7 @@ def test_a_file_that_is_there_may_not_be_opened_for_want_of_a_descriptor() -> No
 
 
 def test_what_the_disk_cannot_read_is_damage_until_it_is_written_anew() -> None:
-    twin = MemoryFileSystem()
+    twin = SimulatedFileSystem()
     file = twin.open("/a", create=True)
     file.write_at([b"0123456789"], 0)
     twin.bad_sectors["/a"] = range(4, 6)

@@ -17,7 +17,7 @@ from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import SWITCH_INTERVAL_S, LoopPool, ThreadPool
 from engine.files.kernel_sync import KernelSyncs
 from engine.files.simulated_delays import DiskDelays
-from engine.files.twin import MemoryFileSystem, TwinPool
+from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 
 
 @pytest.fixture(autouse=True)
@@ -151,8 +151,8 @@ async def test_files_of_a_lane_without_a_context_are_synced_in_its_thread(
 
 
 async def test_a_simulated_disk_takes_its_time_by_lane_and_answers_when_it_is_well_again() -> None:
-    filesystem, delays = MemoryFileSystem(), DiskDelays()
-    pool, done = TwinPool(delays), list[tuple[str, float]]()
+    filesystem, delays = SimulatedFileSystem(), DiskDelays()
+    pool, done = SimulatedPool(delays), list[tuple[str, float]]()
     file = filesystem.open("/file", create=True)
 
     async def sync(name: str, lane: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.batches.batch import Record, build_batch
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.index import jobs
 from engine.index.rows import (
     FORMAT_KEY,
@@ -25,10 +25,10 @@ from engine.index.rows import (
     segment_key,
 )
 from engine.index.rows import KEY as KEYS
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import KeyValue
-from engine.index.twin import MemoryIndex
 from engine.log_config import FlushPolicy, LogConfig
-from engine.logs.position import LogPosition
+from engine.logs.segments.position import LogPosition
 from engine.tests.helpers import ORDERS, append, fates, open_orders, read_all, running
 from engine.tests.index_checks import KEY, check_index_equals_walk, stored
 
@@ -49,7 +49,7 @@ def test_stored_entries_and_summaries_equal_a_walk_whatever_the_ends(
     lives: list[list[tuple[int, int]]], clean: bool
 ) -> None:
     async def run() -> None:
-        filesystem = MemoryFileSystem()
+        filesystem = SimulatedFileSystem()
         for epoch, life in enumerate(lives):
             async with running(filesystem) as store:
                 log = await open_orders(store, ROLLING, epoch)
@@ -65,7 +65,7 @@ def test_stored_entries_and_summaries_equal_a_walk_whatever_the_ends(
 
 
 async def test_l6_nothing_is_indexed_before_the_reply() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"a")
@@ -78,7 +78,7 @@ async def test_l6_nothing_is_indexed_before_the_reply() -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_next_append(seed: int) -> None:
     """flush.policy=async: a power cut may leave the index and take the records."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(segment_size_bytes=40_000, flush_policy=FlushPolicy.ASYNC)
     for life in range(3):
         async with running(filesystem) as store:
@@ -103,7 +103,7 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
 async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read_it() -> None:
     """Otherwise a power cut after new appends could lose the deletion of old entries, which would count for the new
     batches."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await trio.sleep(1)
@@ -118,7 +118,7 @@ async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read
 
 @pytest.mark.parametrize("how", ["lost", "corrupt", "another format", "unreadable"])
 async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: str) -> None:
-    filesystem, reports = MemoryFileSystem(), list[str]()
+    filesystem, reports = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         for number in range(20):
@@ -130,7 +130,7 @@ async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: s
     elif how == "corrupt":
         filesystem.damage(BATCHES, 30, b"\xff\xff")
     elif how == "another format":
-        MemoryIndex(filesystem, "/data/index").write([(FORMAT_KEY, b"2")])
+        SimulatedIndexStore(filesystem, "/data/index").write([(FORMAT_KEY, b"2")])
     else:
         filesystem.faults.append(Fault("read", errno.EIO, "batches"))
     async with running(filesystem, problems=reports) as store:
@@ -144,7 +144,7 @@ async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: s
 
 
 async def test_an_index_that_refuses_a_write_is_replaced_while_appends_go_on() -> None:
-    filesystem, reports = MemoryFileSystem(), list[str]()
+    filesystem, reports = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=reports) as store:
         log = await open_orders(store, ROLLING)
         await log.append(records(200, 1), acks=-1).wait()
@@ -160,7 +160,7 @@ async def test_an_index_that_refuses_a_write_is_replaced_while_appends_go_on() -
 
 
 async def test_a_disk_that_takes_no_index_at_all_leaves_a_broker_without_one() -> None:
-    filesystem, reports = MemoryFileSystem(), list[str]()
+    filesystem, reports = SimulatedFileSystem(), list[str]()
     filesystem.faults.append(Fault("write", errno.EIO, "batches", is_lasting=True))
     async with running(filesystem, problems=reports) as store:
         log = await open_orders(store, ROLLING)
@@ -172,7 +172,7 @@ async def test_a_disk_that_takes_no_index_at_all_leaves_a_broker_without_one() -
 
 
 async def test_a_deleted_partition_leaves_nothing_in_the_index() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"a")
@@ -183,7 +183,7 @@ async def test_a_deleted_partition_leaves_nothing_in_the_index() -> None:
 
 
 async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await store.close()
@@ -193,11 +193,11 @@ async def test_the_index_of_a_topic_deleted_while_the_broker_was_down_goes_with_
             assert stored(filesystem, kind + KEY) == []
 
 
-class Counting(MemoryIndex):
+class Counting(SimulatedIndexStore):
     """A simulated index that records its writes."""
 
     def __init__(self) -> None:
-        super().__init__(MemoryFileSystem(), "/index")
+        super().__init__(SimulatedFileSystem(), "/index")
         self.written: list[tuple[list[bytes], list[bytes]]] = []
 
     def write(self, puts: Sequence[KeyValue], deletes: Sequence[bytes] = (), *, sync: bool = False) -> None:
@@ -233,6 +233,6 @@ def test_the_keys_of_a_segment_are_deleted_a_portion_at_a_time(
     store.write([*(key_pair(KEY, *place) for place in places), keys_to_pair(KEY, 25)])
     store.written.clear()
     delete(store)
-    assert MemoryIndex.scan(store, KEYS, following(KEYS)) == []
+    assert SimulatedIndexStore.scan(store, KEYS, following(KEYS)) == []
     assert [len(deleted) for _, deleted in store.written if len(deleted) > 1] == [10, 10, 5]
     assert (store.written[0][0], store.written[-1][0]) == (first, last)

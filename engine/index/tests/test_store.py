@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.index.store import IndexBroken, IndexStore, LevelDbStore
-from engine.index.twin import MemoryIndex
 
 Reopen = Callable[[], IndexStore]
 
 
 @pytest.fixture(params=["twin", "LevelDB"])
 def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     if request.param == "twin":
-        return lambda: MemoryIndex(filesystem, "/index")
+        return lambda: SimulatedIndexStore(filesystem, "/index")
     return lambda: LevelDbStore(str(tmp_path / "index"))
 
 
@@ -64,19 +64,19 @@ def test_leveldb_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_in_the_twin_is_told() -> None:
-    filesystem = MemoryFileSystem()
-    store = MemoryIndex(filesystem, "/index")
+    filesystem = SimulatedFileSystem()
+    store = SimulatedIndexStore(filesystem, "/index")
     store.write([(b"a", b"1")])
     store.write([(b"b", b"2")])
     filesystem.damage("/index/batches", 18, b"\xff")
     with pytest.raises(IndexBroken):
-        MemoryIndex(filesystem, "/index")
+        SimulatedIndexStore(filesystem, "/index")
 
 
 @pytest.mark.parametrize("kind", ["read", "write", "fdatasync"])
 def test_errors_of_the_disk_are_told_by_the_twin(kind: str) -> None:
-    filesystem = MemoryFileSystem()
-    store = MemoryIndex(filesystem, "/index")
+    filesystem = SimulatedFileSystem()
+    store = SimulatedIndexStore(filesystem, "/index")
     filesystem.faults.append(Fault(kind, errno.EIO))
     with pytest.raises(IndexBroken):
         store.get(b"a") if kind == "read" else store.write([(b"a", b"1")], sync=True)
@@ -86,17 +86,17 @@ def test_errors_of_the_disk_are_told_by_the_twin(kind: str) -> None:
 def test_a_crash_leaves_a_prefix_of_the_batches_with_all_up_to_the_last_synced_one(
     syncs: list[bool], seed: int | None
 ) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/index")
     filesystem.sync_dir("/")
-    store = MemoryIndex(filesystem, "/index")
+    store = SimulatedIndexStore(filesystem, "/index")
     filesystem.sync_dir("/index")
     for number, sync in enumerate(syncs):
         store.write([(b"%d" % number, b"x")], sync=sync)
     filesystem.crash(None if seed is None else random.Random(seed))
     synced = len(syncs) - syncs[::-1].index(True) if True in syncs else 0
     try:
-        found = MemoryIndex(filesystem, "/index").scan(b"", b"z")
+        found = SimulatedIndexStore(filesystem, "/index").scan(b"", b"z")
     except IndexBroken:
         return  # batches were lost before others that were not: an error
     assert found == [(b"%d" % number, b"x") for number in range(len(found))]

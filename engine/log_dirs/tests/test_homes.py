@@ -7,7 +7,7 @@ import pytest
 from engine.api import TopicPartition
 from engine.errors import StorageError
 from engine.files.filesystem import replace_small
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.tests.helpers import append, fates, open_orders, options, running
 
@@ -19,7 +19,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log_while_that_of_the
     *, with_metadata: bool
 ) -> None:
     """A later start ignores them as well. An empty log that was opened there is a log: the checkpoint names it."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a")) as store:
         await store.open_partition(EMPTY, LogConfig(), 0)
         await store.close()
@@ -44,7 +44,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log_while_that_of_the
 
 
 async def test_a_log_dir_that_failed_after_it_was_read_hides_only_what_it_has() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         first = await store.open_partition(EMPTY, LogConfig(), 0)
         path = first.log_dir.disk.path

@@ -13,19 +13,19 @@ from engine.api import Isolation, OffsetSpec, RecordFilter
 from engine.batches.batch import Record, build_batch
 from engine.commit.journal_format import Barrier, BarrierKind
 from engine.errors import ColdNotLoaded, CorruptMessage, NotLoaded, OffsetOutOfRange, StorageError, TierUnreachable
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
-from engine.logs.checkpoints import key_of, read_checkpoint
-from engine.logs.producer_snapshot import read_snapshot, snapshot_name, snapshot_offsets
-from engine.logs.segment import segment_name
+from engine.logs.producers.snapshot import read_snapshot, snapshot_name, snapshot_offsets
+from engine.logs.recovery.checkpoints import key_of, read_checkpoint
+from engine.logs.segments.segment import segment_name
 from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.stats import Reason
 from engine.store import SegmentStore
 from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import NOW_MS, ORDERS, append, found, offsets_for_key, open_orders, read, read_all, running
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 
 EVERYTHING = Isolation.READ_UNCOMMITTED
 ROLLING = LogConfig(segment_size_bytes=400, index_keys=True)
@@ -37,7 +37,7 @@ class Broker:
     """A store that is stopped and started on one disk, and its tier."""
 
     def __init__(self, config: LogConfig = ROLLING) -> None:
-        self.filesystem = MemoryFileSystem()
+        self.filesystem = SimulatedFileSystem()
         self.tier = FakeTier()
         self.config = config
         self.problems: list[str] = []
@@ -154,7 +154,7 @@ async def test_what_an_index_that_is_lost_had_of_them_the_tier_tells() -> None:
             await read(log, 0)
         with pytest.raises(TierUnreachable, match="not known"):
             await log.offset_for_timestamp(NOW_MS, EVERYTHING)
-        await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: 2 * NOW_MS).check()
+        await RetentionTask(log.log_dir, RetentionOptions(), lambda: 2 * NOW_MS).check()
         assert log.log_start_offset == 0, "nobody can tell how old the log is"
         assert min([one async for one in values_from(log, offset)]) == offset
         summaries = broker.tier.summaries_of(ORDERS)
@@ -437,8 +437,8 @@ async def test_a_log_that_is_reset_has_nothing_in_the_tier() -> None:
 # Retention
 
 
-def check(broker: Broker, now_ms: int) -> RetentionKeeper:
-    return RetentionKeeper(broker.log.log_dir, RetentionOptions(), lambda: now_ms)
+def check(broker: Broker, now_ms: int) -> RetentionTask:
+    return RetentionTask(broker.log.log_dir, RetentionOptions(), lambda: now_ms)
 
 
 async def test_records_of_cold_segments_are_deleted_as_others() -> None:
@@ -481,7 +481,7 @@ async def test_a_full_disk_costs_files_and_no_records_of_a_log_in_the_tier(*, is
         if not is_led:
             log.follow(broker.config, broker.epoch)
         broker.filesystem.capacity_bytes = broker.filesystem.usage("/data").used_bytes
-        keeper = RetentionKeeper(log.log_dir, RetentionOptions(disk_max_used_ratio=0.1), lambda: NOW_MS)
+        keeper = RetentionTask(log.log_dir, RetentionOptions(disk_max_used_ratio=0.1), lambda: NOW_MS)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.watch_space)
             await trio.sleep(1)

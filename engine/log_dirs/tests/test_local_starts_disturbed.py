@@ -14,20 +14,20 @@ from engine.batches.batch import Record, build_batch
 from engine.commit.commit_log import CommitLog
 from engine.errors import CorruptMessage, OffsetOutOfRange, StorageError
 from engine.files.io_workers import LoopPool
-from engine.files.twin import Fault
-from engine.index import keeper
+from engine.files.simulated_disk import Fault
+from engine.index import stored_index
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.local_starts import move_local_start, note_tiered
 from engine.log_dirs.log_starts import roll
 from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, ROLLING, Broker, everything_of, lived
-from engine.logs.checkpoints import PartitionKey
-from engine.logs.producer_snapshot import snapshot_offsets
-from engine.logs.segment import segment_name
+from engine.logs.producers.snapshot import snapshot_offsets
+from engine.logs.recovery.checkpoints import PartitionKey
+from engine.logs.segments.segment import segment_name
 from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.reading.reader import LogReader
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, read, read_all, running
-from engine.upkeep.retention_keeper import DROPPED_TOGETHER_MAX, RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import DROPPED_TOGETHER_MAX, RetentionOptions, RetentionTask
 
 T = TypeVar("T")
 
@@ -125,11 +125,11 @@ async def test_an_index_that_always_breaks_keeps_the_files(monkeypatch: pytest.M
         index = log.log_dir.index
         write = type(index).write_pending
 
-        async def breaks(one: keeper.IndexKeeper, *, sync: bool = False) -> None:
+        async def breaks(one: stored_index.StoredIndex, *, sync: bool = False) -> None:
             await write(one, sync=sync)
             await one.distrust("wrong")
 
-        monkeypatch.setattr(keeper.IndexKeeper, "write_pending", breaks)
+        monkeypatch.setattr(stored_index.StoredIndex, "write_pending", breaks)
         with pytest.raises(StorageError, match="again and again"):
             await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
         monkeypatch.undo()
@@ -142,7 +142,7 @@ async def test_more_than_may_be_pending_is_no_reason_to_leave_a_summary_out(monk
         broker.tier.upload(broker.filesystem, log)
         index = log.log_dir.index
         await index.distrust("wrong")
-        monkeypatch.setattr(keeper, "PENDING_MAX", 10)
+        monkeypatch.setattr(stored_index, "PENDING_MAX", 10)
         index._pending += [(b"zzz%d" % number, b"") for number in range(20)]
         await move_local_start(log.log_dir, log, log.log.segments[3].base_offset)
     await check_known(broker)
@@ -263,7 +263,7 @@ async def test_files_of_many_logs_go_with_few_checkpoints(
             broker.tier.upload(broker.filesystem, log)
         values = [await read_all(log) for log in logs]
         logs[3].log.tiered_to = 0
-        await RetentionKeeper(first.log_dir, RetentionOptions(), lambda: NOW_MS).check()
+        await RetentionTask(first.log_dir, RetentionOptions(), lambda: NOW_MS).check()
         assert told == [DROPPED_TOGETHER_MAX, 19 - DROPPED_TOGETHER_MAX]
         assert [number for number, log in enumerate(logs) if not log.log.has_cold] == [3]
         assert [await read_all(log) for log in logs] == values
@@ -313,7 +313,7 @@ async def make_room(broker: Broker, wanted_bytes: int) -> None:
     filesystem.capacity_bytes = used_bytes
     options = RetentionOptions(disk_max_used_ratio=1 - wanted_bytes / used_bytes)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(RetentionKeeper(log_dir, options, lambda: NOW_MS).watch_space)
+        nursery.start_soon(RetentionTask(log_dir, options, lambda: NOW_MS).watch_space)
         await trio.sleep(120)  # files set aside before are deleted first
         nursery.cancel_scope.cancel()
 

@@ -9,7 +9,7 @@ import trio
 from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import OffsetOutOfRange, StorageError
 from engine.files.disk import DiskLanes
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.tests.helpers import (
     MAX_BYTES,
@@ -34,12 +34,12 @@ async def filled(log: PartitionLog, count: int) -> None:
         await append(log, b"value %d" % number)
 
 
-def files(filesystem: MemoryFileSystem, suffix: str) -> list[int]:
+def files(filesystem: SimulatedFileSystem, suffix: str) -> list[int]:
     return [int(name.split(".")[0]) for name in filesystem.list_dir(DIRECTORY) if name.endswith(suffix)]
 
 
 async def test_what_is_below_is_out_of_range_and_its_files_go_after_the_delay() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log, 20)
@@ -63,7 +63,7 @@ async def test_what_is_below_is_out_of_range_and_its_files_go_after_the_delay() 
 
 
 async def test_a_log_that_starts_within_a_batch_is_read_from_there() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"0", b"1", b"2")
@@ -76,7 +76,7 @@ async def test_a_log_that_starts_within_a_batch_is_read_from_there() -> None:
 
 
 async def test_bounds() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ROLLING)
         await filled(log, 5)
         for offset in (-2, 6):
@@ -92,7 +92,7 @@ async def test_bounds() -> None:
 @pytest.mark.parametrize("slot_size_bytes", [NO_JOURNAL, 16 * 1024])
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
 async def test_it_survives(how: str, slot_size_bytes: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for life in range(4):
         async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
             log = await open_orders(store, ROLLING, life)
@@ -112,7 +112,7 @@ async def test_it_survives(how: str, slot_size_bytes: int) -> None:
 
 
 async def test_without_the_disk_nothing_is_deleted() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log, 10)
@@ -126,7 +126,7 @@ async def test_without_the_disk_nothing_is_deleted() -> None:
 
 
 async def test_the_journal_brings_nothing_back() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log, 5)
@@ -143,7 +143,7 @@ async def test_the_journal_brings_nothing_back() -> None:
 
 
 async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_restart() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for epoch in range(3):
         async with running(filesystem) as store:
             log = await open_orders(store, leader_epoch=epoch)
@@ -157,7 +157,7 @@ async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_
 
 
 async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         for number, config in enumerate((ROLLING, LogConfig())):
             log = await store.open_partition(TopicPartition(bytes(16), "many", number), config, 0)
             times_ms = [NOW_MS + later_ms for later_ms in (900, 100, 800, 200, 700, 300, 600, 400, 500)]
@@ -176,7 +176,7 @@ async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -
     """A topic that is not synced with each append may have much to sync."""
     pool = HeldLanes()
     other = TopicPartition(bytes(16), "payments", 0)
-    async with running(MemoryFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
+    async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store, replace(ROLLING, flush_policy=FlushPolicy.ASYNC))
         await filled(log, 5)
         asynchronous = await store.open_partition(other, LogConfig(flush_policy=FlushPolicy.ASYNC), 0)

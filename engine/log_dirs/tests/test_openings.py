@@ -7,7 +7,7 @@ import trio
 
 from engine.api import Leadership, TopicPartition
 from engine.errors import EngineError, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -24,7 +24,7 @@ async def open_many(store: SegmentStore, leader_epoch: int = 0) -> list[Partitio
 
 
 async def test_many_new_partitions_share_their_syncs() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         filesystem.operations.clear()
         await open_many(store)
@@ -34,7 +34,7 @@ async def test_many_new_partitions_share_their_syncs() -> None:
 
 
 async def test_a_deletion_of_many_partitions_is_announced_once_and_synced_twice() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         for log in await open_many(store):
             await append(log, b"a")
@@ -49,13 +49,13 @@ async def test_a_deletion_of_many_partitions_is_announced_once_and_synced_twice(
 
 
 async def test_every_crash_while_many_are_made_leaves_each_as_good_as_new() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         start = len(filesystem.operations)
         await open_many(store)
     for count in range(start, len(filesystem.operations) + 1):
         for seed in (None, *range(5)):
-            image = MemoryFileSystem.replayed(filesystem.operations[:count])
+            image = SimulatedFileSystem.replayed(filesystem.operations[:count])
             image.crash(None if seed is None else random.Random(seed))
             async with running(image) as store:
                 for log in await open_many(store, leader_epoch=1):
@@ -63,7 +63,7 @@ async def test_every_crash_while_many_are_made_leaves_each_as_good_as_new() -> N
 
 
 async def test_of_many_partitions_one_that_cannot_be_opened_keeps_no_other_from_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         filesystem.faults.append(Fault("make_dir", errno.ENOSPC, "many-2"))
         wanted = [Leadership(one, LogConfig(), 0) for one in MANY]
@@ -75,7 +75,7 @@ async def test_of_many_partitions_one_that_cannot_be_opened_keeps_no_other_from_
 
 
 async def test_many_new_partitions_are_spread_over_the_log_dirs() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         await open_many(store)
         counts = [sum("many" in name for name in filesystem.list_dir(path)) for path in ("/a", "/b")]

@@ -6,9 +6,9 @@ from engine.api import NO_EPOCH, NO_OFFSET, Marker, Outcome, TopicPartition
 from engine.batches.batch import parse_header
 from engine.batches.markers import parse_marker
 from engine.log_dirs.restored_transactions import lost_markers, marker_batches
-from engine.logs.footer import FooterDamaged, Tally, encode
-from engine.logs.producer_snapshot import Snapshot, encode_snapshot
-from engine.logs.producer_state import EPOCH_MAX, ProducedBatch, Producer, ProducerTable
+from engine.logs.producers.snapshot import Snapshot, encode_snapshot
+from engine.logs.producers.state import EPOCH_MAX, ProducedBatch, Producer, ProducerTable
+from engine.logs.segments.footer import FooterDamaged, Tally, encode
 
 END = 10
 PARTITION = TopicPartition(bytes(16), "t", 0)

@@ -12,8 +12,8 @@ import trio.testing
 from engine.api import TopicPartition
 from engine.commit.journal import Found
 from engine.errors import StorageError, StoreRefused
-from engine.files.twin import Fault, MemoryFileSystem
-from engine.files.twin_loss import Operation
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
+from engine.files.simulated_loss import Operation
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.layout import Prepared, directory_name
 from engine.log_dirs.stray_files import (
@@ -28,8 +28,8 @@ from engine.log_dirs.stray_files import (
     stray_name,
 )
 from engine.log_dirs.strays import BACK, CHECK_INTERVAL_S, STUCK, Fate
-from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, key_of, read_checkpoint
-from engine.logs.epochs import EpochStart
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, key_of, read_checkpoint
+from engine.logs.recovery.epochs import EpochStart
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
@@ -44,7 +44,7 @@ SMALL = LogConfig(segment_size_bytes=300)
 POINT = PartitionCheckpoint(7, 2, 1, (EpochStart(3, 4),), epochs_to=7, high_watermark=5, tombstones_to=1)
 
 
-async def filled(filesystem: MemoryFileSystem, *, is_clean: bool = True) -> dict[int, bytes | None]:
+async def filled(filesystem: SimulatedFileSystem, *, is_clean: bool = True) -> dict[int, bytes | None]:
     """Make a log of several segments; returns the acknowledged records."""
     async with running(filesystem) as store:
         log = await open_orders(store, SMALL)
@@ -77,7 +77,7 @@ async def check_served(store: SegmentStore, expected: dict[int, bytes | None], l
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_records(*, is_clean: bool) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     expected = await filled(filesystem, is_clean=is_clean)
     async with running(filesystem, problems=problems) as store:
         await store.strays.settle(UNNAMED)
@@ -103,7 +103,7 @@ async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_record
 
 async def test_d3_a_stray_whose_last_records_are_lost_is_told_from_a_whole_one() -> None:
     """RULES K8: the checkpoint entry shows the loss."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -120,7 +120,7 @@ async def test_d3_a_stray_whose_last_records_are_lost_is_told_from_a_whole_one()
 
 
 async def test_a_clean_stop_in_between_takes_no_scan_from_a_stray_that_needs_one() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem, is_clean=False)
     for fate_of in (UNNAMED, NAMED):
         async with running(filesystem) as store:
@@ -134,7 +134,7 @@ async def test_a_clean_stop_in_between_takes_no_scan_from_a_stray_that_needs_one
 
 async def test_d3_what_a_change_has_ended_is_deleted_at_once() -> None:
     for fate in (Fate.DELETED, Fate.MOVED):
-        filesystem = MemoryFileSystem()
+        filesystem = SimulatedFileSystem()
         await filled(filesystem)
         async with running(filesystem) as store:
             await store.strays.settle(fates(lambda *_: False, fate))
@@ -142,7 +142,7 @@ async def test_d3_what_a_change_has_ended_is_deleted_at_once() -> None:
 
 
 async def test_a_stray_is_deleted_when_a_change_that_deletes_its_topic_is_seen_and_not_because_it_moved() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     for fate, is_there in ((Fate.UNNAMED, True), (Fate.MOVED, True), (Fate.DELETED, False)):
         async with running(filesystem) as store:
@@ -152,7 +152,7 @@ async def test_a_stray_is_deleted_when_a_change_that_deletes_its_topic_is_seen_a
 
 
 async def test_d3_a_log_that_vanishes_from_the_metadata_of_a_running_broker_is_kept() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, SMALL)
         for number in range(8):
@@ -171,7 +171,7 @@ async def test_d3_a_log_that_vanishes_from_the_metadata_of_a_running_broker_is_k
 
 async def test_j2_frames_of_a_stray_are_not_replayed_to_another_log() -> None:
     """No entry of the stray stays in the checkpoint either."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
         await store.strays.set_aside([ORDERS])
@@ -180,19 +180,19 @@ async def test_j2_frames_of_a_stray_are_not_replayed_to_another_log() -> None:
     assert read_checkpoint(filesystem, "/data").partitions == {}
 
 
-def images(operations: Sequence[Operation], start: int) -> list[MemoryFileSystem]:
+def images(operations: Sequence[Operation], start: int) -> list[SimulatedFileSystem]:
     """The disk after a crash at each operation: of the process alone, and of the power, with unsynced writes lost."""
     found = []
     for count in range(start, len(operations) + 1):
         for rng in ((), (None,), (Random(count),), (Random(-count),)):
-            image = MemoryFileSystem.replayed(operations[:count])
+            image = SimulatedFileSystem.replayed(operations[:count])
             for one in rng:
                 image.crash(one)
             found.append(image)
     return found
 
 
-async def check_images(filesystem: MemoryFileSystem, start: int, expected: dict[int, bytes | None]) -> None:
+async def check_images(filesystem: SimulatedFileSystem, start: int, expected: dict[int, bytes | None]) -> None:
     """Assert that no record is lost, whatever the next starts find in the metadata, and the log is opened with its
     entry."""
     found = images(filesystem.operations, start)
@@ -211,7 +211,7 @@ async def check_images(filesystem: MemoryFileSystem, start: int, expected: dict[
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_d3_a_crash_while_a_start_sets_a_log_aside_loses_nothing(*, is_clean: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem, is_clean=is_clean)
     start = len(filesystem.operations)
     async with running(filesystem) as store:
@@ -222,7 +222,7 @@ async def test_d3_a_crash_while_a_start_sets_a_log_aside_loses_nothing(*, is_cle
 
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_d3_a_crash_while_a_log_is_put_back_loses_nothing(*, is_clean: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem, is_clean=is_clean)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -236,7 +236,7 @@ async def test_d3_a_crash_while_a_log_is_put_back_loses_nothing(*, is_clean: boo
 @pytest.mark.parametrize("slot_size_bytes", [64 * 1024, 64])
 async def test_d3_a_crash_while_a_running_broker_sets_a_log_aside_loses_nothing(slot_size_bytes: int) -> None:
     """The journal has room for the barrier, or not."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
         log = await open_orders(store, SMALL)
         await append(log, b"x")
@@ -252,7 +252,7 @@ async def test_d3_a_crash_while_a_running_broker_sets_a_log_aside_loses_nothing(
 
 
 async def test_what_a_full_disk_could_not_set_aside_stays_and_is_served_when_it_is_named_again() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     filesystem.faults.append(Fault("write", errno.ENOSPC, "stray.metadata.tmp"))
     async with running(filesystem) as store:
@@ -265,7 +265,7 @@ async def test_what_a_full_disk_could_not_set_aside_stays_and_is_served_when_it_
 
 
 async def test_strays_are_put_back_though_the_disk_is_too_full_for_new_ones() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -282,7 +282,7 @@ async def test_strays_are_put_back_though_the_disk_is_too_full_for_new_ones() ->
 
 
 async def test_a_log_whose_checkpoint_entry_could_not_be_written_is_put_back_later() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -297,7 +297,7 @@ async def test_a_log_whose_checkpoint_entry_could_not_be_written_is_put_back_lat
 
 
 async def test_a_stray_is_not_put_back_beside_a_log_of_the_same_partition() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -311,7 +311,7 @@ async def test_a_stray_is_not_put_back_beside_a_log_of_the_same_partition() -> N
 
 
 async def test_of_two_strays_of_a_partition_the_newer_one_is_put_back() -> None:
-    filesystem, now_ms = MemoryFileSystem(), [NOW_MS]
+    filesystem, now_ms = SimulatedFileSystem(), [NOW_MS]
     for value in (b"old", b"new"):
         async with running(filesystem, clock=lambda: now_ms[0]) as store:
             await append(await open_orders(store), value)
@@ -340,7 +340,7 @@ async def test_no_empty_log_takes_the_place_of_a_stray_that_cannot_be_put_back()
 
 async def test_a_stray_waits_for_a_log_dir_that_may_have_the_partition() -> None:
     """The stray is not deleted meanwhile, because the metadata name it."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     both = replace(options("/data", "/other"), stray_retention_ms=RETENTION_S * 1000)
     async with running(filesystem, both) as store:
@@ -359,7 +359,7 @@ async def test_a_stray_waits_for_a_log_dir_that_may_have_the_partition() -> None
 
 
 async def test_k21_a_log_dir_that_hangs_keeps_no_stray_of_another_one_from_being_put_back() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     topics = [TopicPartition(bytes([number] * 16), f"topic-{number}", 0) for number in range(1, 9)]
     async with running(filesystem, options("/data", "/other")) as store, trio.open_nursery() as nursery:
         for one in topics:
@@ -378,7 +378,7 @@ RETENTION_S = 600
 KEEPING = replace(options(), stray_retention_ms=RETENTION_S * 1000)
 
 
-async def run_for(filesystem: MemoryFileSystem, seconds: float, *, may_age: bool = True) -> bool:
+async def run_for(filesystem: SimulatedFileSystem, seconds: float, *, may_age: bool = True) -> bool:
     """Run a broker for so long; returns whether the stray is there afterwards. The wall clock is far ahead."""
     async with running(filesystem, KEEPING, clock=lambda: NOW_MS + 10**12) as store:
         await store.strays.settle(UNNAMED)
@@ -388,8 +388,8 @@ async def run_for(filesystem: MemoryFileSystem, seconds: float, *, may_age: bool
     return filesystem.exists(f"/data/{NAME}")
 
 
-async def with_stray() -> MemoryFileSystem:
-    filesystem = MemoryFileSystem()
+async def with_stray() -> SimulatedFileSystem:
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
         await store.strays.settle(UNNAMED)
@@ -453,7 +453,7 @@ async def test_a_directory_whose_note_is_damaged_is_not_opened() -> None:
 
 async def test_a_log_that_is_not_synced_counts_as_whole_after_a_clean_stop_alone() -> None:
     for is_clean in (True, False):
-        filesystem = MemoryFileSystem()
+        filesystem = SimulatedFileSystem()
         config = LogConfig(flush_policy=FlushPolicy.ASYNC)
         async with running(filesystem) as store:
             await append(await open_orders(store, config), b"a")
@@ -487,7 +487,7 @@ def test_metadata_of_a_stray_are_read_as_they_were_written() -> None:
 
 
 def test_what_may_not_be_truncated_in_a_stray_is_not_truncated_afterwards() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for name in ("/data", "/data/orders-0"):
         filesystem.make_dir(name)
     for name, content in (

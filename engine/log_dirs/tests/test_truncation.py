@@ -21,11 +21,11 @@ from engine.errors import (
     UnknownPartition,
     UnreadableMessage,
 )
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
-from engine.logs.checkpoints import PartitionCheckpoint
-from engine.logs.epochs import EpochStart
-from engine.logs.segment import segment_name
+from engine.logs.recovery.checkpoints import PartitionCheckpoint
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
 from engine.tests.helpers import (
@@ -64,7 +64,7 @@ def values(count: int) -> dict[int, bytes | None]:
 @pytest.mark.parametrize("offset", [0, 1, 6, 7, 19, 20, 99])
 @pytest.mark.parametrize("config", [ROLLING, LogConfig()])
 async def test_appends_go_on_from_the_new_end(config: LogConfig, offset: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     kept = min(offset, 20)
     async with running(filesystem) as store:
         log = await filled(store, 20, config)
@@ -83,7 +83,7 @@ async def test_appends_go_on_from_the_new_end(config: LogConfig, offset: int) ->
 
 
 async def test_no_batch_is_cut_in_two() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         for _ in range(3):
             await append(log, b"a", b"b", b"c", b"d")
@@ -92,7 +92,7 @@ async def test_no_batch_is_cut_in_two() -> None:
 
 
 async def test_epochs_are_cut_and_the_present_one_begins_at_the_new_end() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         for epoch in range(3):
             log = await open_orders(store, ROLLING, leader_epoch=epoch)
@@ -112,7 +112,7 @@ async def test_epochs_are_cut_and_the_present_one_begins_at_the_new_end() -> Non
 @pytest.mark.parametrize("has_slot", [True, False])
 async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | None) -> None:
     """Records below the cut are always there; no replay truncates later appends."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     store_options = options(journal_slot_size_bytes=64 * 1024 if has_slot else 100)
     done = list[int]()
     async with running(filesystem, store_options) as store:
@@ -126,7 +126,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
         await store.close()
     operations = list(filesystem.operations)
     for count in range(begun, len(operations) + 1):
-        image = MemoryFileSystem.replayed(operations[:count])
+        image = SimulatedFileSystem.replayed(operations[:count])
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image, store_options) as store:
             found = await read_all(await open_orders(store, ROLLING, leader_epoch=9))
@@ -144,7 +144,7 @@ async def test_j2_every_crash_state_of_a_truncation(has_slot: bool, seed: int | 
 @pytest.mark.parametrize("seed", [None, *range(3)])
 async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | None) -> None:
     """The journal has rows of each log behind its new end: barriers for all of them are written."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         logs = [await open_orders(store, ROLLING), await store.open_partition(OTHER, ROLLING, 0)]
         for number in range(9):
@@ -157,7 +157,7 @@ async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | 
         assert cut == [None, None]
     operations = list(filesystem.operations)
     for count in range(begun, len(operations) + 1):
-        image, problems = MemoryFileSystem.replayed(operations[:count]), list[str]()
+        image, problems = SimulatedFileSystem.replayed(operations[:count]), list[str]()
         image.crash(None if seed is None else random.Random(seed * 1000 + count))
         async with running(image, problems=problems) as store:
             assert await read_all(await open_orders(store, ROLLING, leader_epoch=1)) in (values(9), values(2))
@@ -166,7 +166,7 @@ async def test_j2_every_crash_state_of_a_truncation_of_several_logs(seed: int | 
 
 
 async def test_j2_nothing_behind_a_synced_barrier_comes_back() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 9)
         filesystem.faults.append(Fault("unlink", errno.EIO, ".log"))
@@ -180,7 +180,7 @@ async def test_j2_nothing_behind_a_synced_barrier_comes_back() -> None:
 
 
 async def test_j2_without_a_checkpoint_behind_the_barrier_nothing_is_appended() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 9)
         filesystem.faults.append(Fault("write", errno.ENOSPC, "/checkpoint.tmp"))
@@ -195,7 +195,7 @@ async def test_j2_without_a_checkpoint_behind_the_barrier_nothing_is_appended() 
 
 
 async def test_appends_meanwhile_are_refused_or_behind_the_new_end() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await filled(store, 9)
         results, refused = list[int](), list[str]()
 
@@ -221,7 +221,7 @@ async def test_appends_meanwhile_are_refused_or_behind_the_new_end() -> None:
 async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
     """Appends to the truncated log are refused from the barrier to the checkpoint."""
     pool = HeldLanes()
-    async with running(MemoryFileSystem(), options(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
         other = await store.open_partition(OTHER, LogConfig(), 0)
         await append(other, b"0")
@@ -246,7 +246,7 @@ async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
 
 async def test_one_that_grows_meanwhile_is_as_long_as_it_was_when_it_was_asked() -> None:
     pool = HeldLanes()
-    async with running(MemoryFileSystem(), options(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
         other = await store.open_partition(OTHER, LogConfig(), 0)
         await append(other, b"0")
@@ -261,7 +261,7 @@ async def test_one_that_grows_meanwhile_is_as_long_as_it_was_when_it_was_asked()
 
 
 async def test_many_logs_share_a_frame_and_a_checkpoint() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(store, 3)
         logs = {}
@@ -288,7 +288,7 @@ async def test_many_logs_share_a_frame_and_a_checkpoint() -> None:
 @pytest.mark.parametrize("kind", ["unlink", "truncate", "fdatasync", "sync_dir", "rename"])
 async def test_j2_an_error_behind_the_barrier_lets_nobody_append(kind: str, code: int) -> None:
     """Otherwise a replay would truncate acknowledged records, or they would go into a file without a name."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 9)
         await trio.sleep(70)
@@ -308,7 +308,7 @@ async def test_j2_an_error_behind_the_barrier_lets_nobody_append(kind: str, code
 
 
 async def test_what_is_sealed_is_cut_only_on_demand() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await filled(store, 20)
         await trio.sleep(5)
         sealed_to = max(one.end_offset for one in log.log.segments if one.is_sealed)
@@ -322,7 +322,7 @@ async def test_what_is_sealed_is_cut_only_on_demand() -> None:
 
 @pytest.mark.parametrize("wrong_by", [-61, -1, 1, 61])
 async def test_an_index_that_is_wrong_is_not_believed(wrong_by: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig())
         assert isinstance(log, Partition)
         for number in range(30):
@@ -336,7 +336,7 @@ async def test_an_index_that_is_wrong_is_not_believed(wrong_by: int) -> None:
 
 
 async def test_one_that_cannot_be_cut_does_not_keep_others_from_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 5, LogConfig())
         other = await store.open_partition(OTHER, LogConfig(), 0)
@@ -351,7 +351,7 @@ async def test_one_that_cannot_be_cut_does_not_keep_others_from_it() -> None:
 
 
 async def test_a_sync_from_before_a_cut_says_nothing_of_what_comes_after_it() -> None:
-    filesystem, pool = MemoryFileSystem(), SlowSyncs()
+    filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, segment_size_bytes=400)
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await filled(store, 9, config)
@@ -373,7 +373,7 @@ async def test_a_sync_from_before_a_cut_says_nothing_of_what_comes_after_it() ->
 @pytest.mark.parametrize("offset", [1, 3, 9, 13, 17, 19])
 async def test_producers_are_known_as_far_as_their_batches_are_there(config: LogConfig, offset: int) -> None:
     """A later open finds the same producers."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, config)
         assert isinstance(log, Partition)
@@ -401,7 +401,7 @@ async def send(log: Partition, producer_id: int, sequence: int) -> None:
 
 @pytest.mark.parametrize("offset", [0, 3, 6, 9, 50])
 async def test_a_log_that_is_reset_goes_on_elsewhere(offset: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 9)
         await send(log, 7, 0)
@@ -422,7 +422,7 @@ async def test_a_log_that_is_reset_goes_on_elsewhere(offset: int) -> None:
 
 async def test_a_reset_without_room_in_the_journal_is_refused() -> None:
     """A replay has to repeat the reset; a checkpoint does not do that."""
-    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=100)) as store:
+    async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=100)) as store:
         log = await filled(store, 3)
         with pytest.raises(StorageError, match="journal"):
             await store.reset_partition(ORDERS, 1)
@@ -432,7 +432,7 @@ async def test_a_reset_without_room_in_the_journal_is_refused() -> None:
 
 async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
     """Both slots would have the same name."""
-    filesystem, pool = MemoryFileSystem(), HeldLanes()
+    filesystem, pool = SimulatedFileSystem(), HeldLanes()
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
         assert isinstance(log, Partition)
@@ -452,7 +452,7 @@ async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
 
 async def test_l6_the_index_forgets_what_was_cut() -> None:
     """Later records have other timestamps at the same offsets: the index must not answer with the old ones."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig())
         for number in range(60):
@@ -470,7 +470,7 @@ async def test_l6_the_index_forgets_what_was_cut() -> None:
 
 
 async def test_what_cannot_be_truncated() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await filled(store, 3)
         log.log.start_offset = 2
         with pytest.raises(OffsetOutOfRange):

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from engine.api import AbortedTransaction
 from engine.errors import NotLoaded
-from engine.logs.aborted import (
+from engine.logs.transactions.aborted import (
     AbortedIndexDamaged,
     aborted_below,
     aborted_index_name,
     decode_aborted,
     encode_aborted,
 )
-from engine.logs.aborted_indexes import ANSWERS_MAX, AbortedIndexes, overlapping, touches
+from engine.logs.transactions.aborted_indexes import ANSWERS_MAX, AbortedIndexes, overlapping, touches
 
 SOME = [AbortedTransaction(4711, 10, 20, 15), AbortedTransaction(4712, 15, 31, 32)]
 # Apache Kafka 4.3.1: the output of TransactionIndex.append for the same transactions.

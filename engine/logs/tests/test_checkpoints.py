@@ -5,8 +5,8 @@ from binascii import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs.checkpoints import Checkpoint, PartitionCheckpoint, decode, encode
-from engine.logs.epochs import EpochStart
+from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, decode, encode
+from engine.logs.recovery.epochs import EpochStart
 
 TOPIC_ID = bytes(range(16))
 offsets = st.integers(0, 2**63 - 1)

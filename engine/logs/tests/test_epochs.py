@@ -3,8 +3,8 @@
 import pytest
 
 from engine.api import EpochEnd, PartitionLog
-from engine.files.twin import MemoryFileSystem
-from engine.logs.epochs import UNDEFINED, EpochHistory, EpochStart
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.recovery.epochs import UNDEFINED, EpochHistory, EpochStart
 from engine.tests.helpers import append, open_orders, running
 
 
@@ -46,7 +46,7 @@ def ends(log: PartitionLog) -> list[tuple[int, int]]:
 
 
 async def test_epochs_with_records_survive_restarts() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for epoch, is_clean in ((0, True), (1, False), (2, True), (4, False)):
         async with running(filesystem) as store:
             log = await open_orders(store, leader_epoch=epoch)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from engine.batches.batch import parse_header
 from engine.errors import StorageError
-from engine.logs.footer import Footer, FooterDamaged, Tally, decode, encode, footer_name
+from engine.logs.segments.footer import Footer, FooterDamaged, Tally, decode, encode, footer_name
 from engine.tests.helpers import NOW_MS, ORDERS, batch
 
 numbers = st.integers(-1, 2**63 - 1)

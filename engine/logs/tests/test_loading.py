@@ -5,9 +5,9 @@ import pytest
 from engine.batches.batch import stamp
 from engine.errors import CorruptMessage
 from engine.files.filesystem import File
-from engine.files.twin import MemoryFileSystem
-from engine.logs.epochs import EpochStart
-from engine.logs.loading import FIRST_BATCH_ONLY, READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.recovery.loading import FIRST_BATCH_ONLY, READ_AHEAD_BYTES, WINDOW_BYTES, Part, check, go_on, load
 from engine.tests.helpers import batch
 
 PATH = "/data/00000000000000000000.log"
@@ -30,7 +30,7 @@ class CountingFile:
 
 
 def segment_of(count: int, value_size_bytes: int, *, wrong_epoch_at: int | None = None) -> tuple[CountingFile, Part]:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/data")
     file, position = filesystem.open(PATH, create=True), 0
     for number in range(count):

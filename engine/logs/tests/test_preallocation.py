@@ -5,14 +5,14 @@ import errno
 
 import pytest
 
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.tests.helpers import ORDERS, append, batch, open_orders, options, read_all, running
 
 CONFIG = LogConfig(segment_size_bytes=400, preallocate=True)
 
 
-def taken(filesystem: MemoryFileSystem) -> list[int]:
+def taken(filesystem: SimulatedFileSystem) -> list[int]:
     """Allocated bytes of the segments, in order."""
     directory = "/data/orders-0"
     names = [name for name in filesystem.list_dir(directory) if name.endswith(".log")]
@@ -21,7 +21,7 @@ def taken(filesystem: MemoryFileSystem) -> list[int]:
 
 @pytest.mark.parametrize("open_files_max", [1, 100])
 async def test_the_active_segment_has_its_space_and_no_other_has_more_than_it_needs(open_files_max: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     scarce = dataclasses.replace(options(), open_files_max=open_files_max)
     async with running(filesystem, scarce) as store:
         log = await open_orders(store, CONFIG)
@@ -38,7 +38,7 @@ async def test_the_active_segment_has_its_space_and_no_other_has_more_than_it_ne
 
 
 async def test_several_segments_begun_in_one_round() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
         pending = [log.append(memoryview(batch(bytes(200))), acks=-1) for _ in range(4)]
@@ -48,7 +48,7 @@ async def test_several_segments_begun_in_one_round() -> None:
 
 
 async def test_after_a_kill_or_a_change_of_mind_the_space_is_given_back_when_the_segment_ends() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store, CONFIG), b"first")
     assert taken(filesystem) == [400]
@@ -59,7 +59,7 @@ async def test_after_a_kill_or_a_change_of_mind_the_space_is_given_back_when_the
 
 
 async def test_an_empty_segment_is_given_its_space_again_after_a_clean_stop() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     for epoch in range(2):
         async with running(filesystem) as store:
             await open_orders(store, CONFIG, epoch)
@@ -69,7 +69,7 @@ async def test_an_empty_segment_is_given_its_space_again_after_a_clean_stop() ->
 
 
 async def test_a_truncated_log_still_knows_of_its_space() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
         for value in (b"a", b"b"):
@@ -81,7 +81,7 @@ async def test_a_truncated_log_still_knows_of_its_space() -> None:
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
 async def test_where_it_cannot_be_had_segments_grow_as_others_and_it_is_told_once(number: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     filesystem.faults.append(Fault("allocate", number, is_lasting=True))
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, CONFIG)

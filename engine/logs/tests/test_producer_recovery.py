@@ -13,12 +13,12 @@ from engine.api import Leadership, Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.compaction.tests.test_cleaner import COMPACT, files, fill, until_compacted
 from engine.errors import TransactionCoordinatorFenced
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
-from engine.logs import producer_recovery
-from engine.logs.producer_snapshot import read_snapshot, snapshot_name
-from engine.logs.producer_state import Producer
-from engine.logs.producer_walk import produced
+from engine.logs.producers import recovery
+from engine.logs.producers.snapshot import read_snapshot, snapshot_name
+from engine.logs.producers.state import Producer
+from engine.logs.producers.walk import produced
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import following, marker_at, others, stamped
 from engine.store import SegmentStore
@@ -64,7 +64,7 @@ def known(log: Partition, producer_id: int = 7) -> Producer:
 @pytest.mark.parametrize("stop", ["clean", "power cut", "both"])
 async def test_the_coordinator_of_the_last_marker_is_known_however_long_ago_that_was(stop: str) -> None:
     """More batches than are kept come behind the marker: after a crash the log is read from the marker on."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
         await send(log, [0])
@@ -90,7 +90,7 @@ async def test_the_coordinator_of_the_last_marker_is_known_however_long_ago_that
 
 
 async def test_each_of_many_producers_has_its_coordinator() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     ids = range(20)
     async with running(filesystem) as store:
         log = await opened(store, ROLLING)
@@ -118,13 +118,13 @@ def where_walks_begin(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         began.append(args[3])
         return produced(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(producer_recovery, "produced", noted)
+    monkeypatch.setattr(recovery, "produced", noted)
     return began
 
 
 async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot at each roll keeps the coordinator epoch: the scan begins there."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, ROLLING)
         await send(log, [0])
@@ -141,7 +141,7 @@ async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monke
 
 async def test_what_the_cleaner_took_of_a_marker_is_known_still() -> None:
     """Compaction keeps all snapshots, and that of the active segment lies behind all segments that it rewrites."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
 
     def now_ms() -> int:
         return NOW_MS + round(trio.current_time() * 1000)
@@ -174,7 +174,7 @@ async def test_what_the_cleaner_took_of_a_marker_is_known_still() -> None:
 
 
 async def test_a_marker_below_the_log_start_counts() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, ROLLING)
         await send(log, [0])
@@ -197,7 +197,7 @@ def as_earlier_versions_wrote_it(content: bytes, marker_offset: int) -> bytes:
 
 
 async def test_where_a_file_of_before_does_not_tell_of_a_marker_it_may_be_anywhere() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
         await send(log, [0])
@@ -246,7 +246,7 @@ async def test_what_ended_above_the_high_watermark_is_not_stable_after_a_start_e
     config: LogConfig, is_clean: bool
 ) -> None:
     """The transactions become stable only when all replicas in sync have the marker: the next leader might lack it."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, config)
         await take(follower, stamped(0, 0, b"plain"), batch_of(7, 0, 1), batch_of(7, 1, 2), marker_of(7, 3))
@@ -275,7 +275,7 @@ async def test_what_ended_above_the_high_watermark_is_not_stable_after_a_start_e
 
 
 async def test_a_marker_that_a_new_leader_does_not_have_is_cut_and_the_transaction_open_again() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, ROLLING)
         await take(follower, batch_of(7, 0, 0), batch_of(7, 1, 1), marker_of(7, 2), batch_of(7, 2, 3), marker_of(7, 4))
@@ -299,7 +299,7 @@ async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beg
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The producer has gone on since, and no older snapshot is left: the checkpoint tells where to begin."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, LogConfig())
         await take(follower, *(stamped(offset, 0, b"plain") for offset in range(50)))
@@ -348,7 +348,7 @@ class Told:
 @pytest.mark.parametrize("seed", range(25))
 async def test_a_start_knows_what_the_log_tells(seed: int) -> None:
     """Sequences, coordinator epochs, and the last stable offset at each high watermark, after any stops."""
-    rng, filesystem, told = random.Random(seed), MemoryFileSystem(), Told()
+    rng, filesystem, told = random.Random(seed), SimulatedFileSystem(), Told()
     config = rng.choice([ROLLING, LogConfig(segment_size_bytes=1500), LogConfig()])
     for epoch in range(4):
         async with running(filesystem) as store:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from engine.api import AbortedTransaction
 from engine.batches.batch import BatchHeader
 from engine.errors import EngineError, InvalidProducerEpoch, OutOfOrderSequence
-from engine.files.twin import MemoryFileSystem
-from engine.logs import producer_state
-from engine.logs.producer_snapshot import (
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.producers import state
+from engine.logs.producers.snapshot import (
     Snapshot,
     SnapshotDamaged,
     decode_snapshot,
@@ -19,7 +19,7 @@ from engine.logs.producer_snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from engine.logs.producer_state import SEQUENCE_MAX, ProducerTable, rebuilt
+from engine.logs.producers.state import SEQUENCE_MAX, ProducerTable, rebuilt
 
 
 def header(producer_id: int, epoch: int, sequence: int, count: int, base_offset: int = 0) -> BatchHeader:
@@ -89,7 +89,7 @@ def test_silent_producers_expire_and_the_longest_silent_makes_room(monkeypatch: 
     assert len(table) == 1
     table.expire(before_ms=1000)
     assert len(table) == 0
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    monkeypatch.setattr(state, "PRODUCERS_MAX", 2)
     for producer_id in (1, 2, 1, 3):
         table.apply(header(producer_id, 0, 0, 1))
     table.trim()
@@ -119,7 +119,7 @@ def test_behind_a_beginning_that_was_turned_away_nothing_is_a_beginning(monkeypa
         table.check(header(1, 2, 6, 1))
     table.expire(0)
     assert table.check(header(1, 2, 6, 1)) is None, "it is long ago"
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    monkeypatch.setattr(state, "PRODUCERS_MAX", 2)
     for producer_id in (1, 2, 3):
         table.turn_away(header(producer_id, 0, 0, 1))
     assert table.check(header(1, 0, 1, 1)) is None, "too many to remember"
@@ -190,7 +190,7 @@ def test_a_torn_snapshot_is_not_believed(size_bytes: int) -> None:
 
 
 def test_what_a_crash_left_of_a_snapshot_is_gone_with_the_next() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/orders-0")
     filesystem.open("/orders-0/snapshot.tmp", create=True).write_at([bytes(10_000)], 0)
     table = told([header(1, 0, n, 1, n) for n in range(7)])

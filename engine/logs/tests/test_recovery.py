@@ -10,10 +10,10 @@ import trio
 
 from engine.errors import CorruptMessage, EngineError, StorageError
 from engine.files.filesystem import FileSystem
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
-from engine.logs.checkpoints import PartitionCheckpoint
-from engine.logs.recovery import LastKnown, open_log
+from engine.logs.recovery.checkpoints import PartitionCheckpoint
+from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.tests.helpers import append, batch, open_orders, read, read_all, running
 
 LOG_FILE = "/data/orders-0/00000000000000000000.log"
@@ -37,7 +37,7 @@ async def filled(filesystem: FileSystem, count: int, config: LogConfig | None = 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("config", [LogConfig(), ROLLING])
 async def test_records_offsets_and_appends_survive_a_restart(config: LogConfig, clean: bool) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 20, config, clean=clean)
     filesystem.crash()
     async with running(filesystem) as store:
@@ -49,7 +49,7 @@ async def test_records_offsets_and_appends_survive_a_restart(config: LogConfig, 
 
 async def test_every_crash_state_keeps_what_was_acknowledged() -> None:
     """Reopen after every prefix of the recorded operations, without unsynced writes, and with some of them."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     acknowledged: list[tuple[int, int, bytes]] = []  # operations until the ack, offset, value
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -66,7 +66,7 @@ async def test_every_crash_state_keeps_what_was_acknowledged() -> None:
     operations = list(filesystem.operations)
     for count in range(len(operations) + 1):
         for seed in (None, count):
-            image = MemoryFileSystem.replayed(operations[:count])
+            image = SimulatedFileSystem.replayed(operations[:count])
             image.crash(None if seed is None else random.Random(seed))
             values = await reopened(image)
             assert list(values) == list(range(len(values)))
@@ -88,7 +88,7 @@ def torn_tails() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("tail", list(torn_tails()))
 async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 1, clean=False)
     size_bytes = len(filesystem.content(LOG_FILE))
     filesystem.crash()
@@ -107,7 +107,7 @@ async def test_l5_a_torn_tail_is_cut_after_an_unclean_stop(tail: bytes) -> None:
     assert problems == [told]
 
 
-async def damaged(filesystem: MemoryFileSystem, readable: int, *, is_found_at_open: bool = True) -> None:
+async def damaged(filesystem: SimulatedFileSystem, readable: int, *, is_found_at_open: bool = True) -> None:
     """Assert that records before the damage are served, and the rest is CORRUPT_MESSAGE.
 
     A log that is known to be damaged refuses appends.
@@ -130,7 +130,7 @@ async def damaged(filesystem: MemoryFileSystem, readable: int, *, is_found_at_op
 @pytest.mark.parametrize("clean", [True, False])
 async def test_l5_rot_below_the_recovery_point_is_not_cut(clean: bool) -> None:
     """The damage is a flipped length byte. After a clean stop nothing is scanned: the first read there finds it."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 10, clean=True)
     if not clean:
         filesystem.unlink("/data/clean-shutdown")
@@ -144,7 +144,7 @@ async def test_l5_rot_below_the_recovery_point_is_not_cut(clean: bool) -> None:
 
 
 async def test_l5_flipped_record_byte_below_the_recovery_point_is_found_by_the_scan() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 10, clean=True)
     filesystem.unlink("/data/clean-shutdown")
     filesystem.sync_dir("/data")
@@ -155,7 +155,7 @@ async def test_l5_flipped_record_byte_below_the_recovery_point_is_found_by_the_s
 
 @pytest.mark.parametrize("victim", [1, 2])
 async def test_missing_or_short_segment_in_the_middle_is_never_skipped(victim: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 20, ROLLING, clean=False)
     names = [name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
     path = f"/data/orders-0/{names[victim]}"
@@ -173,7 +173,7 @@ async def test_missing_or_short_segment_in_the_middle_is_never_skipped(victim: i
 
 @pytest.mark.parametrize("reason", ["time passed", "a segment was finished"])
 async def test_l5_recovery_points_follow_the_durable_end_while_running(reason: str) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING if reason == "a segment was finished" else None)
         for number in range(10):
@@ -185,14 +185,14 @@ async def test_l5_recovery_points_follow_the_durable_end_while_running(reason: s
 
 
 async def test_l5_bytes_that_appeared_after_a_clean_stop_are_not_a_torn_tail() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 3, clean=True)
     filesystem.damage(LOG_FILE, len(filesystem.content(LOG_FILE)), b"garbage")
     await damaged(filesystem, 3)
 
 
 async def test_file_shorter_than_its_recovery_point_is_damage() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 10, clean=True)
     file = filesystem.open(LOG_FILE)
     file.truncate(file.size() // 2)
@@ -201,7 +201,7 @@ async def test_file_shorter_than_its_recovery_point_is_damage() -> None:
 
 async def test_recovered_tail_is_synced_before_it_is_served() -> None:
     """The page cache may hold more than the disk after `kill -9`: a served record must survive a power cut."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 3, clean=False)
     extra = batch(b"value 3")
     extra[7] = 3
@@ -215,14 +215,14 @@ async def test_recovered_tail_is_synced_before_it_is_served() -> None:
 
 
 async def test_l5_unknown_magic_is_not_served_after_a_clean_stop() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 2, clean=True)
     filesystem.damage(LOG_FILE, len(filesystem.content(LOG_FILE)) // 2 + 16, b"\x03")
     await damaged(filesystem, 1, is_found_at_open=False)
 
 
 async def test_metadata_of_another_version_is_refused() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 1, clean=True)
     filesystem.damage("/data/orders-0/partition.metadata", 0, b"version: 9")
     async with running(filesystem) as store:
@@ -232,7 +232,7 @@ async def test_metadata_of_another_version_is_refused() -> None:
 
 async def test_l4_full_disk_at_a_roll_leaves_no_segment_behind() -> None:
     """The next start would take an empty segment before later offsets for damage."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await append(log, b"a")
@@ -250,7 +250,7 @@ async def test_l4_full_disk_at_a_roll_leaves_no_segment_behind() -> None:
 
 
 async def test_l5_damage_found_by_a_scan_is_not_forgotten_at_a_clean_stop() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 10, clean=True)
     filesystem.unlink("/data/clean-shutdown")
     batch_size_bytes = len(batch(b"value 0"))
@@ -260,13 +260,13 @@ async def test_l5_damage_found_by_a_scan_is_not_forgotten_at_a_clean_stop() -> N
 
 
 async def test_l7_names_left_by_a_killed_process_are_synced_before_they_are_used() -> None:
-    first = MemoryFileSystem()
+    first = SimulatedFileSystem()
     async with running(first) as store:
         log = await open_orders(store, ROLLING)
         for number in range(8):
             await append(log, b"%d" % number)
     for count in range(2, len(first.operations) + 1):  # the log dir itself is there
-        filesystem = MemoryFileSystem.replayed(first.operations[:count])
+        filesystem = SimulatedFileSystem.replayed(first.operations[:count])
         async with running(filesystem) as store:
             log = await open_orders(store, ROLLING, leader_epoch=1)
             offset = (await append(log, b"acknowledged")).base_offset
@@ -277,7 +277,7 @@ async def test_l7_names_left_by_a_killed_process_are_synced_before_they_are_used
 
 
 async def test_l7_clean_marker_that_comes_back_after_a_kill_and_a_power_cut_is_not_believed() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 1, clean=True)
     filesystem.unlink("/data/clean-shutdown")  # killed before the directory was synced
     async with running(filesystem) as store:
@@ -288,7 +288,7 @@ async def test_l7_clean_marker_that_comes_back_after_a_kill_and_a_power_cut_is_n
 
 async def test_what_a_failed_sync_left_in_the_page_cache_is_not_served_after_a_restart() -> None:
     """The next power cut would take such records, and a record that was read once must stay."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -309,7 +309,7 @@ async def test_a_start_with_other_replicas_begins_from_the_high_watermark(
     start: int, high_watermark: int, ends: list[int]
 ) -> None:
     """The high watermark may lie within a batch, as a log start may; records below it were confirmed."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await append(log, b"0", b"1", b"2")

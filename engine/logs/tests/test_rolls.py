@@ -4,7 +4,7 @@ import pytest
 
 from engine.api import PartitionLog
 from engine.batches.batch import NO_TIMESTAMP_MS, Record, build_batch
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.tests.helpers import NOW_MS, open_orders, running
 
@@ -16,12 +16,12 @@ async def add(log: PartitionLog, timestamp_ms: int, size_bytes: int = 10) -> Non
     await log.append(memoryview(records), acks=-1).wait()
 
 
-def segments(filesystem: MemoryFileSystem) -> list[int]:
+def segments(filesystem: SimulatedFileSystem) -> list[int]:
     return [int(name[:-4]) for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
 
 
 async def test_a_segment_is_old_by_the_timestamps_of_its_first_batch_and_the_next() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(segment_age_ms=1000)
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -36,7 +36,7 @@ async def test_a_segment_is_old_by_the_timestamps_of_its_first_batch_and_the_nex
 
 
 async def test_without_timestamps_the_clock_decides() -> None:
-    filesystem, clock = MemoryFileSystem(), [NOW_MS]
+    filesystem, clock = SimulatedFileSystem(), [NOW_MS]
     async with running(filesystem, clock=lambda: clock[0]) as store:
         log = await open_orders(store, LogConfig(segment_age_ms=1000))
         for later_ms in (0, 1000, 1001, 1500, 2002):
@@ -48,7 +48,7 @@ async def test_without_timestamps_the_clock_decides() -> None:
 async def test_jitter_makes_it_earlier_and_not_everywhere_the_same() -> None:
     rolled = set()
     for jitter_ms in (400, 800, 999):
-        filesystem = MemoryFileSystem()
+        filesystem = SimulatedFileSystem()
         async with running(filesystem) as store:
             log = await open_orders(store, LogConfig(segment_age_ms=1000, segment_jitter_ms=jitter_ms))
             for step in range(11):
@@ -60,7 +60,7 @@ async def test_jitter_makes_it_earlier_and_not_everywhere_the_same() -> None:
 
 @pytest.mark.parametrize(("index_size_bytes", "expected"), [(4, [0, 1, 2, 3, 4, 5]), (48, [0, 3]), (10_485_760, [0])])
 async def test_a_full_index_ends_a_segment(index_size_bytes: int, expected: list[int]) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig(segment_index_size_bytes=index_size_bytes))
         for _ in range(6):

@@ -3,8 +3,8 @@
 import pytest
 
 from engine.errors import NotLoaded
-from engine.logs.segment import MARKS_MAX, Located, Segment, find_batch
-from engine.logs.sparse_index import START
+from engine.logs.segments.segment import MARKS_MAX, Located, Segment, find_batch
+from engine.logs.segments.sparse_index import START
 from engine.tests.helpers import batch
 
 

@@ -5,8 +5,8 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs.epochs import EpochHistory
-from engine.logs.sparse_index import ENTRIES_MAX, INTERVAL_BYTES, START, THIN_ENTRIES_MAX, SparseIndex
+from engine.logs.recovery.epochs import EpochHistory
+from engine.logs.segments.sparse_index import ENTRIES_MAX, INTERVAL_BYTES, START, THIN_ENTRIES_MAX, SparseIndex
 
 batches = st.lists(st.tuples(st.integers(1, 50), st.integers(61, 9000), st.integers(0, 1000)), min_size=1, max_size=60)
 

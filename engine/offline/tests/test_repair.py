@@ -5,13 +5,13 @@ import random
 import pytest
 
 from engine.api import PartitionLog
-from engine.compacted import Dropped
 from engine.compaction.tests.test_cleaner import COMPACT, fill, until_compacted
+from engine.compaction_horizon import CompactionHorizon
 from engine.errors import CorruptMessage, StorageError, StoreRefused
-from engine.files.twin import MemoryFileSystem
-from engine.logs.checkpoints import key_of, read_checkpoint
-from engine.logs.footer import footer_name
-from engine.logs.segment import segment_name
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.recovery.checkpoints import key_of, read_checkpoint
+from engine.logs.segments.footer import footer_name
+from engine.logs.segments.segment import segment_name
 from engine.offline.inspection import held, partitions, segment_files, verify
 from engine.offline.repair import Outcome, repair
 from engine.partitions.partition import Partition
@@ -19,8 +19,8 @@ from engine.tests.helpers import ORDERS, append, open_orders, read_all, running
 from engine.upkeep.tests.test_sealing import DIRECTORY, ROLLING, bases, check_footers, filled
 
 
-async def begun(*, is_clean: bool = True) -> tuple[MemoryFileSystem, dict[int, bytes | None]]:
-    filesystem = MemoryFileSystem()
+async def begun(*, is_clean: bool = True) -> tuple[SimulatedFileSystem, dict[int, bytes | None]]:
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log)
@@ -32,7 +32,7 @@ async def begun(*, is_clean: bool = True) -> tuple[MemoryFileSystem, dict[int, b
     return filesystem, values
 
 
-async def reopened(filesystem: MemoryFileSystem) -> dict[int, bytes | None]:
+async def reopened(filesystem: SimulatedFileSystem) -> dict[int, bytes | None]:
     """Open the log in a broker and append to it; returns its records from before the append."""
     async with running(filesystem) as store:
         log: PartitionLog = await open_orders(store, ROLLING, 1)
@@ -145,7 +145,7 @@ async def test_the_index_is_dropped_on_demand() -> None:
 
 
 async def test_not_while_a_broker_runs_and_only_on_a_log_dir() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await open_orders(store)
         with pytest.raises(StoreRefused, match="in use by another broker"):
@@ -173,7 +173,7 @@ async def test_what_a_crash_leaves_is_told_from_rot() -> None:
 @pytest.mark.parametrize("segment", [0, 1, 3])
 async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int) -> None:
     """A lost record may have replaced others that compaction dropped: another replica may have those."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -191,14 +191,14 @@ async def test_a_loss_in_the_compacted_part_of_a_log_is_remembered(segment: int)
         assert isinstance(led, Partition)
         assert led.log.end.offset == base
         # A follower that ends there or before re-replicates the partition from scratch.
-        assert led.log.dropped == Dropped(base + 1, 0, base + 1, 3)
+        assert led.log.dropped == CompactionHorizon(base + 1, 0, base + 1, 3)
         await append(led, b"on it goes")
         await store.close()
     assert repair(filesystem, "/data") == Outcome([], [])
 
 
 async def test_a_loss_behind_the_compacted_part_of_a_log_leaves_its_gaps_as_they_are() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -212,5 +212,5 @@ async def test_a_loss_behind_the_compacted_part_of_a_log_leaves_its_gaps_as_they
     async with running(filesystem) as store:
         led = await open_orders(store, COMPACT, 3)
         assert isinstance(led, Partition)
-        assert led.log.dropped == Dropped()
+        assert led.log.dropped == CompactionHorizon()
         assert len(await read_all(led)) >= 4

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from engine.partitions.confirmed_reads import ConfirmedReads
 from engine.replication.confirmations import Confirmation
-from engine.waiting_reads import NEVER, AsOf, Confirming, EventClock, WaitingReads
+from engine.waiting_reads import NEVER, AsOf, ConfirmationInputs, EventClock, WaitingReads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class World:
         self.min_isr = min_isr
         self.known = Known()
         self.waiting = WaitingReads(EventClock(no_time))
-        self.reads = ConfirmedReads(self.known, Confirming(no_session, self.waiting))  # type: ignore[arg-type]
+        self.reads = ConfirmedReads(self.known, ConfirmationInputs(no_session, self.waiting))  # type: ignore[arg-type]
         self.links = {one: Link() for one in FOLLOWERS}
         self.isr, self.elr = frozenset(FOLLOWERS), frozenset[int]()  # as the metadata have them, but for the leader
         self.elected: int | None = None
@@ -89,7 +89,7 @@ class World:
         found.waiting = WaitingReads(EventClock(no_time))
         found.waiting.clock._order = self.waiting.clock._order
         found.links = {one: _copied(link) for one, link in self.links.items()}
-        found.reads = ConfirmedReads(found.known, Confirming(no_session, found.waiting))  # type: ignore[arg-type]
+        found.reads = ConfirmedReads(found.known, ConfirmationInputs(no_session, found.waiting))  # type: ignore[arg-type]
         found.reads._shown._as_of |= self.reads._shown._as_of
         for one in self.reads._waiting:
             found.reads._waiting.append(one._replace(told=found.told))

@@ -17,7 +17,7 @@ from engine.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.confirmed_reads import RECENT_MS
 from engine.partitions.partition import Partition
@@ -25,10 +25,10 @@ from engine.partitions.suspension import take_role
 from engine.partitions.tests.test_follower import others
 from engine.partitions.tests.test_joining import Asked, outcome_of, send
 from engine.replica_log import Standing
-from engine.roles import Others
+from engine.roles import ReplicaSet
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, batch, running
-from engine.waiting_reads import AsOf, Confirming, EventClock, WaitingReads
+from engine.waiting_reads import AsOf, ConfirmationInputs, EventClock, WaitingReads
 
 
 class Clock:
@@ -39,11 +39,11 @@ class Clock:
         self.has_session = True
         self.reads = WaitingReads(EventClock(lambda: self.now_ms))
 
-    def confirming(self) -> Confirming:
-        return Confirming(lambda: self.has_session, self.reads)
+    def confirming(self) -> ConfirmationInputs:
+        return ConfirmationInputs(lambda: self.has_session, self.reads)
 
 
-async def leading(store: SegmentStore, known: Others | None, epoch: int = 0) -> Partition:
+async def leading(store: SegmentStore, known: ReplicaSet | None, epoch: int = 0) -> Partition:
     [log] = await store.open_partitions([Leadership(ORDERS, LogConfig(), epoch, known)])
     assert isinstance(log, Partition)
     return log
@@ -66,7 +66,7 @@ def hear(log: Partition, clock: Clock, replica: int, as_of: AsOf | None = None) 
 
 async def test_a_leader_of_the_only_replica_confirms_at_once() -> None:
     told: list[bool] = []
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, None, epoch=3)
         log.confirm(told.append)
         assert (log.is_current, told) == (True, [True])
@@ -74,7 +74,7 @@ async def test_a_leader_of_the_only_replica_confirms_at_once() -> None:
 
 async def test_a_read_is_confirmed_by_all_who_may_succeed_and_fetch_after_it_came() -> None:
     clock, told = Clock(), list[bool]()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2, 3)._replace(confirming=clock.confirming()), epoch=1)
         before = clock.reads.clock.next()
         log.confirm(told.append)
@@ -89,7 +89,7 @@ async def test_a_read_is_confirmed_by_all_who_may_succeed_and_fetch_after_it_cam
 async def test_a_replica_that_left_the_isr_is_not_waited_for() -> None:
     clock, told = Clock(), list[bool]()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         log.confirm(told.append)
         hear(log, clock, 2)
@@ -102,7 +102,7 @@ async def test_a_replica_of_the_elr_is_waited_for() -> None:
     clock, told = Clock(), list[bool]()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     committed = known.committed._replace(in_sync=frozenset({1, 2}), eligible=frozenset({3}))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known._replace(committed=committed), epoch=1)
         log.confirm(told.append)
         hear(log, clock, 2)
@@ -115,7 +115,7 @@ async def test_without_a_successor_the_metadata_confirm_a_read() -> None:
     clock, told = Clock(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
     alone = known._replace(committed=known.committed._replace(in_sync=frozenset({1})))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, alone, epoch=1)
         before = clock.reads.clock.next()
         log.confirm(told.append)
@@ -129,7 +129,7 @@ async def test_without_a_successor_the_metadata_confirm_a_read() -> None:
 
 async def test_a_read_is_given_up_at_its_time_out_and_when_the_leadership_is_over() -> None:
     clock, told = Clock(), list[bool]()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         log.confirm(told.append)
         clock.now_ms += 1
@@ -145,7 +145,7 @@ async def test_a_read_is_given_up_at_its_time_out_and_when_the_leadership_is_ove
 
 async def test_a_partition_that_is_closed_confirms_nothing() -> None:
     clock, told = Clock(), list[bool]()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         log.confirm(told.append)
         log.close(lambda: NotLeaderOrFollower("closed"))
@@ -155,7 +155,7 @@ async def test_a_partition_that_is_closed_confirms_nothing() -> None:
 
 async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> None:
     clock, standing = Clock(), Standing()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         as_of = clock.reads.clock.next()
         log.fetched_by(
@@ -171,7 +171,7 @@ async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind
     """A fetch session goes on after a suspension, but the follower has not requested the partition again."""
     clock, standing, told = Clock(), Standing(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         as_of = clock.reads.clock.next()
         log.fetched_by(
@@ -188,7 +188,7 @@ async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind
 
 
 async def test_a_leader_with_a_damaged_log_tells_readers_where_it_begins() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, None, epoch=1)
         log.log.damaged_from = 0
         with pytest.raises(OffsetOutOfRange):
@@ -198,7 +198,7 @@ async def test_a_leader_with_a_damaged_log_tells_readers_where_it_begins() -> No
 async def test_a_successor_that_is_down_is_not_waited_for_alone() -> None:
     clock = Clock()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         log.confirm(lambda _: None)
         assert not clock.reads.needs_metadata
@@ -217,7 +217,7 @@ async def test_a_leader_without_a_session_needs_enough_who_fetch(
     clock = Clock()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     known = known._replace(committed=known.committed._replace(min_isr=min_isr))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known, epoch=1)
         clock.has_session = False
         clock.now_ms += known.lag_max_ms
@@ -236,7 +236,7 @@ async def test_a_leader_that_nobody_may_succeed_goes_on_without_a_session_if_it_
     clock = Clock()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     alone = known.committed._replace(in_sync=frozenset({1}))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, known._replace(committed=alone), epoch=1)
         clock.has_session = False
         clock.now_ms += 2 * known.lag_max_ms
@@ -252,7 +252,7 @@ def is_current(log: Partition) -> bool:
 
 async def test_acks_1_waits_for_nobody() -> None:
     clock = Clock()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         clock.has_session = False
         clock.now_ms += 1_000_000
@@ -310,7 +310,7 @@ class Followed:
 @asynccontextmanager
 async def followed() -> AsyncIterator[Followed]:
     clock = Clock()
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
         yield Followed(log, clock)
 

@@ -11,17 +11,17 @@ from engine.api import AbortedTransaction, Following, Isolation, Leadership, Mar
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch, parse_header, stamp
 from engine.batches.markers import build_marker
 from engine.commit.commit_log import CommitLog
-from engine.compacted import Compacted
+from engine.compaction_horizon import Compacted
 from engine.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.log_dirs.log_starts import move_log_starts
-from engine.logs.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
-from engine.logs.epochs import EpochHistory, EpochStart
-from engine.logs.recovery import LastKnown
+from engine.logs.recovery.checkpoints import PartitionCheckpoint, key_of, read_checkpoint
+from engine.logs.recovery.epochs import EpochHistory, EpochStart
+from engine.logs.recovery.recovery import LastKnown
 from engine.partitions.opening import Opening, opening_of
 from engine.partitions.partition import Partition
-from engine.roles import Committed, Others
+from engine.roles import CommittedIsr, ReplicaSet
 from engine.store import SegmentStore
 from engine.tests.helpers import (
     NOW_MS,
@@ -36,7 +36,7 @@ from engine.tests.helpers import (
     read_all,
     running,
 )
-from engine.tests.test_keeping import kept
+from engine.tests.test_append_at_offset import kept
 
 SMALL = LogConfig(segment_size_bytes=400)
 NOBODY = -1, -1, -1
@@ -51,14 +51,14 @@ def stamped(
     return bytes(made)
 
 
-def others(me: int, *in_sync: int, replicas: tuple[int, ...] = (), min_isr: int = 1, version: int = 1) -> Others:
+def others(me: int, *in_sync: int, replicas: tuple[int, ...] = (), min_isr: int = 1, version: int = 1) -> ReplicaSet:
     """Replicas of a partition that `me` leads. `in_sync`, `replicas`: other brokers in the ISR, and outside it.
 
     All are in broker epoch 0, and serve.
     """
     known = frozenset((me, *in_sync, *replicas))
-    committed = Committed(version, frozenset((me, *in_sync)), known, dict.fromkeys(known, 0), known, min_isr)
-    return Others(me, committed, 30_000)
+    committed = CommittedIsr(version, frozenset((me, *in_sync)), known, dict.fromkeys(known, 0), known, min_isr)
+    return ReplicaSet(me, committed, 30_000)
 
 
 async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int = 0) -> Partition:
@@ -69,7 +69,7 @@ async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int =
 
 
 async def test_clients_are_served_by_who_leads_and_roles_change_both_ways() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await following(store, epoch=1)
         with pytest.raises(NotLeaderOrFollower):
             store.get(ORDERS)
@@ -109,7 +109,7 @@ async def catch_up(follower: Partition, leader: Partition, max_size_bytes: int =
         follower.note_leader(leader.high_watermark)
 
 
-def segments_of(filesystem: MemoryFileSystem) -> dict[str, bytes]:
+def segments_of(filesystem: SimulatedFileSystem) -> dict[str, bytes]:
     return {path: content for path, content in filesystem.files().items() if path.endswith(".log") and content}
 
 
@@ -118,7 +118,7 @@ async def test_its_bytes_are_its_leaders_over_crashes_of_either(seed: int) -> No
     """Leader epochs change, segments roll by size and by config. A follower fetches again the records that a crash
     took."""
     rng = random.Random(seed)
-    theirs, ours = MemoryFileSystem(), MemoryFileSystem()
+    theirs, ours = SimulatedFileSystem(), SimulatedFileSystem()
     for epoch in range(4):
         config = LogConfig(segment_size_bytes=rng.choice((300, 700)))
         flush_policy = rng.choice(list(FlushPolicy))
@@ -156,7 +156,7 @@ def marker_at(offset: int, epoch: int, marker: Marker) -> bytes:
 
 
 async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     sent = [
         stamped(0, 0, b"a", producer=(7, 0, 0)),
         stamped(1, 2, b"b", b"c", producer=(7, 0, 1)),
@@ -192,7 +192,7 @@ async def test_control_batches_producers_and_several_epochs_in_one_fetch() -> No
 @pytest.mark.parametrize("slot_size_bytes", [100, 20_000])
 async def test_two_epochs_one_round(slot_size_bytes: int) -> None:
     """Small batches of epochs 6 and 8 in one response go to the journal. Both are back after a power cut."""
-    filesystem, sent = MemoryFileSystem(), stamped(0, 6, b"a") + stamped(1, 8, b"b")
+    filesystem, sent = SimulatedFileSystem(), stamped(0, 6, b"a") + stamped(1, 8, b"b")
     async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
         follower = await following(store, LogConfig(), epoch=8)
         await follower.replicate(memoryview(bytearray(sent))).wait()
@@ -206,7 +206,7 @@ async def test_two_epochs_one_round(slot_size_bytes: int) -> None:
 
 async def test_gap_then_power() -> None:
     """A follower copies a compacted log without offsets 37 to 89. A power cut after the sync does no damage."""
-    filesystem, sent = MemoryFileSystem(), stamped(30, 1, *[b"v"] * 7) + stamped(90, 2, b"w")
+    filesystem, sent = SimulatedFileSystem(), stamped(30, 1, *[b"v"] * 7) + stamped(90, 2, b"w")
     async with running(filesystem) as store:
         follower = await following(store, LogConfig(), epoch=2)
         await follower.expect_gaps(91)
@@ -220,7 +220,7 @@ async def test_gap_then_power() -> None:
 
 async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
     """A disk that loses synced records makes the log shorter than its known high watermark (RULES K18)."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)
         await follower.replicate(memoryview(bytearray(stamped(0, 0, b"a") + stamped(1, 0, b"b")))).wait()
@@ -231,7 +231,7 @@ async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
 
 
 async def test_what_does_not_continue_the_log_is_refused() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         follower = await following(store, epoch=3)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
         for offset in (0, 2):
@@ -248,7 +248,7 @@ async def test_what_does_not_continue_the_log_is_refused() -> None:
 
 
 async def test_a_follower_takes_no_appends_and_a_leader_nothing_from_others() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await following(store)
         with pytest.raises(NotLeaderOrFollower):
             log.append(memoryview(batch(b"x")), acks=1)
@@ -261,7 +261,7 @@ async def test_a_follower_takes_no_appends_and_a_leader_nothing_from_others() ->
 
 
 async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await following(store)
         committer = log.log_dir.commit_log.committer
         async with committer.between_rounds():
@@ -274,7 +274,7 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
 
 async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_and_no_more_than_that() -> None:
     """A leader under load loses its session, and becomes a follower."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
         async with log.log_dir.commit_log.committer.between_rounds():
@@ -289,7 +289,7 @@ async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_a
 
 async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
     """A new leader has a lower high watermark than the one that consumers have seen from the leader before it."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await following(store)
         await log.replicate(
             memoryview(bytearray(stamped(0, 0, b"a") + stamped(1, 0, b"b") + stamped(2, 0, b"c")))
@@ -305,7 +305,7 @@ async def test_between_high_watermark_and_end_there_is_nothing_yet() -> None:
 
 
 async def test_a_gap_is_refused_where_none_is_expected() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, epoch=3)
         await follower.expect_gaps(10)
@@ -319,7 +319,7 @@ async def test_a_gap_is_refused_where_none_is_expected() -> None:
 
 async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -> None:
     """Another leader may have told of other leader epochs, for records that were never appended."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, epoch=7)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
@@ -339,7 +339,7 @@ async def test_a_gap_is_refused_until_a_start_knows_which_epochs_began_there() -
 @pytest.mark.parametrize("record_count", [0, 1, 2])
 async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_some_may(record_count: int) -> None:
     """Compaction has removed records of a batch, without a gap before or behind the batch."""
-    filesystem, thin = MemoryFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
+    filesystem, thin = SimulatedFileSystem(), kept(1, *[b"v"] * record_count, last_delta=2)
     stamp(memoryview(thin), 1, 1)
     sent, told = stamped(0, 1, b"a") + thin + stamped(4, 1, b"e"), Compacted([(1, 0)])
     async with running(filesystem) as store:
@@ -355,7 +355,7 @@ async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_so
 
 
 async def test_gaps_that_an_earlier_leader_told_of_are_not_noted_any_more() -> None:
-    async with running(MemoryFileSystem()) as store, trio.open_nursery() as nursery:
+    async with running(SimulatedFileSystem()) as store, trio.open_nursery() as nursery:
         follower = await following(store, epoch=7)
         commit_log, refused = follower.log_dir.commit_log, trio.Event()
 
@@ -382,7 +382,7 @@ async def expects_nothing(commit_log: CommitLog, follower: Partition) -> None:
 
 async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_counts() -> None:
     """Otherwise a replica without that log start could be in sync, and be elected."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)
         await follower.replicate(memoryview(bytearray(stamped(0, 0, *[b"v"] * 10)))).wait()
@@ -402,7 +402,7 @@ async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_
 
 
 async def test_what_another_leader_told_and_was_never_appended_is_forgotten() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, epoch=7)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
@@ -424,7 +424,7 @@ async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None
     """Several leader epochs and gaps in one Fetch, journaled or not; a gap at the begin of a segment. Some epochs have
     lost their first batches, or all."""
     rng = random.Random(seed)
-    filesystem, sent, offset, leader_epoch = MemoryFileSystem(), list[bytes](), 0, 0
+    filesystem, sent, offset, leader_epoch = SimulatedFileSystem(), list[bytes](), 0, 0
     epochs = EpochHistory()
     for _ in range(30):
         for _ in range(rng.choice((0, 0, 1, 3))):
@@ -471,7 +471,7 @@ async def read_all_of(log: Partition) -> bytes:
 async def test_a_start_begins_from_the_high_watermark() -> None:
     """A leader with other replicas in sync starts from the checkpoint's high watermark; a single replica from its log
     end."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store)
         for offset in range(6):
@@ -480,7 +480,7 @@ async def test_a_start_begins_from_the_high_watermark() -> None:
         await trio.sleep(70)
         follower.note_leader(4)
     filesystem.crash()
-    image = MemoryFileSystem.replayed(filesystem.operations)
+    image = SimulatedFileSystem.replayed(filesystem.operations)
     async with running(filesystem) as store:
         [leader] = await store.open_partitions([Leadership(ORDERS, SMALL, 1, others(1, 2, 3))])
         assert isinstance(leader, Partition)

@@ -11,12 +11,12 @@ from engine.api import Marker, Origin, Outcome, PartitionLog, PendingAppend
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.batches.markers import build_marker
 from engine.errors import InvalidRecord, OutOfOrderSequence, Overloaded, StorageError
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CompressionType, FlushPolicy, LogConfig
-from engine.logs.checkpoints import read_checkpoint
-from engine.logs.producer_recovery import recover_producers
-from engine.logs.producer_snapshot import snapshot_offsets
-from engine.logs.recovery import LastKnown, open_log
+from engine.logs.producers.recovery import recover_producers
+from engine.logs.producers.snapshot import snapshot_offsets
+from engine.logs.recovery.checkpoints import read_checkpoint
+from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.partitions.partition import Partition
 from engine.tests.helpers import NO_JOURNAL, NOW_MS, ORDERS, HeldPool, open_orders, options, read_all, running
 
@@ -33,7 +33,7 @@ async def stored(log: PartitionLog) -> list[int]:
 
 
 async def test_a_retry_gets_the_first_offset() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         for sequence in range(5):
             assert (await send(log, sequence).wait()).base_offset == sequence
@@ -43,7 +43,7 @@ async def test_a_retry_gets_the_first_offset() -> None:
 
 
 async def test_five_in_flight_and_their_retries_in_one_round() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         pending = [send(log, sequence) for sequence in (0, 1, 2, 1, 3, 0, 4)]
         assert [(await one.wait()).base_offset for one in pending] == [0, 1, 2, 1, 3, 0, 4]
@@ -51,7 +51,7 @@ async def test_five_in_flight_and_their_retries_in_one_round() -> None:
 
 
 async def test_a_gap_fails_it_and_all_behind_it() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         first, *others = [send(log, sequence) for sequence in (0, 2, 3)]
         assert (await first.wait()).base_offset == 0
@@ -64,7 +64,7 @@ async def test_a_gap_fails_it_and_all_behind_it() -> None:
 @pytest.mark.parametrize("acks", [-1, 1])
 async def test_a_duplicate_is_answered_when_its_original_is_durable(acks: int) -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         original, retry = send(log, 0), send(log, 0, acks=acks)
@@ -79,7 +79,7 @@ async def test_a_duplicate_is_answered_when_its_original_is_durable(acks: int) -
 
 
 async def test_a_round_that_found_no_room_leaves_the_state_as_it_was() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         await send(log, 0).wait()
@@ -96,7 +96,7 @@ async def test_a_round_that_found_no_room_leaves_the_state_as_it_was() -> None:
 @pytest.mark.parametrize("slot_size_bytes", [NO_JOURNAL, 16 * 1024])
 @pytest.mark.parametrize("how", ["clean stop", "kill", "power cut", "snapshots damaged", "snapshots lost"])
 async def test_the_state_survives(how: str, slot_size_bytes: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     for life in range(3):
         async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes), problems=problems) as store:
             log = await open_orders(store, ROLLING, life)
@@ -122,7 +122,7 @@ async def test_the_state_survives(how: str, slot_size_bytes: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_what_a_power_cut_takes_from_an_async_log_it_takes_from_the_state(seed: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(segment_size_bytes=400, flush_policy=FlushPolicy.ASYNC)
     sent = 0
     for life in range(6):
@@ -138,7 +138,7 @@ async def test_what_a_power_cut_takes_from_an_async_log_it_takes_from_the_state(
     assert sent > 7
 
 
-class CountingFileSystem(MemoryFileSystem):
+class CountingFileSystem(SimulatedFileSystem):
     """Counts the reads of segments."""
 
     reads = 0
@@ -166,7 +166,7 @@ async def test_after_a_kill_only_the_end_of_a_long_segment_is_read_for_producers
 
 
 async def test_snapshots_are_few() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         for sequence in range(50):
@@ -177,7 +177,7 @@ async def test_snapshots_are_few() -> None:
 
 
 async def test_what_was_sent_behind_a_first_batch_that_found_no_room_waits_for_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("write", errno.ENOSPC, ".log"))
@@ -191,7 +191,7 @@ async def test_what_was_sent_behind_a_first_batch_that_found_no_room_waits_for_i
 
 async def test_what_was_sent_behind_a_first_batch_that_the_queue_refused_waits_for_it() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         large = send(log, 0, count=500, producer_id=8)
@@ -205,7 +205,7 @@ async def test_what_was_sent_behind_a_first_batch_that_the_queue_refused_waits_f
 
 
 async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=7)
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -224,7 +224,7 @@ async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
 @pytest.mark.parametrize("is_compacted", [False, True])
 async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted: bool) -> None:
     """Markers, and batches that a coordinator writes for a producer, also after another config or a restart."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)
     async with running(filesystem) as store:
         log = await open_orders(store, config)

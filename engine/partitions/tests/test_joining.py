@@ -26,7 +26,7 @@ from engine.errors import (
     Overloaded,
     UnknownPartition,
 )
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -103,7 +103,7 @@ async def values(log: PartitionLog) -> list[bytes | None]:
 @BOTH
 async def test_the_first_batch_of_a_transaction_waits_and_those_behind_it_keep_their_order(protocol: int) -> None:
     """Named case 5: sequences 0 to 4 at once to a partition that is being added."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         pending = [send(log, asked, (7, 0, sequence)) for sequence in range(5)]
         assert asked.partitions == [log.partition] * 5
@@ -117,7 +117,7 @@ async def test_the_first_batch_of_a_transaction_waits_and_those_behind_it_keep_t
 
 @BOTH
 async def test_nobody_is_asked_once_it_has_begun(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
         assert await outcome_of(send(log, asked, (7, 0, 1))) == 1
@@ -125,7 +125,7 @@ async def test_nobody_is_asked_once_it_has_begun(protocol: int) -> None:
 
 
 async def test_nobody_is_asked_for_what_is_of_no_transaction() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         batch = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, 0, 0))
         assert await outcome_of(log.append(memoryview(batch), acks=-1, joining=asked)) == 0
@@ -134,7 +134,7 @@ async def test_nobody_is_asked_for_what_is_of_no_transaction() -> None:
 
 @BOTH
 async def test_others_pass_whoever_waits(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0))
         assert await begin(log, asked, (8, 0, 0)) == 0
@@ -147,7 +147,7 @@ async def test_others_pass_whoever_waits(protocol: int) -> None:
 @BOTH
 async def test_what_is_not_allowed_is_not_appended_and_nothing_passes_for_a_beginning(protocol: int) -> None:
     """The batches behind a refused one are refused until the producer sends it again (KAFKA-14359)."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         first, second = (send(log, asked, (7, 0, sequence)) for sequence in range(2))
         refusal = NotEnoughReplicas("its coordinator is away")
@@ -162,7 +162,7 @@ async def test_what_is_not_allowed_is_not_appended_and_nothing_passes_for_a_begi
 
 @BOTH
 async def test_an_older_epoch_is_told_before_anybody_is_asked(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 3, 0))
         with pytest.raises(InvalidProducerEpoch):
@@ -172,7 +172,7 @@ async def test_an_older_epoch_is_told_before_anybody_is_asked(protocol: int) -> 
 
 async def test_stale_verification_aba() -> None:
     """Named case 7: the coordinator had the partition, the transaction was aborted there, and then comes the batch."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         late = send(log, asked, (7, 0, 0))
         await end(log, FIRST_PROTOCOL, outcome=Outcome.ABORT)
@@ -183,7 +183,7 @@ async def test_stale_verification_aba() -> None:
 
 async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
     """The transaction timed out, and the abort marker has a newer producer epoch."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         late = send(log, asked, (7, 0, 0))
         await end(log, FIRST_PROTOCOL, epoch=1, outcome=Outcome.ABORT)
@@ -193,7 +193,7 @@ async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
 
 async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
     """Named case 7, with a whole transaction in between: the producer's state looks the same as before."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         await begin(log, asked, (7, 0, 0))
         await end(log, FIRST_PROTOCOL)
@@ -211,7 +211,7 @@ async def test_permission_for_one_transaction_is_none_for_the_next() -> None:
 async def test_a_batch_for_an_open_transaction_is_too_late_when_that_has_ended() -> None:
     """The batch needed no verification when it came. In the second protocol its epoch is an old one afterwards."""
     for protocol, error in ((FIRST_PROTOCOL, InvalidTxnState), (SECOND_PROTOCOL, InvalidProducerEpoch)):
-        async with running(MemoryFileSystem()) as store:
+        async with running(SimulatedFileSystem()) as store:
             log, asked = await open_orders(store), Asked(protocol)
             await begin(log, asked, (7, 0, 0))
             ending = log.end_transaction(Marker(7, int(protocol == SECOND_PROTOCOL), 0, Outcome.COMMIT, protocol))
@@ -223,7 +223,7 @@ async def test_a_batch_for_an_open_transaction_is_too_late_when_that_has_ended()
 
 async def test_late_produce_of_ended_transaction() -> None:
     """Named case 6: a batch of epoch 5 that was held up past the commit, and the beginning of the next transaction."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         await begin(log, asked, (7, 5, 0))
         held_up = send(log, asked, (7, 5, 1))
@@ -241,7 +241,7 @@ async def test_late_produce_of_ended_transaction() -> None:
 
 async def test_the_end_of_the_transaction_before_does_not_take_permission_from_the_next() -> None:
     """A producer that was told its next epoch goes on while the markers are on their way (KIP-890)."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         await begin(log, asked, (7, 0, 0))
         following = send(log, asked, (7, 1, 0))
@@ -257,7 +257,7 @@ async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol
 ) -> None:
     """Check the sequence as ProducerAppendInfo.checkSequence does. In the first protocol retention may have removed the
     producer's state with its records."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         pending = send(log, asked, (7, 0, 3))
         asked.permits[0].settle()
@@ -266,7 +266,7 @@ async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol
 
 @FIRST
 async def test_a_duplicate_of_what_has_ended_is_told_where_it_went(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
         again = send(log, asked, (7, 0, 0))
@@ -277,7 +277,7 @@ async def test_a_duplicate_of_what_has_ended_is_told_where_it_went(protocol: int
 
 @BOTH
 async def test_a_partition_that_is_deleted_meanwhile(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0))
         await store.delete_partitions([ORDERS])
@@ -296,7 +296,7 @@ async def test_what_waits_takes_room_and_none_of_that_which_is_queued(protocol: 
     """Waiting and queued appends have separate budgets: with a shared one, the coordinator's own appends could wait for
     room forever, behind the batches that wait for the coordinator."""
     chosen = options(queue_max_bytes=1_000)
-    async with running(MemoryFileSystem(), chosen) as store:
+    async with running(SimulatedFileSystem(), chosen) as store:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0), size=900)
         with pytest.raises(Overloaded):
@@ -315,7 +315,7 @@ async def test_what_waits_takes_room_and_none_of_that_which_is_queued(protocol: 
 @BOTH
 async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None:
     config = LogConfig(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store, config), Asked(protocol)
         pending = [send(log, asked, (7, 0, sequence)) for sequence in range(3)]
         for permit in asked.permits:
@@ -327,7 +327,7 @@ async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None
 @pytest.mark.parametrize("has_permission", [False, True])
 async def test_an_end_in_the_first_protocol_takes_back_what_was_allowed_in_the_second(*, has_permission: bool) -> None:
     """Marker and batch have the same producer epoch: a transaction that began behind the marker would hang."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         if not has_permission:
             await begin(log, asked, (7, 0, 0))
@@ -340,7 +340,7 @@ async def test_an_end_in_the_first_protocol_takes_back_what_was_allowed_in_the_s
 
 
 async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transaction() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         await begin(log, asked, (7, 0, 0))
         await end(log, SECOND_PROTOCOL)
@@ -352,7 +352,7 @@ async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transa
 
 async def test_who_is_believed_waits_behind_what_waits() -> None:
     """Verification is switched off while a batch waits for its verification."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         first = send(log, asked, (7, 0, 0))
         believed = Asked(FIRST_PROTOCOL, is_enforced=False)
@@ -370,7 +370,7 @@ async def test_who_is_believed_waits_behind_what_waits() -> None:
 @BOTH
 async def test_a_producer_that_is_forgotten_meanwhile(protocol: int) -> None:
     """No marker came, so the verification still counts."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
         await end(log, protocol)
@@ -384,7 +384,7 @@ async def test_a_producer_that_is_forgotten_meanwhile(protocol: int) -> None:
 
 @BOTH
 async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(protocol: int) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         first = send(log, asked, (7, 0, 0))
         assert isinstance(log, Partition)
@@ -399,7 +399,7 @@ async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(pro
 
 async def test_what_was_turned_away_is_remembered_for_a_while() -> None:
     """The first search for expired producers keeps it, however soon that runs."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
         assert isinstance(log, Partition)
         refused = send(log, asked, (7, 0, 0))

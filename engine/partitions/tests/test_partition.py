@@ -19,7 +19,7 @@ from engine.errors import (
     StorageError,
     UnknownLeaderEpoch,
 )
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig, TimestampType
 from engine.tests.helpers import (
     MAX_BYTES,
@@ -44,7 +44,7 @@ LOG_FILE = "/data/orders-0/00000000000000000000.log"
 
 
 async def test_append_assigns_offsets_and_stamps_the_leader_epoch() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, leader_epoch=7)
         first = await append(log, b"a", b"b")
         second = await append(log, b"c")
@@ -59,7 +59,7 @@ async def test_append_assigns_offsets_and_stamps_the_leader_epoch() -> None:
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_l1_an_append_is_answered_when_it_is_synced_and_can_be_read_then(acks: int) -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         pending = log.append(memoryview(batch(b"a")), acks=acks)
@@ -77,7 +77,7 @@ async def test_l1_an_append_is_answered_when_it_is_synced_and_can_be_read_then(a
 
 async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it_what_is_synced() -> None:
     pool = HeldPool()
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, pool=pool) as store:
         fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
         safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
@@ -93,7 +93,7 @@ async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it
 
 
 async def test_a_flush_that_fails_takes_the_log_dir_offline() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC, flush_interval_ms=1000))
         await append(log, b"a")
@@ -105,7 +105,7 @@ async def test_a_flush_that_fails_takes_the_log_dir_offline() -> None:
 
 async def test_much_that_is_unflushed_is_flushed_without_being_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.partitions.partition.FLUSH_BEHIND_BYTES", 1000)
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
         await append(log, b"small")
@@ -117,7 +117,7 @@ async def test_much_that_is_unflushed_is_flushed_without_being_asked(monkeypatch
 
 
 async def test_group_commit_appends_during_a_round_share_the_next_sync() -> None:
-    filesystem, pool = MemoryFileSystem(), HeldPool()
+    filesystem, pool = SimulatedFileSystem(), HeldPool()
     async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
         filesystem.operations.clear()
@@ -133,7 +133,7 @@ async def test_group_commit_appends_during_a_round_share_the_next_sync() -> None
 
 
 async def test_fetch_from_the_middle_of_a_batch_returns_the_whole_batch() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         await append(log, b"a", b"b", b"c")
         await append(log, b"d")
@@ -144,7 +144,7 @@ async def test_fetch_from_the_middle_of_a_batch_returns_the_whole_batch() -> Non
 
 
 async def test_fetch_gives_one_whole_batch_when_asked_to_and_cuts_later_ones_by_bytes() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         size_bytes = len(batch(b"x" * 1000))
         for _ in range(3):
@@ -156,7 +156,7 @@ async def test_fetch_gives_one_whole_batch_when_asked_to_and_cuts_later_ones_by_
 
 
 async def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         await append(log, b"a")
         assert log.read(1, MAX_BYTES, EVERYTHING, at_least_one=True).records == []
@@ -166,7 +166,7 @@ async def test_offsets_outside_the_log_are_out_of_range_and_its_end_is_empty() -
 
 
 async def test_log_rolls_at_segment_size_and_reads_go_on_across_segments() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = LogConfig(segment_size_bytes=500)
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -181,7 +181,7 @@ async def test_log_rolls_at_segment_size_and_reads_go_on_across_segments() -> No
 
 
 async def test_log_append_time_replaces_timestamps_and_keeps_the_crc_right() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig(timestamp_type=TimestampType.LOG_APPEND_TIME))
         pending = log.append(memoryview(batch(b"a", timestamps_ms=[5])), acks=-1)
         assert (await pending.wait()).log_append_time_ms == NOW_MS
@@ -194,7 +194,7 @@ async def test_log_append_time_replaces_timestamps_and_keeps_the_crc_right() -> 
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_search_by_timestamp_is_exact_to_the_record(codec: Codec) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=600), leader_epoch=3)
         for start in range(0, 100, 5):
             records = [Record(None, b"v" * 40, start * 10 + n * 10) for n in (0, 2, 1, 4, 3)]
@@ -215,7 +215,7 @@ def _times(start: int) -> list[int]:
 
 
 async def test_offsets_with_a_meaning() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, leader_epoch=2)
         assert await log.offset_for_timestamp(OffsetSpec.MAX_TIMESTAMP, EVERYTHING) == NOTHING_FOUND
         assert await log.offset_for_timestamp(OffsetSpec.LATEST_TIERED, EVERYTHING) == NOTHING_FOUND
@@ -226,7 +226,7 @@ async def test_offsets_with_a_meaning() -> None:
 
 
 async def test_leader_epochs_are_fenced_and_go_into_the_batches() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, leader_epoch=4)
         await append(log, b"a")
         assert await open_orders(store, leader_epoch=6) is log
@@ -245,7 +245,7 @@ async def test_leader_epochs_are_fenced_and_go_into_the_batches() -> None:
 
 
 async def test_an_epoch_begins_behind_what_is_on_its_way() -> None:
-    filesystem, pool = MemoryFileSystem(), HeldPool()
+    filesystem, pool = SimulatedFileSystem(), HeldPool()
     half = b"x" * 700_000  # two of them are too much to be written by the loop
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store, leader_epoch=4)
@@ -268,14 +268,14 @@ async def test_an_epoch_begins_behind_what_is_on_its_way() -> None:
 
 async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
     """KIP-966: the smaller of that and the number of replicas counts."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig(min_insync_replicas=2))
         assert (await append(log, b"a")).base_offset == 0
 
 
 async def test_full_queue_refuses_and_room_comes_back() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         large = log.append(memoryview(batch(b"x" * 2000)), acks=-1)
@@ -302,7 +302,7 @@ async def test_full_queue_refuses_and_room_comes_back() -> None:
 async def test_l4_failed_write_or_fsync_takes_the_log_dir_offline_without_retry(
     kind: str, path: str, slot_size_bytes: int
 ) -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes), fatal=fatal) as store:
         log = await open_orders(store)
         await append(log, b"kept")
@@ -322,7 +322,7 @@ async def test_l4_failed_write_or_fsync_takes_the_log_dir_offline_without_retry(
 
 
 async def test_l4_full_disk_rejects_the_round_and_nothing_else() -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
         await append(log, b"a")
@@ -335,7 +335,7 @@ async def test_l4_full_disk_rejects_the_round_and_nothing_else() -> None:
 
 
 async def test_l4_disk_that_fills_up_within_a_write_takes_the_log_dir_offline() -> None:
-    filesystem, fatal = MemoryFileSystem(), list[str]()
+    filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("write", errno.ENOSPC, ".log", written_bytes=10))
@@ -345,7 +345,7 @@ async def test_l4_disk_that_fills_up_within_a_write_takes_the_log_dir_offline() 
 
 
 async def test_a_sync_that_fails_is_told_to_all_that_waited_for_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))
@@ -356,7 +356,7 @@ async def test_a_sync_that_fails_is_told_to_all_that_waited_for_it() -> None:
 
 
 async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside_it() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         fast = await open_orders(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
         safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
@@ -371,7 +371,7 @@ async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside
 async def test_what_was_queued_under_another_leader_epoch_is_refused() -> None:
     """The producer sent to an earlier leadership. An append that was already on its way to the disk is acknowledged."""
     pool = HeldPool()
-    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         on_its_way = log.append(memoryview(batch(b"a")), acks=-1)
@@ -391,7 +391,7 @@ async def test_what_was_queued_under_another_leader_epoch_is_refused() -> None:
 
 async def test_another_configuration_refuses_nothing() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
         pool.is_holding = True
         queued = [log.append(memoryview(batch(b"a")), acks=-1) for _ in range(3)]

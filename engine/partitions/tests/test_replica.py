@@ -7,27 +7,27 @@ import trio.testing
 from engine.api import Following, Isolation, Leadership
 from engine.batches.batch import Record, build_batch, parse_header
 from engine.errors import NotEnoughReplicas, NotLeaderOrFollower
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
-from engine.replica_log import NEVER, Heard
-from engine.replication.exchange import Answer, Asked
-from engine.replication.fetch_state import Take
-from engine.roles import Others
+from engine.replica_log import NEVER, FollowerFetchResult
+from engine.replication.exchange import FollowerFetch, LeaderReply
+from engine.replication.fetch_state import Append
+from engine.roles import ReplicaSet
 from engine.store import SegmentStore
 from engine.tests.helpers import NOW_MS, ORDERS, batch, bytes_of, read_all, running
 
 CONFIG = LogConfig()
 
 
-async def leading(store: SegmentStore, known: Others, epoch: int = 0) -> Partition:
+async def leading(store: SegmentStore, known: ReplicaSet, epoch: int = 0) -> Partition:
     [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, epoch, known)])
     assert isinstance(log, Partition)
     return log
 
 
-def fetch(leader: Partition, replica: int, offset: int) -> Heard:
+def fetch(leader: Partition, replica: int, offset: int) -> FollowerFetchResult:
     """Let the leader receive a Fetch in leader epoch 0, from a follower with broker epoch 0."""
     return leader.fetched_by(
         replica, 0, leader_epoch=0, offset=offset, last_epoch=0 if offset else -1, log_start_offset=0, as_of=NEVER
@@ -35,7 +35,7 @@ def fetch(leader: Partition, replica: int, offset: int) -> Heard:
 
 
 async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_they_have_it() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2, 3))
         pending = leader.append(memoryview(batch(b"x")), acks=-1)
         await leader.append(memoryview(batch(b"y")), acks=1).wait()
@@ -49,7 +49,7 @@ async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_th
 
 
 async def test_followers_read_what_is_written_and_consumers_what_all_have() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2))
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
         found = leader.read_for_replica(0, 1000, at_least_one=True)
@@ -58,7 +58,7 @@ async def test_followers_read_what_is_written_and_consumers_what_all_have() -> N
 
 
 async def test_who_waits_is_told_when_something_is_written() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
         waiter.watch(leader)
         leader.append(memoryview(batch(b"x")), acks=-1)
@@ -70,7 +70,7 @@ async def test_who_waits_is_told_when_something_is_written() -> None:
 
 async def test_who_stands_by_what_it_asked_is_heard_anew_when_the_metadata_says_something_else() -> None:
     """The earlier Fetches of a follower in a session may no longer count."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
         waiter.watch(leader)
         changed = []
@@ -87,7 +87,7 @@ def produced(sequence: int) -> memoryview:
 async def test_duplicate_before_hw() -> None:
     """The log has sequence 5, and replica 3 has lost its connection. Retries of sequence 5 in later commit batches wait
     as the original does, until replica 3 fetches or leaves the ISR. The log has one copy."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2, 3))
         originals = [leader.append(produced(sequence), acks=-1) for sequence in range(6)]
         await leader.append(memoryview(batch(b"another round")), acks=1).wait()
@@ -104,7 +104,7 @@ async def test_duplicate_before_hw() -> None:
 
 
 async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         known = others(1, replicas=(2, 3), min_isr=2)
         leader = await leading(store, known)
         with pytest.raises(NotEnoughReplicas):
@@ -120,7 +120,7 @@ async def test_with_too_few_in_sync_nothing_is_taken_that_all_should_have() -> N
 
 
 async def test_an_isr_is_proposed_when_a_follower_has_caught_up() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, replicas=(2,)))
         assert leader.propose() is None
         fetch(leader, 2, 0)
@@ -130,26 +130,26 @@ async def test_an_isr_is_proposed_when_a_follower_has_caught_up() -> None:
 
 
 async def test_a_follower_asks_takes_and_asks_on() -> None:
-    async with running(MemoryFileSystem()) as store, running(MemoryFileSystem()) as other:
+    async with running(SimulatedFileSystem()) as store, running(SimulatedFileSystem()) as other:
         leader = await leading(store, others(1, 2), epoch=3)
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
         [follower] = await other.open_partitions([Following(ORDERS, CONFIG, 3)])
         assert isinstance(follower, Partition)
         question = follower.ask()
-        assert question == Asked(3, 0, -1, 0, 0)
+        assert question == FollowerFetch(3, 0, -1, 0, 0)
         assert follower.ask() is None, "one at a time"
         records = bytes_of(leader.read_for_replica(0, 1000, at_least_one=True).records)
-        assert follower.answered(question, Answer(0, 0)) == Take(0, 0)
+        assert follower.answered(question, LeaderReply(0, 0)) == Append(0, 0)
         await follower.replicate(memoryview(bytearray(records))).wait()
         assert follower.fetching is not None
         follower.fetching.done()
-        assert follower.ask() == Asked(3, 1, 3, 0, 0)
+        assert follower.ask() == FollowerFetch(3, 1, 3, 0, 0)
         with pytest.raises(NotLeaderOrFollower):
             fetch(follower, 2, 0)
 
 
 async def test_nothing_is_cut_of_a_log_that_follows_no_more() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2))
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
         [error] = await store.truncate_partitions({ORDERS: 0}, follows_in=0)

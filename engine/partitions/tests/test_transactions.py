@@ -27,11 +27,12 @@ from engine.errors import (
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
-from engine.logs import aborted_indexes, producer_state
-from engine.logs.aborted import aborted_index_name
-from engine.logs.footer import footer_name, read_footer
+from engine.logs.producers import state
+from engine.logs.segments.footer import footer_name, read_footer
+from engine.logs.transactions import aborted_indexes
+from engine.logs.transactions.aborted import aborted_index_name
 from engine.offline.repair import repair
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
@@ -99,7 +100,7 @@ async def refused(error: type[EngineError], pending: PendingAppend) -> None:
 async def test_lso_waits_for_durable_marker(is_power_cut: bool) -> None:
     """A commit batch with a marker crashes before its sync: no reader saw the records, and the transaction is open
     again after a power cut."""
-    filesystem, pool = MemoryFileSystem(), HeldPool()
+    filesystem, pool = SimulatedFileSystem(), HeldPool()
     async with running(filesystem, pool=pool) as store:
         log = await opened(store)
         await append(log, b"taken back, perhaps", (7, 0, 0))
@@ -124,7 +125,7 @@ async def test_lso_waits_for_durable_marker(is_power_cut: bool) -> None:
 async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
     """A late marker of the second protocol (KIP-890) has the epoch of the next transaction. If no transaction is open,
     it may be a retry of the same marker (KAFKA-19999)."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         await append(log, b"of the first", (7, 3, 0))
         first = Marker(7, 4, 0, Outcome.COMMIT, SECOND_PROTOCOL)
@@ -142,7 +143,7 @@ async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
 async def test_the_very_last_epoch_ends_whatever_is_open() -> None:
     """No producer gets the last epoch, and a producer that has it cannot go on
     (ProducerAppendInfo.checkProducerEpoch)."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         await append(log, b"v", (7, 2**15 - 1, 0))
         await log.end_transaction(Marker(7, 2**15 - 1, 0, Outcome.ABORT, SECOND_PROTOCOL)).wait()
@@ -151,7 +152,7 @@ async def test_the_very_last_epoch_ends_whatever_is_open() -> None:
 
 async def test_aborted_newer_key_compacted() -> None:
     """A key is committed, then aborted, then compacted: the committed record stays, the aborted one goes."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     cleaner = CleanerOptions(backoff_ms=1000)
     chosen = dataclasses.replace(options(), cleaner=cleaner)
     async with running(filesystem, chosen, clock=now_ms) as store:
@@ -190,7 +191,7 @@ async def markers_in(log: Partition) -> Sequence[int]:
 
 
 async def test_what_may_not_begin_or_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         await append(log, b"begins", (7, 3, 0))
         await refused(InvalidTxnState, send(log, b"outside of it", (7, 3, 1), plain=True))
@@ -202,7 +203,7 @@ async def test_what_may_not_begin_or_end_a_transaction(monkeypatch: pytest.Monke
         assert log.last_stable_offset == log.log_end_offset == 2
         assert await end(log, 7, Outcome.ABORT, epoch=4, coordinator_epoch=5) == 2, "a marker may come again"
         assert log.log.aborted.active == [AbortedTransaction(7, 0, 1, 2)], "and aborts nothing then"
-        monkeypatch.setattr(producer_state, "OPEN_MAX", 1)
+        monkeypatch.setattr(state, "OPEN_MAX", 1)
         await append(log, b"begins", (7, 4, 0))
         for number in (8, 9):
             await refused(InvalidTxnState, send(log, b"one too many", (number, 0, 0)))
@@ -210,8 +211,8 @@ async def test_what_may_not_begin_or_end_a_transaction(monkeypatch: pytest.Monke
 
 
 async def test_open_transactions_neither_expire_nor_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
-    async with running(MemoryFileSystem()) as store:
+    monkeypatch.setattr(state, "PRODUCERS_MAX", 1)
+    async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         await append(log, b"open", (7, 0, 0))
         for number in (8, 9):
@@ -222,7 +223,7 @@ async def test_open_transactions_neither_expire_nor_make_room(monkeypatch: pytes
 
 
 async def test_a_marker_is_synced_whatever_the_policy() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
         await append(log, b"committed", (7, 0, 0))
@@ -234,7 +235,7 @@ async def test_a_marker_is_synced_whatever_the_policy() -> None:
 
 
 async def test_a_transaction_from_below_the_log_start_on() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
         await append(log, b"open", (7, 0, 0))
@@ -250,7 +251,7 @@ async def test_a_transaction_from_below_the_log_start_on() -> None:
 
 async def test_a_segment_is_full_when_its_index_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborted_indexes, "ENTRIES_MAX", 2)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         for number in range(5):
             await append(log, b"taken back", (7, 0, number))
@@ -260,7 +261,7 @@ async def test_a_segment_is_full_when_its_index_is(monkeypatch: pytest.MonkeyPat
         assert await values(log) == [b"there"]
 
 
-async def filled(filesystem: MemoryFileSystem) -> None:
+async def filled(filesystem: SimulatedFileSystem) -> None:
     """Fill several segments; aborted transactions reach from one into the next."""
     async with running(filesystem) as store:
         log = await opened(store, SMALL)
@@ -280,7 +281,7 @@ THERE = [b"there %d" % number for number in range(10)]
 
 
 async def test_a_footer_tells_what_is_aborted_in_its_segment() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
         log = await opened(store, SMALL, 1)
@@ -297,7 +298,7 @@ async def test_a_footer_tells_what_is_aborted_in_its_segment() -> None:
 @pytest.mark.parametrize("has_footer", [True, False])
 async def test_an_index_that_is_damaged(has_footer: bool) -> None:
     """The footer has the same content. Without it, no record that may be aborted is returned until the repair."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     indexes = [name for name in filesystem.list_dir(DIRECTORY) if name.endswith(".txnindex")]
     base_offset = int(indexes[0].partition(".")[0])
@@ -322,7 +323,7 @@ async def test_an_index_that_is_damaged(has_footer: bool) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_crash_loses_no_index(seed: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:
         log = await opened(store, SMALL, 1)

@@ -14,13 +14,13 @@ from engine.api import Leadership, Outcome, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import CorruptMessage
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.log_dirs.local_starts import move_local_start
 from engine.log_dirs.log_starts import roll
-from engine.logs import producer_walk
-from engine.logs.segment import find_batch, segment_name, walk_headers
-from engine.logs.sparse_index import START
+from engine.logs.producers import walk
+from engine.logs.segments.segment import find_batch, segment_name, walk_headers
+from engine.logs.segments.sparse_index import START
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_transactions import COMPACT, DIRECTORY, SMALL, append, end, now_ms, opened, values
 from engine.tests.fake_tier import FakeTier
@@ -56,7 +56,7 @@ async def taken_back(log: Partition, count: int) -> None:
 
 
 async def test_a_look_at_an_index_whose_files_go_to_the_tier_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    filesystem, tier = MemoryFileSystem(), FakeTier()
+    filesystem, tier = SimulatedFileSystem(), FakeTier()
     async with running(filesystem, tier=tier) as store:
         log = await opened(store, SMALL)
         await taken_back(log, 4)
@@ -83,7 +83,7 @@ async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatc
     )
     chosen = dataclasses.replace(options(), cleaner=cleaner)
     config = dataclasses.replace(COMPACT, segment_size_bytes=1500)
-    async with running(MemoryFileSystem(), chosen, clock=now_ms) as store:
+    async with running(SimulatedFileSystem(), chosen, clock=now_ms) as store:
         log = await opened(store, config)
         for number in range(4):
             await append(log, b"%d" % number, key=b"same")
@@ -116,7 +116,7 @@ async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatc
 async def test_where_a_transaction_begins_may_be_unknown(damage: str) -> None:
     """The log and the others open, and no record of the open transaction is returned. The log takes appends and the end
     of that transaction."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     path = f"{DIRECTORY}/{segment_name(0)}"
     async with running(filesystem) as store:
         log = await opened(store)
@@ -160,7 +160,7 @@ async def shown_before(log: Partition) -> list[bytes | None]:
 
 async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> None:
     """The producer snapshots and the aborted index reach beyond the present log end."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, SMALL)
         await taken_back(log, 6)
@@ -179,7 +179,7 @@ async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> N
 
 async def test_one_walk_finds_where_all_transactions_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients choose the number of open transactions; a walk for each would take up to minutes in all."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
         for producer_id in range(50):
@@ -193,7 +193,7 @@ async def test_one_walk_finds_where_all_transactions_begin(monkeypatch: pytest.M
         starts.append(start)
         return find_batch(read, start, end, offset, *others)
 
-    monkeypatch.setattr(producer_walk, "find_batch", noting)
+    monkeypatch.setattr(walk, "find_batch", noting)
     async with running(filesystem) as store:
         log = await opened(store, epoch=1)
         assert starts[0] == START

@@ -8,14 +8,14 @@ import trio.testing
 
 from engine.api import TopicPartition
 from engine.errors import UnknownPartition
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.waiters import Waiter, Watched
 from engine.tests.helpers import append, open_orders, running
 
 
 async def test_woken_once_for_several_changes_and_told_which() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(5)]
         waiter = store.new_waiter()
         for log in logs:
@@ -45,7 +45,7 @@ async def test_woken_once_for_several_changes_and_told_which() -> None:
 
 
 async def test_unwatched_partitions_are_not_reported() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         waiter = store.new_waiter()
         waiter.watch(log)
@@ -57,7 +57,7 @@ async def test_unwatched_partitions_are_not_reported() -> None:
 
 
 async def test_deletion_and_a_new_epoch_wake_the_waiter() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         waiter = store.new_waiter()
         waiter.watch(log)
@@ -72,7 +72,7 @@ async def test_deletion_and_a_new_epoch_wake_the_waiter() -> None:
 
 async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
     """A change among 1,000 watched partitions gives one changed partition."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         waiter = store.new_waiter()
         logs = []
         for number in range(1000):
@@ -96,7 +96,7 @@ class CountingWaiter(Waiter):
 @pytest.mark.sources
 async def test_whoever_is_away_costs_a_change_nothing() -> None:
     """A change is noted once in a thousand sessions that do not take it, and each time in a session that does."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         idle, looking = [CountingWaiter() for _ in range(1000)], CountingWaiter()
         for waiter in (*idle, looking):
@@ -123,7 +123,7 @@ class ModelWaiter:
 @pytest.mark.parametrize("seed", range(20))
 async def test_nothing_is_missed_whatever_comes_between(seed: int) -> None:
     rng = random.Random(seed)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]
         waiters = [CountingWaiter() for _ in range(5)]
         models = [ModelWaiter() for _ in waiters]

@@ -7,9 +7,9 @@ import pytest
 
 from engine.batches.batch import stamp
 from engine.files.filesystem import File
-from engine.files.twin import MemoryFileSystem
-from engine.logs.epochs import EpochStart
-from engine.logs.loading import READ_AHEAD_BYTES, Part
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.logs.recovery.epochs import EpochStart
+from engine.logs.recovery.loading import READ_AHEAD_BYTES, Part
 from engine.reading.reader import _load
 from engine.tests.fake_tier import ColdFile
 from engine.tests.helpers import batch
@@ -35,7 +35,7 @@ class TierFile(ColdFile):
 
 def content() -> bytes:
     """A segment of batches with one record each."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     filesystem.make_dir("/data")
     file = filesystem.open("/data/log", create=True)
     for number in range(COUNT):

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from engine.api import PartitionLog
 from engine.batches.batch import Codec, Record, build_batch, seal_batch
 from engine.errors import CorruptMessage, UnknownPartition
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.index import keys
 from engine.index.keys import hash_of
 from engine.index.rows import KEY, KEYS_TO, following, partition_key, read_offset
-from engine.index.twin import MemoryIndex
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import FlushPolicy, LogConfig
-from engine.logs.loading import Part
-from engine.logs.position import LogPosition
-from engine.logs.segment import Segment
+from engine.logs.recovery.loading import Part
+from engine.logs.segments.position import LogPosition
+from engine.logs.segments.segment import Segment
 from engine.reading import key_indexer as key_index
 from engine.reading import search
 from engine.reading.reader import LogReader
@@ -70,7 +70,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(steps)
 def test_offsets_by_key_equal_a_full_scan(script: list[tuple[str, list[int | None], bool]]) -> None:
     async def run() -> None:
-        filesystem, model, epoch, remaining = MemoryFileSystem(), list[int | None](), 0, list(script)
+        filesystem, model, epoch, remaining = SimulatedFileSystem(), list[int | None](), 0, list(script)
         config = CONFIG
         while remaining:
             async with running(filesystem) as store:
@@ -103,13 +103,13 @@ def test_offsets_by_key_equal_a_full_scan(script: list[tuple[str, list[int | Non
 
 
 async def test_all_is_covered_but_a_tail_of_the_active_segment() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
         for number in range(30):
             await append(log, number % 3, None)
             await trio.sleep(1)
-        index = MemoryIndex(filesystem, "/data/index")
+        index = SimulatedIndexStore(filesystem, "/data/index")
         covered_to = read_offset(index.get(KEYS_TO + PARTITION) or b"")
         active = max(name for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log"))
         assert int(active.removesuffix(".log")) < covered_to < 60
@@ -117,7 +117,7 @@ async def test_all_is_covered_but_a_tail_of_the_active_segment() -> None:
 
 
 async def test_keys_of_what_a_crash_took_are_forgotten() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     config = dataclasses.replace(CONFIG, flush_policy=FlushPolicy.ASYNC, segment_size_bytes=10_000)
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -136,7 +136,7 @@ async def test_keys_of_what_a_crash_took_are_forgotten() -> None:
 
 async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), dataclasses.replace(options(), reader_lanes=2), pool=pool) as store:
+    async with running(SimulatedFileSystem(), dataclasses.replace(options(), reader_lanes=2), pool=pool) as store:
         log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))
         for _ in range(10):
             await append(log, 1)
@@ -155,7 +155,7 @@ async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
 async def test_two_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "hash_of", lambda key: bytes(8))
     monkeypatch.setattr(search, "hash_of", lambda key: bytes(8))
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, CONFIG)
         model = [number % 3 for number in range(30)]
         for name in model:
@@ -165,7 +165,7 @@ async def test_two_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPat
 
 
 async def test_places_that_are_wrong_are_not_believed() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     model = [number % 3 for number in range(30)]
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
@@ -173,7 +173,7 @@ async def test_places_that_are_wrong_are_not_believed() -> None:
             await append(log, name)
         await trio.sleep(1)
         await store.close()
-    index = MemoryIndex(filesystem, "/data/index")
+    index = SimulatedIndexStore(filesystem, "/data/index")
     key, value = index.scan(KEY, following(KEY))[0]
     index.write([(key, value[:-1] + b"\x07")])
     async with running(filesystem, problems=problems) as store:
@@ -185,7 +185,7 @@ async def test_places_that_are_wrong_are_not_believed() -> None:
 
 
 async def test_a_damaged_batch_is_told_and_not_passed_over() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
         for name in range(30):
@@ -196,20 +196,20 @@ async def test_a_damaged_batch_is_told_and_not_passed_over() -> None:
 
 
 async def test_a_deleted_partition_takes_its_keys_along() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, dataclasses.replace(options(), reader_lanes=2)) as store:
         log = await open_orders(store, CONFIG)
         for name in range(30):
             await append(log, name % 3)
         await trio.sleep(1)
         await store.delete_partition(ORDERS)
-        assert MemoryIndex(filesystem, "/data/index").scan(KEY, following(KEYS_TO)) == []
+        assert SimulatedIndexStore(filesystem, "/data/index").scan(KEY, following(KEYS_TO)) == []
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 async def test_records_that_lie_are_stepped_over(codec: Codec) -> None:
     """The records were appended before the topic had a key index, without validation."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     without = dataclasses.replace(CONFIG, index_keys=False)
     async with running(filesystem) as store:
         log = await open_orders(store, without)
@@ -231,7 +231,7 @@ async def test_records_that_lie_are_stepped_over(codec: Codec) -> None:
         await append(log, 1)
         await trio.sleep(1)
         assert await offsets_for_key(log, b"1", MANY) == list(range(1, 22))
-        covered_to = MemoryIndex(filesystem, "/data/index").get(KEYS_TO + PARTITION)
+        covered_to = SimulatedIndexStore(filesystem, "/data/index").get(KEYS_TO + PARTITION)
         assert read_offset(covered_to or bytes(8)) > 1
 
 
@@ -241,7 +241,7 @@ def test_a_hash_has_eight_bytes_and_never_changes() -> None:
 
 async def test_a_partition_deleted_while_its_keys_are_collected_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
     part_from = LogReader.part_from
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))
 
         async def deleted_meanwhile(reader: LogReader, segment: Segment, offset: int, limit: LogPosition) -> Part:

@@ -14,13 +14,13 @@ from engine.api import Isolation, Leadership, TopicPartition
 from engine.batches.batch import Record, build_batch
 from engine.errors import CorruptMessage, NotLoaded, OffsetOutOfRange
 from engine.files.filesystem import PosixFileSystem
-from engine.files.twin import Fault, MemoryFileSystem
-from engine.index.keeper import IndexKeeper
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.index.rows import ENTRY, entry_pair, following, partition_key, read_entry
-from engine.index.twin import MemoryIndex
+from engine.index.simulated_store import SimulatedIndexStore
+from engine.index.stored_index import StoredIndex
 from engine.log_config import LogConfig
 from engine.logs.log import FRESH_BYTES
-from engine.logs.sparse_index import Entry
+from engine.logs.segments.sparse_index import Entry
 from engine.partitions.partition import Partition
 from engine.tests.helpers import (
     MAX_BYTES,
@@ -42,7 +42,7 @@ KEY = partition_key(ORDERS.topic_id, ORDERS.partition)
 ROLLING = LogConfig(segment_size_bytes=20_000)
 
 
-async def filled(filesystem: MemoryFileSystem, count: int, config: LogConfig | None = None) -> None:
+async def filled(filesystem: SimulatedFileSystem, count: int, config: LogConfig | None = None) -> None:
     async with running(filesystem) as store:
         log = await open_orders(store, config)
         for number in range(count):
@@ -51,7 +51,7 @@ async def filled(filesystem: MemoryFileSystem, count: int, config: LogConfig | N
 
 
 async def test_a_log_opens_after_a_clean_stop_without_reading_its_segments() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 500, ROLLING)
     filesystem.faults.append(Fault("read", errno.EIO, ".log", is_lasting=True))
     async with running(filesystem) as store:
@@ -61,7 +61,7 @@ async def test_a_log_opens_after_a_clean_stop_without_reading_its_segments() -> 
 
 
 async def test_reads_wait_for_no_disk() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     await filled(filesystem, 500, ROLLING)
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING, leader_epoch=1)
@@ -78,7 +78,7 @@ async def test_reads_wait_for_no_disk() -> None:
 async def test_nothing_is_sent_with_a_page_of_it_missing(seed: int) -> None:
     """The missing page may be anywhere: first and last page of the range may be in memory."""
     rng = random.Random(seed)
-    filesystem, config = MemoryFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
+    filesystem, config = SimulatedFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
     async with running(filesystem) as store:
         log = await open_orders(store, config)
         for _ in range(20):
@@ -104,19 +104,19 @@ async def test_nothing_is_sent_with_a_page_of_it_missing(seed: int) -> None:
 async def test_a_segment_that_is_deleted_while_it_is_looked_up_is_not_taken_for_damaged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem, 500, ROLLING)
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, ROLLING, leader_epoch=1)
         assert isinstance(log, Partition)
         await append(log, b"of another epoch")
-        entries = IndexKeeper.entries
+        entries = StoredIndex.entries
 
-        async def slow_entries(keeper: IndexKeeper, key: bytes, base_offset: int) -> list[Entry]:
+        async def slow_entries(keeper: StoredIndex, key: bytes, base_offset: int) -> list[Entry]:
             log.log.drop_below(501)  # the middle of a deletion: the file is still where it was
             return await entries(keeper, key, base_offset)
 
-        monkeypatch.setattr(IndexKeeper, "entries", slow_entries)
+        monkeypatch.setattr(StoredIndex, "entries", slow_entries)
         await log.load(3, MAX_BYTES)
         with pytest.raises(OffsetOutOfRange):
             log.read(3, MAX_BYTES, EVERYTHING, at_least_one=True)
@@ -125,7 +125,7 @@ async def test_a_segment_that_is_deleted_while_it_is_looked_up_is_not_taken_for_
 
 @pytest.mark.parametrize("field", [0, 7, 10, 12, 15, 16, 17, 21, 26, 40, 50, 60, 61, 70])
 async def test_l5_a_flipped_bit_after_a_clean_stop_is_neither_served_nor_in_the_way_of_others(field: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem, 10)
     size_bytes = len(filesystem.content(LOG_FILE)) // 10
     flipped = filesystem.content(LOG_FILE)[4 * size_bytes + field] ^ 0x10
@@ -144,7 +144,7 @@ async def test_l5_a_flipped_bit_after_a_clean_stop_is_neither_served_nor_in_the_
 
 
 async def test_an_entry_that_points_elsewhere_is_not_believed_and_the_index_replaced() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     config = LogConfig()
     async with running(filesystem) as store:
         log = await open_orders(store, config)
@@ -152,7 +152,7 @@ async def test_an_entry_that_points_elsewhere_is_not_believed_and_the_index_repl
             times = [*range(1000)]
             await log.append(memoryview(build_batch([Record(None, bytes(10), time) for time in times])), acks=-1).wait()
         await store.close()
-    index = MemoryIndex(filesystem, "/data/index")
+    index = SimulatedIndexStore(filesystem, "/data/index")
     right = read_entry(*index.scan(ENTRY + KEY, following(ENTRY + KEY))[3])
     index.write([entry_pair(KEY, 0, right._replace(position=right.position + 77))])
     async with running(filesystem, problems=problems) as store:
@@ -163,14 +163,14 @@ async def test_an_entry_that_points_elsewhere_is_not_believed_and_the_index_repl
         assert (await log.offset_for_timestamp(999, EVERYTHING)).offset == 999
         assert len(await read_all(log)) == 5000
         await store.close()
-    found = MemoryIndex(filesystem, "/data/index").scan(ENTRY + KEY, following(ENTRY + KEY))
+    found = SimulatedIndexStore(filesystem, "/data/index").scan(ENTRY + KEY, following(ENTRY + KEY))
     assert len(found) == 5
 
 
 async def test_a_wrong_entry_does_not_hide_a_timestamp() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem, 100)
-    MemoryIndex(filesystem, "/data/index").write([entry_pair(KEY, 0, Entry(90, 5000, 0))])
+    SimulatedIndexStore(filesystem, "/data/index").write([entry_pair(KEY, 0, Entry(90, 5000, 0))])
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, None, 1)
         assert (await log.offset_for_timestamp(1, EVERYTHING)).offset == 0
@@ -245,7 +245,7 @@ async def test_open_files_are_bounded_although_the_journal_would_let_them_wait_f
 
 
 async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     bounded = dataclasses.replace(options(), open_files_max=1)
     async with running(filesystem, bounded) as store:
         one, other = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(2)]
@@ -258,7 +258,7 @@ async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are(
 
 
 async def test_a_segment_that_vanished_is_told_and_takes_no_log_dir_with_it() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem, 500, ROLLING)
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, ROLLING, leader_epoch=1)
@@ -271,10 +271,10 @@ async def test_a_segment_that_vanished_is_told_and_takes_no_log_dir_with_it() ->
 
 
 async def test_few_indexes_are_dense_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.logs.sparse_index.THIN_ENTRIES_MAX", 4)
+    monkeypatch.setattr("engine.logs.segments.sparse_index.THIN_ENTRIES_MAX", 4)
     bounds = dataclasses.replace(options(), dense_indexes_max=2, loaded_indexes_max=2)
     config = LogConfig(segment_size_bytes=60_000)
-    async with running(MemoryFileSystem(), bounds) as store:
+    async with running(SimulatedFileSystem(), bounds) as store:
         logs = []
         for number in range(4):
             log = await store.open_partition(TopicPartition(ORDERS.topic_id, "orders", number), config, 0)
@@ -293,7 +293,7 @@ async def test_few_indexes_are_dense_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_an_index_that_comes_for_a_deleted_partition_is_not_kept() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ROLLING)
         assert isinstance(log, Partition)
         await append(log, b"a")
@@ -304,7 +304,7 @@ async def test_an_index_that_comes_for_a_deleted_partition_is_not_kept() -> None
 
 
 async def test_open_files_are_bounded_when_a_round_begins_many_segments() -> None:
-    async with running(MemoryFileSystem(), dataclasses.replace(options(), open_files_max=2)) as store:
+    async with running(SimulatedFileSystem(), dataclasses.replace(options(), open_files_max=2)) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=150))
         assert isinstance(log, Partition)
         pending = [log.append(memoryview(batch(b"x" * 50)), acks=-1) for _ in range(10)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.api import FoundRecord, PartitionLog, RecordFilter
 from engine.batches.batch import HEADER_SIZE_BYTES, Record, RecordHeader, build_batch, parse_header, walk_records
 from engine.errors import CorruptMessage, UnknownPartition
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.reading import search
 from engine.tests.helpers import NOW_MS, ORDERS, found, open_orders, running
@@ -45,7 +45,7 @@ def test_a_search_equals_a_scan(
     start: int,
 ) -> None:
     async def run() -> None:
-        async with running(MemoryFileSystem()) as store:
+        async with running(SimulatedFileSystem()) as store:
             log = await open_orders(store, dataclasses.replace(CONFIG, index_keys=has_key_index))
             for batch in batches:
                 await append(log, *batch)
@@ -76,7 +76,7 @@ def test_a_search_equals_a_scan(
 
 
 async def test_a_record_comes_as_it_was_produced() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         headers = (RecordHeader(b"h", b"1"), RecordHeader(b"h", None))
         batch = build_batch([Record(None, None, FIRST_MS), Record(b"k", b"v", FIRST_MS + 5, headers)])
@@ -89,7 +89,7 @@ async def test_a_record_comes_as_it_was_produced() -> None:
 
 async def test_a_step_is_bounded_by_what_it_reads_and_by_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "STEP_BYTES", 300)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         for time in range(50):
             await append(log, time)
@@ -104,7 +104,7 @@ async def test_a_step_is_bounded_by_what_it_reads_and_by_what_it_finds(monkeypat
 
 
 async def test_damage_is_told_and_a_deleted_partition_too() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
         for time in range(5):

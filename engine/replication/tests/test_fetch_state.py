@@ -3,7 +3,7 @@
 import pytest
 
 from engine.api import EpochEnd
-from engine.compacted import NOT_COMPACTED, Compacted, Dropped
+from engine.compaction_horizon import NOT_COMPACTED, Compacted, CompactionHorizon
 from engine.errors import (
     CorruptMessage,
     EngineError,
@@ -13,10 +13,10 @@ from engine.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
-from engine.logs.epochs import EpochHistory, EpochStart
+from engine.logs.recovery.epochs import EpochHistory, EpochStart
 from engine.replication.epoch_checks import diverging_end
-from engine.replication.exchange import Answer, Asked, LogState
-from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, FetchState, Hold, Take
+from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
+from engine.replication.fetch_state import Append, AskEnds, Backoff, Fail, FetchState, Restart, Truncate
 
 
 def log_of(*starts: tuple[int, int], end: int, high_watermark: int = 0, start: int = 0, sealed_to: int = 0) -> LogState:
@@ -25,19 +25,19 @@ def log_of(*starts: tuple[int, int], end: int, high_watermark: int = 0, start: i
     return LogState(epochs, start, end, end, high_watermark, sealed_to)
 
 
-def asked_by(machine: FetchState, log: LogState) -> Asked:
+def asked_by(machine: FetchState, log: LogState) -> FollowerFetch:
     asked = machine.ask(log)
     assert asked is not None
     return asked
 
 
 def parted(machine: FetchState, log: LogState, diverging: EpochEnd) -> object:
-    return machine.answered(asked_by(machine, log), Answer(diverging=diverging), log)
+    return machine.answered(asked_by(machine, log), LeaderReply(diverging=diverging), log)
 
 
 def test_it_asks_for_what_comes_behind_its_last_record() -> None:
     log = log_of((5, 0), end=100, high_watermark=90, start=10)
-    assert FetchState(6, log).ask(log) == Asked(6, 100, 5, 90, 10)
+    assert FetchState(6, log).ask(log) == FollowerFetch(6, 100, 5, 90, 10)
 
 
 def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
@@ -45,7 +45,7 @@ def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
     machine = FetchState(5, log)
     asked = asked_by(machine, log)
     assert machine.ask(log) is None
-    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
+    assert machine.answered(asked, LeaderReply(100, 0), log) == Append(100, 0)
     assert machine.ask(log) is None
     machine.done()
     assert machine.ask(log._replace(end_offset=110)) is None
@@ -55,7 +55,7 @@ def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
 def test_a_damaged_log_begins_anew_with_all_that_its_leader_has() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     machine = FetchState(6, log)
-    assert machine.answered(asked_by(machine, log), Answer(200, 7), log) == Begin(7)
+    assert machine.answered(asked_by(machine, log), LeaderReply(200, 7), log) == Restart(7)
 
 
 def test_a_damaged_log_asks_for_less_than_counts_so_that_it_does_not_enter_the_isr() -> None:
@@ -69,14 +69,14 @@ def test_a_damaged_log_begins_anew_also_where_its_leaders_log_starts_above_what_
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     machine = FetchState(6, log)
     asked = asked_by(machine, log)
-    assert machine.answered(asked, Answer(error=OffsetOutOfRange("gone")), log) == AskEnds()
-    assert machine.told(95, 200, log) == Begin(95)
+    assert machine.answered(asked, LeaderReply(error=OffsetOutOfRange("gone")), log) == AskEnds()
+    assert machine.told(95, 200, log) == Restart(95)
 
 
 def test_a_damaged_log_that_parts_from_its_leaders_is_not_given_up_where_no_log_is() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     assert isinstance(parted(FetchState(6, log), log, EpochEnd(5, 80)), Fail)
-    assert FetchState(6, log).told(0, 95, log) == Begin(0)
+    assert FetchState(6, log).told(0, 95, log) == Restart(0)
 
 
 def test_late_response() -> None:
@@ -85,9 +85,9 @@ def test_late_response() -> None:
     before = asked_by(FetchState(5, log), log)
     machine = FetchState(7, log)
     asked = asked_by(machine, log)
-    assert machine.answered(before, Answer(110, 0), log) is None
-    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
-    assert machine.answered(asked, Answer(100, 0), log) is None
+    assert machine.answered(before, LeaderReply(110, 0), log) is None
+    assert machine.answered(asked, LeaderReply(100, 0), log) == Append(100, 0)
+    assert machine.answered(asked, LeaderReply(100, 0), log) is None
 
 
 def test_after_a_lost_answer_the_same_question_may_be_answered_twice_and_counts_once() -> None:
@@ -98,8 +98,8 @@ def test_after_a_lost_answer_the_same_question_may_be_answered_twice_and_counts_
     assert machine.ask(log) is None
     machine.lost(asked)
     assert machine.ask(log) == asked
-    assert machine.answered(asked, Answer(100, 0), log) == Take(100, 0)
-    assert machine.answered(asked, Answer(100, 0), log) is None
+    assert machine.answered(asked, LeaderReply(100, 0), log) == Append(100, 0)
+    assert machine.answered(asked, LeaderReply(100, 0), log) is None
 
 
 def test_empty_epoch() -> None:
@@ -123,7 +123,7 @@ def test_kip_101_logs_that_part_after_hard_failures() -> None:
     """A has m1 and m2; B, which had m1, led meanwhile and wrote m3: A truncates m2."""
     log = log_of((0, 0), end=2, high_watermark=1)
     leader = EpochHistory([EpochStart(0, 0), EpochStart(1, 1)])
-    assert parted(FetchState(1, log), log, leader.end_of(0, 2)) == Cut(1, below_sealed=False)
+    assert parted(FetchState(1, log), log, leader.end_of(0, 2)) == Truncate(1, below_sealed=False)
 
 
 def test_kip_279_a_follower_with_epochs_that_its_leader_never_had_comes_to_the_last_common_record() -> None:
@@ -131,48 +131,53 @@ def test_kip_279_a_follower_with_epochs_that_its_leader_never_had_comes_to_the_l
     leader = EpochHistory([EpochStart(0, 0), EpochStart(3, 10)])
     machine = FetchState(3, log)
     assert leader.end_of(2, 20) == EpochEnd(0, 10)
-    assert parted(machine, log, leader.end_of(2, 20)) == Cut(5, below_sealed=False)
+    assert parted(machine, log, leader.end_of(2, 20)) == Truncate(5, below_sealed=False)
 
 
 def test_kip_279_a_follower_without_the_leaders_epoch_asks_again_with_an_older_one() -> None:
     log = log_of((0, 0), (2, 5), end=15)
     leader = EpochHistory([EpochStart(0, 0), EpochStart(1, 3), EpochStart(3, 10)])
     machine = FetchState(3, log)
-    assert parted(machine, log, leader.end_of(2, 20)) == Cut(5, below_sealed=False)
+    assert parted(machine, log, leader.end_of(2, 20)) == Truncate(5, below_sealed=False)
     machine.done()
     shorter = log_of((0, 0), end=5)
-    assert parted(machine, shorter, leader.end_of(0, 20)) == Cut(3, below_sealed=False)
+    assert parted(machine, shorter, leader.end_of(0, 20)) == Truncate(3, below_sealed=False)
 
 
 def test_whose_records_are_all_of_epochs_that_the_leader_never_had_keeps_none() -> None:
     log = log_of((7, 50), end=90, start=50, high_watermark=50)
-    assert parted(FetchState(9, log), log, EpochEnd(5, 80)) == Cut(50, below_sealed=False)
+    assert parted(FetchState(9, log), log, EpochEnd(5, 80)) == Truncate(50, below_sealed=False)
 
 
 def test_nothing_is_cut_below_the_high_watermark_or_a_sealed_end() -> None:
     for log in (log_of((4, 0), end=10, high_watermark=6), log_of((4, 0), end=10, sealed_to=6)):
         assert isinstance(parted(FetchState(6, log), log, EpochEnd(4, 5)), Fail)
-        assert parted(FetchState(6, log), log, EpochEnd(4, 6)) == Cut(6, below_sealed=False)
+        assert parted(FetchState(6, log), log, EpochEnd(4, 6)) == Truncate(6, below_sealed=False)
 
 
 def test_what_has_no_files_here_is_not_cut_but_fetched_anew_from_the_leaders_start() -> None:
     log = log_of((4, 0), end=10, start=1)._replace(local_start_offset=8)
-    for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2)), (1, Begin(2)), (0, Begin(0))):
+    for diverging_at, action in (
+        (8, Truncate(8, below_sealed=False)),
+        (7, Restart(2)),
+        (1, Restart(2)),
+        (0, Restart(0)),
+    ):
         machine = FetchState(6, log)
-        answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
+        answer = LeaderReply(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
         assert machine.answered(asked_by(machine, log), answer, log) == action
-    assert asked_ends(log).told(2, 7, log) == Begin(2)
+    assert asked_ends(log).told(2, 7, log) == Restart(2)
 
 
 def asked_ends(log: LogState) -> FetchState:
     machine = FetchState(6, log)
-    assert machine.answered(asked_by(machine, log), Answer(error=OffsetOutOfRange("")), log) == AskEnds()
+    assert machine.answered(asked_by(machine, log), LeaderReply(error=OffsetOutOfRange("")), log) == AskEnds()
     return machine
 
 
 def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
     log = log_of((4, 0), (5, 4), end=10, high_watermark=6, sealed_to=6)
-    assert parted(FetchState(7, log, unclean_since=6), log, EpochEnd(4, 3)) == Cut(3, below_sealed=True)
+    assert parted(FetchState(7, log, unclean_since=6), log, EpochEnd(4, 3)) == Truncate(3, below_sealed=True)
     assert isinstance(parted(FetchState(7, log, unclean_since=5), log, EpochEnd(4, 3)), Fail)
 
 
@@ -180,13 +185,13 @@ def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew()
     """A log is copied again if an unclean election gave up records that replaced others. A log of which only records
     are truncated that were never acknowledged is kept: it may be the last copy of acknowledged ones."""
     log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(replaced_to=9)
-    for diverging_at, action in ((8, Cut(8, below_sealed=False)), (7, Begin(2))):
-        answer = Answer(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
+    for diverging_at, action in ((8, Truncate(8, below_sealed=False)), (7, Restart(2))):
+        answer = LeaderReply(log_start_offset=2, diverging=EpochEnd(4, diverging_at))
         machine = FetchState(7, log, unclean_since=6)
         assert machine.answered(asked_by(machine, log), answer, log) == action
-    assert parted(FetchState(7, log), log, EpochEnd(4, 7)) == Cut(7, below_sealed=False)
+    assert parted(FetchState(7, log), log, EpochEnd(4, 7)) == Truncate(7, below_sealed=False)
     cut_behind = parted(FetchState(7, log, unclean_since=6), log._replace(replaced_to=7), EpochEnd(4, 7))
-    assert cut_behind == Cut(7, below_sealed=False)
+    assert cut_behind == Truncate(7, below_sealed=False)
 
 
 def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_anew() -> None:
@@ -201,14 +206,14 @@ def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_
 
 def taken(machine: FetchState, log: LogState, told: Compacted) -> bool:
     """Whether the fetched records are appended; otherwise the follower re-replicates from scratch."""
-    action = machine.answered(asked_by(machine, log), Answer(9, 2, compacted=told), log)
+    action = machine.answered(asked_by(machine, log), LeaderReply(9, 2, compacted=told), log)
     machine.done()
-    assert action in (Take(9, 2), Begin(2))
-    return isinstance(action, Take)
+    assert action in (Append(9, 2), Restart(2))
+    return isinstance(action, Append)
 
 
 def of_tombstones(tombstones_to: int, swaps: int, gone_by: int) -> Compacted:
-    return Compacted(dropped=Dropped(tombstones_to, 0), swaps=swaps, gone_by=gone_by)
+    return Compacted(dropped=CompactionHorizon(tombstones_to, 0), swaps=swaps, gone_by=gone_by)
 
 
 def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew() -> None:
@@ -236,7 +241,7 @@ def test_what_came_from_a_leader_that_had_not_compacted_is_as_old_as_its_log() -
 
 
 def of_markers(markers_to: int, swaps: int, gone_by: int) -> Compacted:
-    return Compacted(dropped=Dropped(0, markers_to), swaps=swaps, gone_by=gone_by)
+    return Compacted(dropped=CompactionHorizon(0, markers_to), swaps=swaps, gone_by=gone_by)
 
 
 def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped_begins_anew() -> None:
@@ -258,7 +263,7 @@ def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped
     assert not taken(machine, within, of_markers(11, 4, 4))
     machine = FetchState(6, log)
     assert taken(machine, log, of_markers(11, 4, 4))
-    assert parted(machine, log, EpochEnd(4, 9)) == Cut(9, below_sealed=False)
+    assert parted(machine, log, EpochEnd(4, 9)) == Truncate(9, below_sealed=False)
     machine.done()
     assert not taken(machine, within, of_markers(11, 4, 4)), "its marker may be cut"
 
@@ -271,17 +276,17 @@ def test_a_cut_that_cuts_nothing_is_not_tried_forever() -> None:
 @pytest.mark.parametrize(
     ("start", "end", "expected"),
     [
-        (0, 90, Cut(90, below_sealed=False)),
-        (150, 200, Begin(150)),
-        (0, 200, Hold(awaits_news=False)),
-        (0, 10, Begin(10)),
+        (0, 90, Truncate(90, below_sealed=False)),
+        (150, 200, Restart(150)),
+        (0, 200, Backoff(awaits_news=False)),
+        (0, 10, Restart(10)),
     ],
 )
 def test_out_of_range(start: int, end: int, expected: object) -> None:
     """The leader's log is shorter, or begins later, or has moved meanwhile, or ends before this one starts."""
     log = log_of((4, 0), end=100, start=20)
     machine = FetchState(6, log)
-    assert machine.answered(asked_by(machine, log), Answer(error=OffsetOutOfRange()), log) == AskEnds()
+    assert machine.answered(asked_by(machine, log), LeaderReply(error=OffsetOutOfRange()), log) == AskEnds()
     assert machine.told(start, end, log) == expected
 
 
@@ -298,7 +303,7 @@ def test_out_of_range(start: int, end: int, expected: object) -> None:
 def test_an_error_is_waited_out(error: EngineError, awaits_news: bool) -> None:
     log = log_of((4, 0), end=100)
     machine = FetchState(6, log)
-    assert machine.answered(asked_by(machine, log), Answer(error=error), log) == Hold(awaits_news)
+    assert machine.answered(asked_by(machine, log), LeaderReply(error=error), log) == Backoff(awaits_news)
     assert machine.ask(log) is None
     machine.done()
     assert machine.ask(log) is not None

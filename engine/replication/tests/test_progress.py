@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.logs.position import LogPosition
+from engine.logs.segments.position import LogPosition
 from engine.replication.progress import Progress
 
 OTHERS = (1, 2, 3)

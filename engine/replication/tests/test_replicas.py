@@ -6,10 +6,10 @@ import pytest
 
 from engine.api import EpochEnd
 from engine.errors import FencedLeaderEpoch, OffsetOutOfRange, StaleBrokerEpoch, UnknownLeaderEpoch
-from engine.logs.epochs import EpochHistory, EpochStart
-from engine.replication.exchange import Asked, LogState
+from engine.logs.recovery.epochs import EpochHistory, EpochStart
+from engine.replication.exchange import FollowerFetch, LogState
 from engine.replication.progress import Progress
-from engine.replication.replicas import Committed, Heard, Proposal, Replicas
+from engine.replication.replicas import CommittedIsr, FollowerFetchResult, Proposal, Replicas
 from engine.replication.tests.test_progress import at, ends_of
 
 EPOCH, LAG_MAX_MS = 5, 1000
@@ -23,8 +23,8 @@ def committed(
     min_isr: int = 1,
     lives: Mapping[int, int] = LIVES,
     serving: Collection[int] = (1, 2, 3),
-) -> Committed:
-    return Committed(version, frozenset(in_sync), frozenset({1, 2, 3}), lives, serving, min_isr)
+) -> CommittedIsr:
+    return CommittedIsr(version, frozenset(in_sync), frozenset({1, 2, 3}), lives, serving, min_isr)
 
 
 class Leading:
@@ -51,11 +51,11 @@ class Leading:
         epoch: int = EPOCH,
         life: int = 0,
         start: int = 0,
-    ) -> Heard:
+    ) -> FollowerFetchResult:
         end = self.progress.written.offset
         log = LogState(self.epochs, 0, end, end, self.high_watermark)
         last_epoch = self.epochs.epoch_of(offset - 1) if last_epoch == -2 else last_epoch
-        asked = Asked(epoch, offset, last_epoch, 0, start)
+        asked = FollowerFetch(epoch, offset, last_epoch, 0, start)
         return self.replicas.fetched(replica, life or LIVES[replica], asked, log, now_ms)
 
     @property
@@ -353,7 +353,7 @@ def test_logs_that_part_count_for_nothing() -> None:
 
 def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
     leading = Leading()
-    assert leading.fetch(3, 0, last_epoch=-1) == Heard(has_deleted=True, is_outside=True)
+    assert leading.fetch(3, 0, last_epoch=-1) == FollowerFetchResult(has_deleted=True, is_outside=True)
     for offset in (-1, 101):
         with pytest.raises(OffsetOutOfRange):
             leading.fetch(3, offset, last_epoch=-1)

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs.epochs import EpochHistory, EpochStart
+from engine.logs.recovery.epochs import EpochHistory, EpochStart
 from engine.replica_log import NEVER, Standing
-from engine.replication.exchange import Asked, LogState
+from engine.replication.exchange import FollowerFetch, LogState
 from engine.replication.progress import Progress
-from engine.replication.replicas import Committed, Replicas
+from engine.replication.replicas import CommittedIsr, Replicas
 from engine.replication.tests.test_progress import at, ends_of
 
 ME, OTHER, LAG_MAX_MS = 1, 2, 1000
@@ -19,7 +19,7 @@ class Leading:
 
     def __init__(self) -> None:
         self.progress = Progress(at(0), has_others=True)
-        committed = Committed(1, frozenset({ME, OTHER}), frozenset({ME, OTHER}), {ME: 1, OTHER: 1}, {ME, OTHER}, 1)
+        committed = CommittedIsr(1, frozenset({ME, OTHER}), frozenset({ME, OTHER}), {ME: 1, OTHER: 1}, {ME, OTHER}, 1)
         self.replicas = Replicas(ME, 0, self.progress, committed, 0, LAG_MAX_MS)
         self.standing = Standing()
 
@@ -34,7 +34,7 @@ class Leading:
 
     def hear(self, offset: int, now_ms: int, standing: Standing | None = None) -> None:
         log = LogState(EPOCHS, 0, self.end, self.end, self.progress.high_watermark.offset)
-        asked = Asked(0, offset, 0 if offset else -1, 0, 0)
+        asked = FollowerFetch(0, offset, 0 if offset else -1, 0, 0)
         self.replicas.fetched(OTHER, 1, asked, log, now_ms, standing)
 
     def is_dropped(self, now_ms: int) -> bool:

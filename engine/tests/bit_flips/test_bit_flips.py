@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs import loading
+from engine.logs.recovery import loading
 from engine.tests.bit_flips.hunt import Flip, kind_of, look, repeat, templates
 
 

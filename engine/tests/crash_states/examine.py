@@ -18,9 +18,9 @@ from engine.errors import OutOfOrderSequence
 from engine.files.filesystem import File
 from engine.index.rows import ENTRY, following, partition_key, read_entry, read_offset
 from engine.log_dirs.layout import directory_name
-from engine.logs.checkpoints import PartitionCheckpoint
-from engine.logs.segment import segment_name, walk_headers
-from engine.logs.sparse_index import Entry
+from engine.logs.recovery.checkpoints import PartitionCheckpoint
+from engine.logs.segments.segment import segment_name, walk_headers
+from engine.logs.segments.sparse_index import Entry
 from engine.offline.inspection import PartitionFiles, segment_files, verify
 from engine.partitions.partition import Partition
 from engine.tests.crash_states.life import NOW_MS, OPTIONS, Life, living, next_sequence, run_seeded

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from random import Random
 
-from engine.files.twin_loss import Operation
+from engine.files.simulated_loss import Operation
 from engine.tests.crash_states.examine import Anomaly, Asked, Examination, examine
 from engine.tests.crash_states.images import Choice, choices, torn
 from engine.tests.crash_states.timeline import NEVER, NOTHING, RecordingFileSystem, Timeline

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from engine.files.twin import MemoryFileSystem
-from engine.files.twin_loss import Operation
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.files.simulated_loss import Operation
 
 LAST = -1
 
@@ -71,7 +71,7 @@ def _options(unsynced: Sequence[Operation]) -> list[Sequence[Operation]]:
 def choices(operations: Sequence[Operation], rng: Random, count: int) -> Iterator[Choice]:
     """Yield at most `count` losses: all if there are no more, else a total loss, no loss, and drawn ones."""
     probe = Choice(default=LAST)  # nothing lost: every file comes to a decision
-    MemoryFileSystem.replayed(operations).lose(probe)
+    SimulatedFileSystem.replayed(operations).lose(probe)
     total = 1
     for options in probe.counts:
         total *= options

@@ -11,17 +11,17 @@ import trio
 import trio.testing
 
 import engine.commit.group_committer
-import engine.logs.segment
-import engine.logs.sparse_index
+import engine.logs.segments.segment
+import engine.logs.segments.sparse_index
 from engine.api import Leadership, Marker, Outcome, PartitionLog, PendingAppend
 from engine.batches.batch import TRANSACTIONAL_BIT, Record, build_batch
 from engine.batches.markers import build_marker
 from engine.compaction.cleaning_pass import CleanerOptions
 from engine.errors import EngineError
-from engine.files.twin import TwinPool
-from engine.index.twin import MemoryIndex
+from engine.files.simulated_disk import SimulatedPool
+from engine.index.simulated_store import SimulatedIndexStore
 from engine.log_config import CleanupPolicy, FlushPolicy, LogConfig
-from engine.options import StoreOptions, StoreWorld
+from engine.options import StoreDeps, StoreOptions
 from engine.store import SegmentStore
 from engine.tests.crash_states.timeline import Batch, Event, RecordingFileSystem, Timeline
 from engine.tests.crash_states.transactions import PRODUCERS
@@ -74,7 +74,7 @@ def run_seeded(main: Callable[[], Awaitable[None]], seed: int) -> None:
 @contextmanager
 def _all_small(seed: int) -> Iterator[None]:
     """Set small limits: index entries for every few records, and writes while a sync is in flight."""
-    index, segment = vars(engine.logs.sparse_index), vars(engine.logs.segment)
+    index, segment = vars(engine.logs.segments.sparse_index), vars(engine.logs.segments.segment)
     small: list[tuple[dict[str, object], dict[str, object]]] = [
         (index, {"INTERVAL_BYTES": INDEX_INTERVAL_BYTES}),
         (segment, {"INTERVAL_BYTES": INDEX_INTERVAL_BYTES, "INTERVAL_RECORDS": INDEX_INTERVAL_RECORDS}),
@@ -101,7 +101,7 @@ class Life:
     filesystem: RecordingFileSystem
     rng: Random
     leader_epoch: int
-    indexes: list[MemoryIndex]  # as they were opened, the last is in use
+    indexes: list[SimulatedIndexStore]  # as they were opened, the last is in use
     tier: FakeTier
     logs: dict[Timeline, PartitionLog] = field(default_factory=dict)
 
@@ -170,13 +170,15 @@ async def living(
     """Run a store in the block; leaving the block without closing the store is a kill."""
     fatal: list[str] = []
     random = Random(seed)
-    indexes: list[MemoryIndex] = []
+    indexes: list[SimulatedIndexStore] = []
 
-    def open_index(directory: str) -> MemoryIndex:
-        indexes.append(MemoryIndex(filesystem, directory))
+    def open_index(directory: str) -> SimulatedIndexStore:
+        indexes.append(SimulatedIndexStore(filesystem, directory))
         return indexes[-1]
 
-    world = StoreWorld(filesystem, open_index, TwinPool(), random, lambda: NOW_MS, fatal.append, problems.append, tier)
+    world = StoreDeps(
+        filesystem, open_index, SimulatedPool(), random, lambda: NOW_MS, fatal.append, problems.append, tier
+    )
     store = SegmentStore(OPTIONS, world)
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

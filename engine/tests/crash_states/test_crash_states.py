@@ -7,12 +7,12 @@ import random
 import pytest
 
 from engine.api import TopicPartition
-from engine.commit.appends import PartitionRound
+from engine.commit.appends import PartitionShare
 from engine.commit.journal_format import PAGE_SIZE_BYTES, Barrier, BarrierKind, barrier_frame
 from engine.commit.syncer import Syncer
-from engine.files.twin import MemoryFileSystem
-from engine.files.twin_loss import Operation
-from engine.index.keeper import IndexKeeper
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.files.simulated_loss import Operation
+from engine.index.stored_index import StoredIndex
 from engine.tests.crash_states.hunt import hunt
 from engine.tests.crash_states.images import Choice, choices
 from engine.tests.crash_states.timeline import NEVER, Event, RecordingFileSystem, Timeline
@@ -32,7 +32,7 @@ def test_every_loss_is_gone_through_where_there_are_few() -> None:
     ]
     found = set()
     for choice in choices(operations, random.Random(0), 10):
-        image = MemoryFileSystem.replayed(operations)
+        image = SimulatedFileSystem.replayed(operations)
         image.lose(choice)
         found.add(image.content("/a"))
     assert found == {b"", b"a", b"ab", b"abc", b"\0\0c"}
@@ -43,10 +43,10 @@ def test_drawn_losses_begin_with_nothing_and_everything() -> None:
     operations += [Operation("write", "/a", 1, position, b"xy") for position in range(0, 20, 2)]
     contents = []
     for choice in choices(operations, random.Random(0), 4):
-        image = MemoryFileSystem.replayed(operations)
+        image = SimulatedFileSystem.replayed(operations)
         image.lose(choice)
         contents.append(image.content("/a"))
-        again = MemoryFileSystem.replayed(operations)
+        again = SimulatedFileSystem.replayed(operations)
         again.lose(Choice(choice.taken))
         assert again.content("/a") == contents[-1]
     assert contents[:2] == [b"", b"xy" * 10]
@@ -61,7 +61,7 @@ def test_what_is_right_has_no_anomaly() -> None:
 
 @pytest.mark.sources
 def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def early(syncer: Syncer, parts: list[PartitionRound]) -> None:
+    async def early(syncer: Syncer, parts: list[PartitionShare]) -> None:
         for part in parts:
             part.owner.durable(part)
         await honest(syncer, parts)
@@ -72,9 +72,9 @@ def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_the_index_keeps_of_a_lost_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(_keeper: IndexKeeper, _logs: object) -> None: ...
+    async def nothing(_keeper: StoredIndex, _logs: object) -> None: ...
 
-    monkeypatch.setattr(IndexKeeper, "cut", nothing)
+    monkeypatch.setattr(StoredIndex, "cut", nothing)
     assert any("the index has" in line for line in hunt(3, share=0.02).anomalies)
 
 

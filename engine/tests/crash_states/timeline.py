@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 from engine.api import Outcome, PendingAppend, TopicPartition
 from engine.commit.journal import DIRECTORY as JOURNAL
 from engine.commit.journal_format import PAGE_SIZE_BYTES, SLOT_ID_SIZE_BYTES, Barrier, BarrierKind, frames
-from engine.files.twin import MemoryFileSystem
-from engine.files.twin_loss import Operation
-from engine.logs.swap import SWAP_SUFFIX
+from engine.files.simulated_disk import SimulatedFileSystem
+from engine.files.simulated_loss import Operation
+from engine.logs.segments.swap import SWAP_SUFFIX
 
 NEVER = 2**63 - 1
 
@@ -162,7 +162,7 @@ class Timeline:
 
 
 @dataclass
-class RecordingFileSystem(MemoryFileSystem):
+class RecordingFileSystem(SimulatedFileSystem):
     """A simulated disk that tells the timelines the number of each operation before it."""
 
     timelines: list[Timeline] = field(default_factory=list)

@@ -22,7 +22,7 @@ from engine.tests.crash_states.timeline import NEVER, Content, Event, RecordingF
 from engine.tests.crash_states.transactions import PRODUCERS
 from engine.tests.fake_tier import FakeTier
 from engine.tests.helpers import fates
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 
 PARTITIONS = 4
 ASYNC_PARTITION = PARTITIONS - 1
@@ -158,7 +158,7 @@ class _Steps:
             if offset > timelines[-1].latest_start:
                 timelines[-1].starts.append((offset, self._life.now, NEVER))
         [log_dir] = {self._log(timelines[-1]).log_dir for timelines in self._workload.timelines}
-        await RetentionKeeper(log_dir, RetentionOptions(), lambda: now_ms).check()
+        await RetentionTask(log_dir, RetentionOptions(), lambda: now_ms).check()
         self._workload.filesystem.look()
         for timeline, offset in expected.items():
             found = self._log(timeline).log_start_offset

@@ -9,13 +9,13 @@ from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs.tests.test_local_starts import COUNT, EVERYTHING, ROLLING, Broker
 from engine.partitions.partition import Partition
 from engine.tests.helpers import NOW_MS, read_all
-from engine.upkeep.retention_keeper import RetentionKeeper, RetentionOptions
+from engine.upkeep.retention_task import RetentionOptions, RetentionTask
 
 TIERED = replace(ROLLING, remote_storage=True, retention_ms=-1)
 
 
 async def check(log: Partition, now_ms: int = NOW_MS) -> None:
-    await RetentionKeeper(log.log_dir, RetentionOptions(), lambda: now_ms).check()
+    await RetentionTask(log.log_dir, RetentionOptions(), lambda: now_ms).check()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import StorageError, UnknownPartition
 from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import LoopPool
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.log_dirs import log_starts
 from engine.log_dirs.local_starts import note_tiered
@@ -25,11 +25,11 @@ from engine.partitions.tests.test_follower import following, stamped
 from engine.stats import Reason
 from engine.store import SegmentStore
 from engine.tests.helpers import MAX_BYTES, NOW_MS, ORDERS, batch, bytes_of, open_orders, options, read_all, running
-from engine.upkeep.retention_keeper import (
+from engine.upkeep.retention_task import (
     SPACE_CHECK_INTERVAL_S,
     WINDOW_CHECK_S,
-    RetentionKeeper,
     RetentionOptions,
+    RetentionTask,
     _written_ms,
 )
 
@@ -52,7 +52,7 @@ async def fill(log: PartitionLog, timestamps_ms: Sequence[int], size_bytes: int 
         await log.append(memoryview(records), acks=-1).wait()
 
 
-def names(filesystem: MemoryFileSystem, suffix: str = ".log", directory: str = "/data/orders-0") -> list[int]:
+def names(filesystem: SimulatedFileSystem, suffix: str = ".log", directory: str = "/data/orders-0") -> list[int]:
     return [int(name.split(".")[0]) for name in filesystem.list_dir(directory) if name.endswith(suffix)]
 
 
@@ -67,7 +67,7 @@ class Clock:
 
 
 async def test_what_is_old_goes_and_readers_in_flight_go_on() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
         await fill(log, [NOW_MS - HOUR_MS, NOW_MS - 10, NOW_MS - 20, NOW_MS])
@@ -96,7 +96,7 @@ async def test_what_is_old_goes_and_readers_in_flight_go_on() -> None:
 
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
 async def test_when_all_of_it_is_old_an_empty_segment_is_left(how: str) -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
         await fill(log, [NOW_MS, NOW_MS])
@@ -121,7 +121,7 @@ async def test_when_all_of_it_is_old_an_empty_segment_is_left(how: str) -> None:
 
 
 async def test_what_is_too_much_goes() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, checking()) as store:
         log = await open_orders(store, dataclasses.replace(HOURLY, retention_size_bytes=500))
         await fill(log, [NOW_MS] * 6)
@@ -134,7 +134,7 @@ async def test_what_is_too_much_goes() -> None:
 
 
 async def test_a_compacted_topic_is_left_to_compaction() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     config = dataclasses.replace(HOURLY, cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, config)
@@ -150,7 +150,7 @@ async def test_a_compacted_topic_is_left_to_compaction() -> None:
 
 
 async def test_records_without_timestamps_are_as_old_as_their_file() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     filesystem.now_ms = clock
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -163,7 +163,7 @@ async def test_records_without_timestamps_are_as_old_as_their_file() -> None:
 
 
 async def test_a_file_that_is_old_matters_only_to_records_without_timestamps() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     filesystem.now_ms = lambda: 0
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -173,7 +173,7 @@ async def test_a_file_that_is_old_matters_only_to_records_without_timestamps() -
 
 
 async def test_outside_of_the_window_nothing_goes() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     times = list[bool]()
     async with running(filesystem, checking(is_time=lambda _: bool(times)), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -187,7 +187,7 @@ async def test_outside_of_the_window_nothing_goes() -> None:
 
 
 async def test_without_the_journal_nothing_goes() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
         await fill(log, [NOW_MS - 2 * HOUR_MS] * 3)
@@ -197,7 +197,7 @@ async def test_without_the_journal_nothing_goes() -> None:
 
 
 async def test_a_full_disk_delays_the_segment_that_is_to_come_and_with_it_the_rest() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
         await fill(log, [NOW_MS - 2 * HOUR_MS] * 3)
@@ -209,7 +209,7 @@ async def test_a_full_disk_delays_the_segment_that_is_to_come_and_with_it_the_re
 
 
 async def test_a_damaged_log_is_left_as_it_is() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         await fill(await open_orders(store, HOURLY), [NOW_MS] * 3)
     filesystem.unlink(f"/data/orders-0/{2:020d}.log")
@@ -222,7 +222,7 @@ async def test_a_damaged_log_is_left_as_it_is() -> None:
 
 async def test_appends_while_many_logs_are_cut() -> None:
     """Each append goes behind the others; a log that got a record meanwhile is not rolled."""
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         logs = [await _open(store, number) for number in range(20)]
         for log in logs:
@@ -245,7 +245,7 @@ async def _open(store: SegmentStore, number: int, config: LogConfig = HOURLY) ->
 
 
 async def test_a_partition_deleted_meanwhile_harms_nobody() -> None:
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         for number in range(8):
             await fill(await _open(store, number), [NOW_MS] * 3)
@@ -258,7 +258,7 @@ async def test_a_partition_deleted_meanwhile_harms_nobody() -> None:
 
 
 async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     config = LogConfig(segment_size_bytes=11_000, retention_ms=-1, file_delete_delay_ms=20_000)
     policy = frozenset({CleanupPolicy.COMPACT})
     compacted = dataclasses.replace(config, cleanup_policy=policy, min_cleanable_dirty_ratio=1.0)
@@ -287,7 +287,7 @@ async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> Non
 
 async def test_d2_a_follower_that_begins_anew_removes_nothing_by_itself() -> None:
     """The tier's progress in the old log says nothing of the new one, and only the leader deletes records."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     config = LogConfig(segment_size_bytes=6000, retention_ms=-1, remote_storage=True)
     async with running(filesystem, checking(disk_max_used_ratio=0.9), problems=problems) as store:
         log = await following(store, config, epoch=1)
@@ -310,7 +310,7 @@ async def test_d2_a_follower_that_begins_anew_removes_nothing_by_itself() -> Non
 
 
 async def test_d2_is_off_by_default() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, checking()) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=200))
         await fill(log, [NOW_MS] * 4)
@@ -330,7 +330,7 @@ async def test_a_real_file_has_a_time(tmp_path: Path) -> None:
 
 async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic is created between the barrier and the work on the files."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     set_aside = log_starts._set_aside
     again = ORDERS._replace(topic_id=b"another".ljust(16))
     async with running(filesystem) as store:
@@ -348,19 +348,19 @@ async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypat
 
 
 async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, HOURLY)
         assert isinstance(log, Partition)
         await fill(log, [NOW_MS] * 3)
         await store.delete_partition(ORDERS)
-        assert await RetentionKeeper(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
+        assert await RetentionTask(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
 
 
 async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the store would end with an IndexError."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, HOURLY)
         assert isinstance(log, Partition)
         await fill(log, [-1])
@@ -374,7 +374,7 @@ async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms
             return found
 
         monkeypatch.setattr(log_dir.disk, "run", run_and_delete)
-        await RetentionKeeper(log_dir, RetentionOptions(), Clock()).check()
+        await RetentionTask(log_dir, RetentionOptions(), Clock()).check()
         assert len(asked) == 1
 
 
@@ -391,7 +391,7 @@ class SlowStat(LoopPool):
 async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:
     """Retention was about to move a log start when the store closed: its barrier came behind the clean-shutdown
     marker."""
-    filesystem, clock = MemoryFileSystem(), Clock()
+    filesystem, clock = SimulatedFileSystem(), Clock()
     filesystem.now_ms = clock
     async with running(filesystem, checking(), pool=SlowStat(), clock=clock) as store:
         await fill(await open_orders(store, HOURLY), [-1, -1])
@@ -404,7 +404,7 @@ async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:
 
 
 async def test_where_no_log_start_moves_nobody_waits() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         [log_dir] = store._dirs
         async with log_dir.commit_log.between_checkpoints():
             await log_starts.move_log_starts(log_dir, [])

@@ -7,10 +7,10 @@ from engine.api import Marker, Outcome
 from engine.batches.batch import Record, build_batch
 from engine.compaction.tests.test_cleaner import COMPACT, fill, until_compacted
 from engine.errors import NotLeaderOrFollower, TierUnreachable, UnknownPartition
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, Broker
-from engine.logs.footer import footer_name, read_footer
-from engine.logs.segment import segment_name
+from engine.logs.segments.footer import footer_name, read_footer
+from engine.logs.segments.segment import segment_name
 from engine.sealed import SealedLog, SealedSegment
 from engine.tests.helpers import NOW_MS, ORDERS, append, open_orders, running
 from engine.upkeep.sealed_listing import spread
@@ -151,7 +151,7 @@ async def test_what_the_tier_has_and_nobody_knows_is_no_gap() -> None:
 
 async def test_segments_that_are_replaced_meanwhile_are_looked_at_again() -> None:
     """No segment is missing, or listed beside the one that replaced it."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)

@@ -9,9 +9,9 @@ import trio
 from engine.api import PartitionLog
 from engine.errors import CorruptMessage
 from engine.files.filesystem import replace_small
-from engine.files.twin import Fault, MemoryFileSystem
+from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import LogConfig
-from engine.logs.footer import Footer, encode, footer_name, read_footer
+from engine.logs.segments.footer import Footer, encode, footer_name, read_footer
 from engine.offline.inspection import SegmentFile, partitions, segment_files, verify
 from engine.options import StoreOptions
 from engine.tests.helpers import ORDERS, append, open_orders, options, read, running
@@ -33,15 +33,15 @@ async def filled(log: PartitionLog, count: int = 10) -> None:
     await trio.sleep(1)
 
 
-def bases(filesystem: MemoryFileSystem, suffix: str) -> list[int]:
+def bases(filesystem: SimulatedFileSystem, suffix: str) -> list[int]:
     return [int(name.split(".")[0]) for name in filesystem.list_dir(DIRECTORY) if name.endswith(suffix)]
 
 
-def footers(filesystem: MemoryFileSystem) -> list[Footer]:
+def footers(filesystem: SimulatedFileSystem) -> list[Footer]:
     return [read_footer(filesystem, DIRECTORY, base) for base in bases(filesystem, ".footer")]
 
 
-def check_footers(filesystem: MemoryFileSystem) -> list[SegmentFile]:
+def check_footers(filesystem: SimulatedFileSystem) -> list[SegmentFile]:
     """Assert by an independent look at the files that all segments but the last are sealed, and sound."""
     [partition] = partitions(filesystem, "/data")
     found = segment_files(filesystem, DIRECTORY)
@@ -51,7 +51,7 @@ def check_footers(filesystem: MemoryFileSystem) -> list[SegmentFile]:
 
 
 async def test_a_finished_segment_is_sealed_without_being_read() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         filesystem.faults.append(Fault("read", 5, ".log", is_lasting=True))
@@ -64,7 +64,7 @@ async def test_a_finished_segment_is_sealed_without_being_read() -> None:
 
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
 async def test_what_an_earlier_process_began_is_read_once(how: str) -> None:
-    filesystem, expected = MemoryFileSystem(), list[Footer]()
+    filesystem, expected = SimulatedFileSystem(), list[Footer]()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log)
@@ -82,7 +82,7 @@ async def test_what_an_earlier_process_began_is_read_once(how: str) -> None:
 
 
 async def test_reading_to_seal_keeps_to_a_rate() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(await open_orders(store, ROLLING))
         await store.close()
@@ -97,7 +97,7 @@ async def test_reading_to_seal_keeps_to_a_rate() -> None:
 
 
 async def test_removal_takes_the_footer_with_it_and_a_cut_takes_it_first() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
         await filled(log, 20)
@@ -119,7 +119,7 @@ async def test_removal_takes_the_footer_with_it_and_a_cut_takes_it_first() -> No
 
 
 async def test_a_full_disk_delays_a_footer() -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, ROLLING)
         filesystem.faults.append(Fault("create", 28, ".footer.tmp"))
@@ -131,7 +131,7 @@ async def test_a_full_disk_delays_a_footer() -> None:
 
 @pytest.mark.parametrize("where", [0, 8, 13, 17, 30, 63])
 async def test_a_bit_that_flips_is_found_and_what_is_wrong_is_not_served(where: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, scrubbing(), problems=problems) as store:
         log = await open_orders(store, ROLLING)
         await filled(log)
@@ -151,8 +151,8 @@ async def test_a_bit_that_flips_is_found_and_what_is_wrong_is_not_served(where: 
 
 async def test_a_segment_that_is_another_one_is_not_served() -> None:
     """Each of its batches is sound by itself."""
-    filesystem, problems = MemoryFileSystem(), list[str]()
-    other = MemoryFileSystem()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
+    other = SimulatedFileSystem()
     for one, value in ((filesystem, b"ours"), (other, b"his ")):
         async with running(one) as store:
             log = await open_orders(store, ROLLING)
@@ -173,7 +173,7 @@ async def test_a_segment_that_is_another_one_is_not_served() -> None:
 
 @pytest.mark.parametrize("where", [3, 40, -3])
 async def test_a_footer_that_is_damaged_is_told_and_written_anew(where: int) -> None:
-    filesystem, problems = MemoryFileSystem(), list[str]()
+    filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, scrubbing(), problems=problems) as store:
         await filled(await open_orders(store, ROLLING))
         expected = footers(filesystem)
@@ -188,7 +188,7 @@ async def test_a_footer_that_is_damaged_is_told_and_written_anew(where: int) -> 
 
 
 async def test_scrubbing_can_be_switched_off() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem, scrubbing(scrub_bytes_per_s=0)) as store:
         await filled(await open_orders(store, ROLLING))
         await trio.sleep(10 * SCRUB_S)
@@ -199,7 +199,7 @@ async def test_scrubbing_can_be_switched_off() -> None:
 async def test_a_footer_beside_the_last_segment() -> None:
     """A crash came after a truncation, and before the footer was deleted; or the segment is smaller than its footer
     says."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(await open_orders(store, ROLLING))
         await store.close()
@@ -208,7 +208,7 @@ async def test_a_footer_beside_the_last_segment() -> None:
     segment = segment_files(filesystem, DIRECTORY)[-1]
     footer = verify(filesystem, partition, segment).tally.footer(ORDERS, last, segment.size_bytes)
     for size_bytes, is_sound in ((segment.size_bytes, True), (segment.size_bytes + 100, False)):
-        copy = MemoryFileSystem.replayed(filesystem.operations)
+        copy = SimulatedFileSystem.replayed(filesystem.operations)
 
         replace_small(copy, DIRECTORY, footer_name(last), encode(footer._replace(size_bytes=size_bytes)))
         copy.end_process()

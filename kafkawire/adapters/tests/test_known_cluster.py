@@ -3,13 +3,13 @@
 import pytest
 
 from engine.errors import StoreRefused
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_dirs.layout import META, Identity, ensure_dir, write_identity
 from kafkawire.adapters.known_cluster import known_cluster_id
 
 
-def filesystem_with(**clusters: str) -> MemoryFileSystem:
-    filesystem = MemoryFileSystem()
+def filesystem_with(**clusters: str) -> SimulatedFileSystem:
+    filesystem = SimulatedFileSystem()
     for name, cluster_id in clusters.items():
         ensure_dir(filesystem, f"/{name}")
         write_identity(filesystem, f"/{name}", Identity(cluster_id, 1))
@@ -17,7 +17,7 @@ def filesystem_with(**clusters: str) -> MemoryFileSystem:
 
 
 def test_new_log_dirs_are_of_no_cluster() -> None:
-    assert known_cluster_id(MemoryFileSystem(), ["/a", "/b"]) is None
+    assert known_cluster_id(SimulatedFileSystem(), ["/a", "/b"]) is None
 
 
 def test_one_log_dir_speaks_for_those_that_are_new_or_damaged() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from engine.api import TopicPartition
-from engine.replication.exchange import Asked
+from engine.replication.exchange import FollowerFetch
 from kafkawire.adapters.options import coordinator_settings, fetch_limits, link_settings
 from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.config.broker_config import load
@@ -50,7 +50,9 @@ def test_what_followers_ask_for() -> None:
     }
     config, _ = load(given)
     partition = TopicPartition(bytes(16), "t", 0)
-    request = fetch_request(ReplicaState(), Request(0, {partition: Asked(5, 7, 4, 0, 7)}, ()), fetch_limits(config))
+    request = fetch_request(
+        ReplicaState(), Request(0, {partition: FollowerFetch(5, 7, 4, 0, 7)}, ()), fetch_limits(config)
+    )
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (70, 20, 9000)
     assert request.topics[0].partitions[0].partition_max_bytes == 3000
     assert link_settings(config, b"secret").limits.reply_max_bytes >= 9000 + config.max_request_size_bytes

@@ -22,7 +22,7 @@ from coordinator.state.log import (
 from engine.api import Leadership
 from engine.batches.batch import Codec, Record, RecordHeader, build_batch, seal_batch
 from engine.batches.plain_batch import build_plain_batch
-from engine.files.twin import Fault, MemoryFileSystem, TwinPool
+from engine.files.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.log_config import CleanupPolicy, LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import others
@@ -98,7 +98,7 @@ async def append_stored(store: SegmentStore, *batches: bytearray) -> None:
 
 
 async def test_what_is_appended_comes_back_in_order() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, leader_epoch=4)
         assert (log.topic_id, log.leader_epoch, log.start_offset, log.end_offset) == (ORDERS.topic_id, 4, 0, 0)
         assert await settled(log.append([A, B], NOW_MS)) == 2
@@ -116,7 +116,7 @@ async def test_a_log_that_is_compacted_comes_to_the_same() -> None:
         min_cleanable_dirty_ratio=0.01,
         delete_retention_ms=0,
     )
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     expected: dict[bytes, bytes | None] = {}
     async with running(filesystem) as store:
         log = await state_log(store, compacted)
@@ -142,7 +142,7 @@ async def test_a_log_that_is_compacted_comes_to_the_same() -> None:
 
 async def test_an_append_counts_when_it_is_durable() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await state_log(store)
         pool.is_holding = True
         calls: list[str] = []
@@ -160,7 +160,7 @@ async def test_an_append_counts_when_it_is_durable() -> None:
 
 async def test_there_is_room_again_when_others_have_been_written() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), options(queue_max_bytes=300), pool=pool) as store:
+    async with running(SimulatedFileSystem(), options(queue_max_bytes=300), pool=pool) as store:
         log = await state_log(store)
         await log.wait_for_room()
         pool.is_holding = True
@@ -176,7 +176,7 @@ async def test_there_is_room_again_when_others_have_been_written() -> None:
 
 
 async def test_a_long_log_is_read_in_parts_and_others_run_meanwhile() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, LogConfig(segment_size_bytes=1 << 20))
         records = [StateRecord(b"%d" % number, bytes(100)) for number in range(20_000)]
         for start in range(0, len(records), 5000):
@@ -191,7 +191,7 @@ async def test_a_long_log_is_read_in_parts_and_others_run_meanwhile() -> None:
 
 
 async def test_batches_of_others_are_read_and_what_is_no_record_is_passed_over() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         for codec in Codec:
             await append_stored(store, compressed_batch(codec, [Record(b"k", b"%d" % codec, NOW_MS)] * 3))
@@ -203,7 +203,7 @@ async def test_batches_of_others_are_read_and_what_is_no_record_is_passed_over()
 
 
 async def test_control_batches_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
         monkeypatch.setattr(
@@ -217,7 +217,7 @@ async def test_control_batches_are_passed_over(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("kind", ["write", "fdatasync"])
 async def test_a_failing_disk_fails_the_log(kind: str) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
@@ -237,7 +237,7 @@ async def test_a_failing_disk_fails_the_log(kind: str) -> None:
 
 @pytest.mark.parametrize("skip", range(2))
 async def test_a_disk_that_cannot_be_read_fails_the_log(skip: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
@@ -247,7 +247,7 @@ async def test_a_disk_that_cannot_be_read_fails_the_log(skip: int) -> None:
 
 
 async def test_records_that_lie_fail_the_log() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         body = b"\xff" * 20
         times, nobody = (NOW_MS, NOW_MS), (-1, -1, -1)
@@ -260,7 +260,7 @@ async def test_records_that_lie_fail_the_log() -> None:
 
 
 async def test_there_is_no_log_of_what_is_not_here() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         with pytest.raises(StateLogFailed):
             await EngineStateLogs(store).get(*ORDERS)
         log = await state_log(store)
@@ -274,7 +274,7 @@ async def test_there_is_no_log_of_what_is_not_here() -> None:
 
 async def test_c1_a_log_that_is_given_anew_has_what_was_on_its_way_and_the_old_one_takes_nothing() -> None:
     pool = HeldPool()
-    async with running(MemoryFileSystem(), pool=pool) as store:
+    async with running(SimulatedFileSystem(), pool=pool) as store:
         await open_orders(store)
         logs = EngineStateLogs(store)
         old = await logs.get(*ORDERS)
@@ -303,8 +303,8 @@ async def test_c1_a_log_that_is_given_anew_has_what_was_on_its_way_and_the_old_o
 
 async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition() -> None:
     """The disk of the other partition may hang, or its followers be away."""
-    pool, other = TwinPool(), ORDERS._replace(partition=1)
-    async with running(MemoryFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
+    pool, other = SimulatedPool(), ORDERS._replace(partition=1)
+    async with running(SimulatedFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
         on_a, logs = await open_orders(store), EngineStateLogs(store)
         await store.open_partition(other, LogConfig(), 0)
         assert isinstance(on_a, Partition)
@@ -325,7 +325,7 @@ async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition
 
 async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync() -> None:
     """The high watermark is below the start of the epoch: the records there came from the leader before."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
         with trio.fail_after(1):
             given = await EngineStateLogs(store).get(*ORDERS)
@@ -339,7 +339,7 @@ async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync(
 
 
 async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is_there() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=False)
         given: list[StateLog] = []
 
@@ -356,7 +356,7 @@ async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is
 
 async def test_k26_a_log_is_given_to_its_end_though_the_isr_is_full_before_the_high_watermark_is_there() -> None:
     """A replica came back, and has not fetched yet."""
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
         given = await EngineStateLogs(store).get(*ORDERS)
         in_sync(log, 1, 2)
@@ -364,7 +364,7 @@ async def test_k26_a_log_is_given_to_its_end_though_the_isr_is_full_before_the_h
 
 
 async def test_k26_a_log_is_given_anew_while_its_last_append_cannot_count() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log, logs = await taken_over(store, few=False), EngineStateLogs(store)
         log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
         write = (await logs.get(*ORDERS)).append([GONE], NOW_MS)
@@ -377,7 +377,7 @@ async def test_k26_a_log_is_given_anew_while_its_last_append_cannot_count() -> N
 
 
 async def test_c1_a_log_ends_with_its_epoch() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, leader_epoch=1)
         await open_orders(store, leader_epoch=2)
         with pytest.raises(StateLogMoved, match="orders-0 has a newer leader"):
@@ -390,7 +390,7 @@ async def test_c1_a_log_ends_with_its_epoch() -> None:
 
 async def test_only_what_nobody_wanted_is_a_warning() -> None:
     """A log that another broker leads now is normal whenever a broker stops."""
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await open_orders(store, leader_epoch=0)
         store.replica(ORDERS).follow(LogConfig(), 1)
@@ -407,7 +407,7 @@ async def test_only_what_nobody_wanted_is_a_warning() -> None:
 
 
 async def test_c2_a_log_holds_what_was_read_from_it_also_in_later_epochs() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     ends: list[tuple[int, int]] = [(-1, 0)]
     for epoch in (0, 2, 3, 7):
         async with running(filesystem) as store:
@@ -423,7 +423,7 @@ async def test_c2_a_log_holds_what_was_read_from_it_also_in_later_epochs() -> No
 
 
 async def test_c2_a_log_does_not_hold_what_it_lost() -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await state_log(store)
         await settled(log.append([A], NOW_MS))
@@ -440,7 +440,7 @@ async def test_c2_a_log_does_not_hold_what_it_lost() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_power_cut_takes_nothing_that_was_settled(seed: int) -> None:
-    filesystem = MemoryFileSystem()
+    filesystem = SimulatedFileSystem()
     random = Random(seed)
     async with running(filesystem) as store:
         log = await state_log(store)
@@ -455,7 +455,7 @@ async def test_a_power_cut_takes_nothing_that_was_settled(seed: int) -> None:
 
 
 async def test_a_log_that_begins_later_does_not_hold_what_ended_before() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         for _ in range(4):
             await settled(log.append([A], NOW_MS))
@@ -470,7 +470,7 @@ async def test_a_log_that_begins_later_does_not_hold_what_ended_before() -> None
 
 
 async def test_a_batch_is_as_large_as_the_topic_allows_and_a_record_as_its_segments_do() -> None:
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, LogConfig(max_message_size_bytes=5000, segment_size_bytes=3000))
         assert log.batch_size_max_bytes == 3000
         log = await state_log(store, LogConfig(max_message_size_bytes=2000, segment_size_bytes=3000))
@@ -485,7 +485,7 @@ async def test_a_batch_is_as_large_as_the_topic_allows_and_a_record_as_its_segme
 
 async def test_sizes_are_upper_bounds_and_not_far_off() -> None:
     random = Random(1)
-    async with running(MemoryFileSystem()) as store:
+    async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         for _ in range(50):
             records = [

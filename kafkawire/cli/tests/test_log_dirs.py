@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from engine.files.filesystem import PosixFileSystem, replace_small
 from engine.log_dirs.stray_files import encode_metadata, find_strays, stray_name
 from engine.log_dirs.strays import Fate
-from engine.logs.checkpoints import key_of, read_checkpoint
+from engine.logs.recovery.checkpoints import key_of, read_checkpoint
 from engine.offline.inspection import held
 from engine.tests.helpers import NOW_MS, ORDERS, append, fates, open_orders, options, read_all, running
 from kafkawire.cli import main

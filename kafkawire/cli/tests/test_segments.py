@@ -16,8 +16,8 @@ from engine.batches.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Record, build_b
 from engine.batches.markers import build_marker
 from engine.files.filesystem import PosixFileSystem
 from engine.log_config import LogConfig
-from engine.logs.aborted import aborted_index_name, encode_aborted
-from engine.logs.checkpoints import read_checkpoint, write_checkpoint
+from engine.logs.recovery.checkpoints import read_checkpoint, write_checkpoint
+from engine.logs.transactions.aborted import aborted_index_name, encode_aborted
 from engine.offline.inspection import held
 from engine.tests.helpers import NOW_MS, append, open_orders, options, running
 from kafkawire.cli import main

@@ -19,7 +19,7 @@ import trio
 
 from engine.batches.batch import Record, build_batch
 from engine.files.io_workers import LoopPool
-from engine.index.twin import MemoryIndex
+from engine.index.simulated_store import SimulatedIndexStore
 from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.config.broker_config import Config
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -335,7 +335,7 @@ async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], top
         for _ in range(2):
             assert (await produce(client, bytes(700_000), key=b"k")).error_code == 0
         await trio.sleep(1)
-    has_keys = bool(MemoryIndex(world.filesystem, "/data/index").scan(b"k", b"l"))
+    has_keys = bool(SimulatedIndexStore(world.filesystem, "/data/index").scan(b"k", b"l"))
     assert has_keys is bool(broker or topic)
 
 

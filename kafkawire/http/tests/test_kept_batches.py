@@ -9,9 +9,9 @@ import pytest
 from starlette.applications import Starlette
 
 from engine.api import TopicPartition
+from engine.append_at_offset import KeptBatches
 from engine.errors import EngineError, MessageTooLarge, NotLeaderOrFollower, Overloaded, StorageError
-from engine.keeping import KeptBatches
-from engine.tests.test_keeping import kept
+from engine.tests.test_append_at_offset import kept
 from kafkawire.http.kept_batches import CONTENT_TYPE, Edges
 from kafkawire.http.tests.asgi import asked, posted
 from kafkawire.http.topic_routes import topic_routes

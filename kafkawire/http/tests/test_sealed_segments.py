@@ -9,8 +9,8 @@ import pytest
 import trio
 from starlette.applications import Starlette
 
-from engine.keeping import KeptBatches
-from engine.logs.footer import read_footer
+from engine.append_at_offset import KeptBatches
+from engine.logs.segments.footer import read_footer
 from kafkawire.http.queries import BadRequest
 from kafkawire.http.sealed_segments import COUNT_MAX, EVERYTHING, Query
 from kafkawire.http.tests.asgi import asked

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import TopicPartition
-from engine.replication.exchange import Asked
+from engine.replication.exchange import FollowerFetch
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import ReplicaState
 from kafkawire.replication.asking import Asking
@@ -18,8 +18,8 @@ ONE, OTHER, *_ = PARTITIONS
 ME = ReplicaState(replica_id=2, replica_epoch=5)
 
 
-def at(offset: int) -> Asked:
-    return Asked(0, offset, 0, 0, 0)
+def at(offset: int) -> FollowerFetch:
+    return FollowerFetch(0, offset, 0, 0, 0)
 
 
 def begun() -> Asking:
@@ -77,7 +77,7 @@ STEPS = st.tuples(st.sampled_from(["ask", "drop", "request", "lost", "forget"]),
 
 @given(st.lists(STEPS, max_size=60))
 def test_the_leader_knows_what_is_asked_with_every_request(steps: Sequence[Step]) -> None:
-    asking, known, epoch = Asking(), dict[TopicPartition, Asked](), -1
+    asking, known, epoch = Asking(), dict[TopicPartition, FollowerFetch](), -1
     for step, number, offset in steps:
         partition = PARTITIONS[number]
         if step == "ask":

@@ -14,7 +14,7 @@ from coordinator.errors import NotFollowedSo
 from coordinator.shards.pending import Answer
 from engine.api import Following, TopicPartition
 from engine.commit.commit_log import CommitLog
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import stamped
@@ -123,7 +123,7 @@ class Setting(NamedTuple):
 
 @asynccontextmanager
 async def following() -> AsyncIterator[Setting]:
-    async with running(MemoryFileSystem()) as store, trio.open_nursery() as nursery:
+    async with running(SimulatedFileSystem()) as store, trio.open_nursery() as nursery:
         [log] = await store.open_partitions([Following(ORDERS, LogConfig(), 1)])
         assert isinstance(log, Partition)
         links, marks, counters = FakeLinks(), FakeMarks(), ReplicationCounters()

@@ -4,9 +4,9 @@ import pytest
 
 from engine.api import NO_EPOCH, EpochEnd, TopicPartition
 from engine.batches.batch import Record, build_batch
-from engine.compacted import NOT_COMPACTED, Compacted, Dropped
+from engine.compaction_horizon import NOT_COMPACTED, Compacted, CompactionHorizon
 from engine.errors import EngineError, FencedLeaderEpoch, NotLeaderOrFollower, OffsetOutOfRange
-from engine.replication.exchange import Answer, Asked
+from engine.replication.exchange import FollowerFetch, LeaderReply
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import (
     EpochEndOffset,
@@ -39,7 +39,7 @@ BATCH = bytes(build_batch([Record(None, b"v")]))
 
 
 def test_partitions_of_one_topic_are_asked_for_together() -> None:
-    asked = {TopicPartition(TOPIC_ID, "t", number): Asked(3, 10 + number, 2, 9, 1) for number in (0, 1)}
+    asked = {TopicPartition(TOPIC_ID, "t", number): FollowerFetch(3, 10 + number, 2, 9, 1) for number in (0, 1)}
     made = Request(7, asked, [TopicPartition(TOPIC_ID, "t", 5), TopicPartition(TOPIC_ID, "t", 6)])
     request = fetch_request(ReplicaState(replica_id=2, replica_epoch=5), made, FetchLimits())
     [topic] = request.topics
@@ -69,9 +69,9 @@ def test_where_segments_and_epochs_begin_comes_over_the_wire() -> None:
     response = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=rows)])
     sent = FetchResponse.decode(b"".join(map(bytes, response.encode(FETCH_VERSION))), FETCH_VERSION)
     first, second, third = (one for _, one in told(sent))
-    compacted = Compacted([(2, 5), (4, 9)], Dropped(8, 7, 9), 3, 2)
+    compacted = Compacted([(2, 5), (4, 9)], CompactionHorizon(8, 7, 9), 3, 2)
     assert (first.answer, bytes(first.records), first.begins_segment) == (
-        Answer(4, 1, compacted=compacted),
+        LeaderReply(4, 1, compacted=compacted),
         BATCH,
         True,
     )

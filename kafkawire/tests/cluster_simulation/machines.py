@@ -24,7 +24,7 @@ from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.network import Connection, Network
 from kafkawire.tests.simulation.plan import Target, TopicPlan
 from kafkawire.tests.simulation.shared import Shared
-from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem
+from kafkawire.tests.simulation.world import DiskSpeed, WatchedFileSystem
 
 BROKERS = (1, 2, 3)
 CONNECTIONS_PER_BROKER = 1_000_000  # the number of a connection tells its broker
@@ -106,7 +106,7 @@ class Machines:
 
     def _machine(self, broker_id: int) -> Machine:
         history, seed = History(), self.seed * 10 + broker_id
-        disk = SimulatedFileSystem(history=history)
+        disk = WatchedFileSystem(history=history)
         world = MachineWorld(seed, disk=disk, ensemble=self.ensemble, broker_id=broker_id, wires=self.wires)
         doors = Doors(world, broker_id=broker_id, wires=self.wires)
         shared = Shared(seed, history, doors, dict(self.plans))

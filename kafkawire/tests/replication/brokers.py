@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.api import NO_LEADER
 from engine.errors import EngineError, NotLeaderOrFollower
-from engine.replication.exchange import Answer
-from engine.replication.fetch_state import AskEnds, Begin, Cut, Fail, FetchState, Take
+from engine.replication.exchange import LeaderReply
+from engine.replication.fetch_state import Append, AskEnds, Fail, FetchState, Restart, Truncate
 from engine.replication.replicas import Replicas
 from kafkawire.tests.replication.machines import (
     LAG_MAX_MS,
@@ -133,20 +133,20 @@ def _sees_the_same(world: World, one: int, role: Leads) -> World:
     return world.with_broker(one, disk.back(broker, led(replicas)))
 
 
-def hears(world: World, message: Message) -> tuple[World, Answer, Log]:
+def hears(world: World, message: Message) -> tuple[World, LeaderReply, Log]:
     """A Fetch arrives at its leader, which may lead no more. Return the answer and records."""
     leader, asked = world.broker(message.leader), message.asked
     if not isinstance(leader.role, Leads):
-        return world, Answer(error=NotLeaderOrFollower()), ()
+        return world, LeaderReply(error=NotLeaderOrFollower()), ()
     disk = Disk(leader)
     replicas = leading(leader, message.leader, leader.role, disk)
     try:
         heard = replicas.fetched(message.follower, message.life, asked, disk.state, NOW_MS)
     except EngineError as error:
-        return world, Answer(error=error), ()
+        return world, LeaderReply(error=error), ()
     world = world.with_broker(message.leader, disk.back(leader, led(replicas)))
     records = () if heard.diverging is not None else tuple(disk.records[asked.offset :])
-    return world, Answer(disk.progress.high_watermark.offset, 0, heard.diverging), records
+    return world, LeaderReply(disk.progress.high_watermark.offset, 0, heard.diverging), records
 
 
 # A follower
@@ -178,7 +178,7 @@ def comes(world: World, message: Message, limits: Limits) -> World:
     if message.answer is None:
         return hears(world, message)[0]
     high_watermark, diverging, records = message.answer
-    return _answers(world, Answer(high_watermark, 0, diverging), records, message, limits)
+    return _answers(world, LeaderReply(high_watermark, 0, diverging), records, message, limits)
 
 
 def _with(messages: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
@@ -194,7 +194,7 @@ def _syncs(world: World, one: int, role: Follows) -> World:
     return world.with_broker(one, disk.back(broker, role._replace(to_sync=None)))
 
 
-def _answers(world: World, answer: Answer, records: Log, message: Message, limits: Limits) -> World:
+def _answers(world: World, answer: LeaderReply, records: Log, message: Message, limits: Limits) -> World:
     follower = world.broker(message.follower)
     role = follower.role
     if not isinstance(role, Follows) or follower.life != message.life:
@@ -208,9 +208,9 @@ def _answers(world: World, answer: Answer, records: Log, message: Message, limit
     if action is None:
         return world
     wrong = _carry_out(action, disk, records)
-    if isinstance(action, Take) and records and limits.is_stepwise:
+    if isinstance(action, Append) and records and limits.is_stepwise:
         role = role._replace(to_sync=action.high_watermark)
-    elif isinstance(action, Take):
+    elif isinstance(action, Append):
         disk.sync()
         disk.progress.follow(action.high_watermark)
     world = world.with_broker(message.follower, disk.back(follower, role))
@@ -221,11 +221,11 @@ def _carry_out(action: Action, disk: Disk, records: Log) -> str | None:
     """Carry out a follower's action. Return the violation, or None."""
     if isinstance(action, Fail):
         return f"a follower gives up: {action.reason}"
-    if isinstance(action, Take):
+    if isinstance(action, Append):
         return disk.append(records)
-    if isinstance(action, Cut):
+    if isinstance(action, Truncate):
         disk.cut(action.offset)
-    assert not isinstance(action, Begin)
+    assert not isinstance(action, Restart)
     return None
 
 

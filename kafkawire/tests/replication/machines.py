@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from coordinator.api import BrokerState
-from engine.logs.epochs import EpochHistory, EpochStart
-from engine.logs.position import LogPosition
+from engine.logs.recovery.epochs import EpochHistory, EpochStart
+from engine.logs.segments.position import LogPosition
 from engine.replication.end_history import EndHistory
 from engine.replication.exchange import LogState
 from engine.replication.fetch_state import FetchState
 from engine.replication.progress import Progress
-from engine.replication.replicas import Committed, Proposal, Replicas, Seen
+from engine.replication.replicas import CommittedIsr, Proposal, Replicas, Seen
 from kafkawire.tests.replication.world import LATER, NEVER, Broker, Follows, Known, Leads
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ def at(offset: int) -> LogPosition:
 
 
 @lru_cache(maxsize=4096)
-def committed(known: Known) -> Committed:
+def committed(known: Known) -> CommittedIsr:
     """The committed state in the metadata, as a leader's machine needs it."""
     image = known.image
     epochs = {one: epoch for one, (epoch, _) in enumerate(image.members, 1)}
     serving = {one for one, (_, state) in enumerate(image.members, 1) if state is BrokerState.SERVING}
     isr, replicas = frozenset(image.partition.isr), frozenset(image.partition.replicas)
     marked = frozenset(mark[0] for mark in image.partition.marks)
-    return Committed(
+    return CommittedIsr(
         known.version, isr, replicas, epochs, serving, image.min_isr, marked=marked, state_version=known.version
     )
 

@@ -10,10 +10,10 @@ from coordinator.controller import elections, isr_proposals
 from engine.api import NO_EPOCH
 from engine.replica_log import NEVER_MS
 from engine.replication import fetch_state
-from engine.replication.exchange import Answer, Asked, LogState
+from engine.replication.exchange import FollowerFetch, LeaderReply, LogState
 from engine.replication.fetch_state import Action, FetchState
 from engine.replication.progress import Progress
-from engine.replication.replicas import Committed, Replicas
+from engine.replication.replicas import CommittedIsr, Replicas
 from kafkawire.tests.replication import model
 from kafkawire.tests.replication.model import explore
 from kafkawire.tests.replication.recovery import STUCK
@@ -35,9 +35,9 @@ def test_nothing_is_lost(name: str) -> None:
     assert outcome.is_complete or outcome.states > 900
 
 
-def _asks_at_once(self: FetchState, log: LogState) -> Asked | None:
+def _asks_at_once(self: FetchState, log: LogState) -> FollowerFetch | None:
     last_epoch = log.epochs.latest
-    self._asked = Asked(self.epoch, log.end_offset, last_epoch, log.high_watermark, log.start_offset)
+    self._asked = FollowerFetch(self.epoch, log.end_offset, last_epoch, log.high_watermark, log.start_offset)
     return self._asked
 
 
@@ -75,7 +75,7 @@ def _joins_though_late(self: Replicas, replica: int, _: int) -> bool:
 _may_join = Replicas._may_join
 
 
-def _takes_what_comes(self: FetchState, asked: Asked, answer: Answer, log: LogState) -> Action | None:
+def _takes_what_comes(self: FetchState, asked: FollowerFetch, answer: LeaderReply, log: LogState) -> Action | None:
     self._asked = asked
     return _answered(self, asked, answer, log)
 
@@ -92,7 +92,7 @@ def _keeps_its_epochs(self: FetchState, epoch: int, _: LogState, unclean_since: 
     self._copied_since = self._open_since = -1
 
 
-def _believes_what_it_reads(self: Replicas, committed: Committed, now_ms: int) -> bool:
+def _believes_what_it_reads(self: Replicas, committed: CommittedIsr, now_ms: int) -> bool:
     if committed.version == self._committed.version:
         self._proposed = None
     return _learn(self, committed, now_ms)
@@ -171,7 +171,7 @@ def _never(*_: object) -> bool:
     return False
 
 
-def _asks_no_more(self: FetchState, log: LogState) -> Asked | None:
+def _asks_no_more(self: FetchState, log: LogState) -> FollowerFetch | None:
     return None if log.end_offset else _ask(self, log)
 
 

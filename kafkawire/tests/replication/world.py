@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.api import EpochEnd
-    from engine.replication.exchange import Asked
+    from engine.replication.exchange import FollowerFetch
 
 NEVER = -(2**62)
 LATER = 2**62
@@ -155,7 +155,7 @@ class Message(NamedTuple):
     follower: int
     life: int
     leader: int
-    asked: Asked
+    asked: FollowerFetch
     answer: tuple[int, EpochEnd | None, Log] | None = None
 
 

@@ -12,7 +12,7 @@ from random import Random
 
 import trio
 
-from engine.files.twin import Fault
+from engine.files.simulated_disk import Fault
 from kafkawire.tests.simulation.history import History
 from kafkawire.tests.simulation.lives import Lives
 from kafkawire.tests.simulation.plan import FaultKind, Plan

@@ -15,8 +15,8 @@ import trio
 import trio.testing
 
 import engine.commit.group_committer
-import engine.logs.segment
-import engine.logs.sparse_index
+import engine.logs.segments.segment
+import engine.logs.segments.sparse_index
 import kafkawire.adapters.tier
 import tiering.chunks
 import tiering.cold_file
@@ -47,7 +47,7 @@ from kafkawire.tests.simulation.tier_store import LATE_PUT_MS
 from kafkawire.tests.simulation.transaction_checker import check_transactions
 from kafkawire.tests.simulation.transaction_plan import plan_transactions
 from kafkawire.tests.simulation.transactions import Transactions
-from kafkawire.tests.simulation.world import DiskSpeed, SimulatedFileSystem, SimulatedWorld
+from kafkawire.tests.simulation.world import DiskSpeed, SimulatedWorld, WatchedFileSystem
 from kafkawire.tests.simulation.writer import Writer
 from tiering.keeper import KeeperOptions
 
@@ -85,8 +85,10 @@ def prepare() -> None:
     """Prepare the process, once: a deterministic schedule, small segments and index intervals, and no log output."""
     vars(trio._core._run)["_ALLOW_DETERMINISTIC_SCHEDULING"] = True
     TOPIC_KEYS["segment.bytes"] = replace(TOPIC_KEYS["segment.bytes"], reader=integer(1000))
-    engine.logs.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
-    vars(engine.logs.segment).update(INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS)
+    engine.logs.segments.sparse_index.INTERVAL_BYTES = INDEX_INTERVAL_BYTES
+    vars(engine.logs.segments.segment).update(
+        INTERVAL_BYTES=INDEX_INTERVAL_BYTES, INTERVAL_RECORDS=INDEX_INTERVAL_RECORDS
+    )
     structlog.configure(processors=[_drop])
     _make_tiers_small()
 
@@ -168,7 +170,7 @@ class _Run:
         self.history = History()
         world = SimulatedWorld(
             seed=the_plan.seed,
-            disk=SimulatedFileSystem(history=self.history),
+            disk=WatchedFileSystem(history=self.history),
         )
         network = Network(world)
         groups = plan_groups(the_plan.seed, the_plan.topics)

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from engine.batches.batch import Record, build_batch
-from engine.files.twin import MemoryFileSystem
+from engine.files.simulated_disk import SimulatedFileSystem
 from engine.tier import CopiedSegment, SegmentFacts
 from kafkawire.tests.simulation.plan import plan
 from kafkawire.tests.simulation.tier_checker import TieredLog, check_bucket
@@ -37,7 +37,7 @@ def batch(offset: int, epoch: int) -> bytes:
 
 def segment(base: int, end: int) -> tuple[Entry, bytes]:
     data = b"".join(batch(offset, 2 if offset >= 5 else 0) for offset in range(base, end))
-    file = MemoryFileSystem().open("/segment", create=True)
+    file = SimulatedFileSystem().open("/segment", create=True)
     file.write_at([data], 0)
     facts = SegmentFacts(base, end, len(data), end - base, 1000 + base, 999 + end, 0, bytes(16), has_aborted=False)
     made = make_object(CopiedSegment(facts, file, crc32c(data), b"footer", b"", b"", EPOCHS, b""))

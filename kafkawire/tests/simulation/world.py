@@ -17,8 +17,8 @@ from zlib import crc32
 import trio
 
 from engine.files.filesystem import File
-from engine.files.twin import Fault, MemoryFileSystem, begin_sync
-from engine.files.twin_loss import Operation
+from engine.files.simulated_disk import Fault, SimulatedFileSystem, begin_sync
+from engine.files.simulated_loss import Operation
 from engine.log_dirs.layout import INDEX
 from kafkawire.adapters.tier import CACHE_DIRECTORY
 from kafkawire.surroundings import Surroundings
@@ -33,7 +33,7 @@ class PowerLost(BaseException):
 
 
 @dataclass
-class SimulatedFileSystem(MemoryFileSystem):
+class WatchedFileSystem(SimulatedFileSystem):
     """A file system that counts the faults that hit, adds each change to the trace, and can end a process at a given
     change."""
 
@@ -144,7 +144,7 @@ class SimulatedPool:
 class SimulatedWorld(MemoryWorld):
     """A MemoryWorld with this disk and this pool, a new pool for each process."""
 
-    disk: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
+    disk: WatchedFileSystem = field(default_factory=WatchedFileSystem)
     speed: DiskSpeed = field(default_factory=lambda: DiskSpeed(Random(0)))
 
     def __post_init__(self) -> None:

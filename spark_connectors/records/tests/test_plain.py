@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.batches.append_at_offset_checks import check_kept
 from engine.batches.batch import (
     DELETE_HORIZON_BIT,
     LOG_APPEND_TIME_BIT,
@@ -19,7 +20,6 @@ from engine.batches.batch import (
 )
 from engine.batches.batch import Codec as StoredCodec
 from engine.batches.codecs import compress
-from engine.batches.kept_checks import check_kept
 from engine.batches.produce_checks import ProduceLimits, check_produced
 from engine.tests.helpers import batches_in
 from spark_connectors.records.batches import batches_of

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from engine import api
 from engine.batches.batch import parse_header
 from engine.files.filesystem import PosixFileSystem
-from engine.logs.footer import Tally, encode
+from engine.logs.segments.footer import Tally, encode
 from engine.tier import INDEX_ROW, CopiedSegment, File, SegmentFacts
 from spark_connectors.segments.bucket import BucketCatalogue
 from spark_connectors.segments.sealed import Sealed

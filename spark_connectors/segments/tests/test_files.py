@@ -8,7 +8,7 @@ import pytest
 
 from engine.api import TopicPartition
 from engine.batches.batch import parse_header
-from engine.logs.footer import Tally, encode
+from engine.logs.segments.footer import Tally, encode
 from spark_connectors.segments.files import SegmentFile
 from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.sealed import Segment

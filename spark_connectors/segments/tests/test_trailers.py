@@ -12,7 +12,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.logs.footer import Footer, encode
+from engine.logs.segments.footer import Footer, encode
 from engine.sealed import APART_BYTES
 from engine.upkeep import sealed_listing
 from spark_connectors.segments import footers, stores

@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from engine.api import Outcome as Ending
 from engine.api import TopicPartition as Place
 from engine.batches.batch import parse_header
-from engine.logs.footer import Tally, encode
+from engine.logs.segments.footer import Tally, encode
 from spark_connectors.jobs.audit import driver as module
 from spark_connectors.jobs.audit.driver import FetchTask, SealedTask, audit
 from spark_connectors.jobs.audit.segments import What

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.api import Outcome
 from engine.api import TopicPartition as Place
 from engine.batches.batch import Record, parse_header, seal_batch
-from engine.logs.footer import Tally
+from engine.logs.segments.footer import Tally
 from spark_connectors.jobs.audit.segments import FINDINGS_MAX, Finding, Findings, SegmentAudit, What
 from spark_connectors.records.tests.written import LOG_APPEND_TIME, NOW_MS, TRANSACTIONAL, batch
 from spark_connectors.segments.sealed import Segment

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from engine.batches.kept_checks import check_kept, split
+from engine.batches.append_at_offset_checks import check_kept, split
 from spark_connectors.jobs.importing import requests
 from spark_connectors.jobs.importing.errors import ImportRefused, Interrupted
 from spark_connectors.jobs.importing.keeping import PATIENCE_S, Filled, Filler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.batches.kept_checks import check_kept, split
+from engine.batches.append_at_offset_checks import check_kept, split
 from spark_connectors.jobs.importing import requests
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.requests import Plain, plain_of, requests_of

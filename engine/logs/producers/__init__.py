@@ -1,0 +1,1 @@
+"""Producer state of a log: sequences and epochs, snapshots, and recovery."""

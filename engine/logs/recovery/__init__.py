@@ -1,0 +1,1 @@
+"""Recovery of logs at a start: checkpoints, leader epochs, loading, and truncation."""

@@ -1,0 +1,1 @@
+"""Segments of a log: files, sparse indexes, footers, rolling, and replacement."""

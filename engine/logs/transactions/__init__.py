@@ -1,0 +1,1 @@
+"""Aborted transactions of a log, and their indexes."""
