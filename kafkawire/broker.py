@@ -2,7 +2,7 @@
 
 Start: listeners are bound (the broker registers their ports), the metadata store is opened, the control plane loads the
 cluster and acquires its leaderships, the log dirs are recovered, and only then are connections accepted. All access to
-the outside comes in through `Surroundings`; `testing.py` gives others.
+the outside comes in through `Deps`; `testing.py` gives others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from engine.options import StoreDeps
 from engine.store import SegmentStore
 from engine.tier import NoTier
 from engine.waiting_reads import ConfirmationInputs, EventClock, WaitingReads
+from kafkawire.adapters.cluster_defaults import adopt
 from kafkawire.adapters.coordinators import Coordinators, join
 from kafkawire.adapters.followed_change import last_followed
-from kafkawire.adapters.founding import found
 from kafkawire.adapters.hosted import HostDeps
 from kafkawire.adapters.known_cluster import known_cluster_id
 from kafkawire.adapters.leaving import close_when_overdue
@@ -47,13 +47,14 @@ from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_tier
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
-from kafkawire.express import lanes
+from kafkawire.deps import Deps
+from kafkawire.fast_path import lanes
 from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
 from kafkawire.handlers import API_TABLE
-from kafkawire.links.links import Links
-from kafkawire.replication.confirming import Confirmer
+from kafkawire.peers.peers import Peers
+from kafkawire.replication.confirmation import MetadataConfirmation
 from kafkawire.replication.followers import Followers
 from kafkawire.replication.replication import Replication
 from kafkawire.requests.cold_searches import ColdSearches
@@ -68,7 +69,6 @@ from kafkawire.security.secret import SecretRefused
 from kafkawire.server.server import ServerLimits, serve
 from kafkawire.server.stats import ServerStats
 from kafkawire.server.transport import Listener
-from kafkawire.surroundings import Surroundings
 from kafkawire.wire.plans import warm
 
 if TYPE_CHECKING:  # imported only for an HTTP listener
@@ -91,7 +91,7 @@ class Broker:
     """A broker and its parts. Set `stop` to end it in order."""
 
     config: Config
-    world: Surroundings
+    world: Deps
     listeners: dict[str, Listener] = field(default_factory=dict)
     http_urls: list[str] = field(default_factory=list)
     metrics: RequestMetrics = field(default_factory=RequestMetrics)
@@ -212,7 +212,7 @@ class Broker:
         await self._coordinator.start()
         self.store.strays.may_age = self._metadata.usable_by(lambda: self.coordinator.lets_strays_age)
         if config.is_in_cluster:
-            await found(self._coordinator, config.given)
+            await adopt(self._coordinator, config.given)
         nursery.start_soon(self._coordinator.run)
         nursery.start_soon(self._host.remember, self._coordinator)
 
@@ -241,13 +241,13 @@ class Broker:
             settings, counted = replication_settings(self.config), (self.metrics.replication, self._throttles.follower)
             self._replication = Replication(self.coordinator, self.store, links, settings, *counted)
             nursery.start_soon(self._replication.run)
-            nursery.start_soon(Confirmer(self._reads, self.coordinator.follow_newest).run)
+            nursery.start_soon(MetadataConfirmation(self._reads, self.coordinator.follow_newest).run)
 
     def end_links(self) -> None:
         """End the accepted peer connections before another registration: their late requests are not executed."""
         self._accepted_links.end_all()
 
-    def _links(self) -> Links | None:
+    def _links(self) -> Peers | None:
         """Peer connections to the other brokers; None for a single broker."""
         config, world, cluster, secret = self.config, self.world, self.coordinator, self._secret
         if secret is None:
@@ -261,7 +261,7 @@ class Broker:
             random_bytes=world.random.randbytes,
         )
         self._accepted_links = AcceptedLinks(receiver)
-        return Links(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, world.connect, world.random)
+        return Peers(link_settings(config, secret), cluster, lambda: cluster.broker_epoch, world.connect, world.random)
 
     async def _start_store(self, nursery: trio.Nursery, image: ClusterImage) -> SegmentStore:
         assert self._host is not None
@@ -362,7 +362,7 @@ class Broker:
 
     def http_app(self, watch: LoopWatch) -> App:
         """The application behind the HTTP listener."""
-        from kafkawire.http.whole import Shown, whole_app
+        from kafkawire.http.assembly import Shown, whole_app
 
         assert self._host is not None
         assert self._metadata is not None

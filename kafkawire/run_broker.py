@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkawire.config.broker_config import Config
-    from kafkawire.surroundings import Surroundings
+    from kafkawire.deps import Deps
 
 
 async def run_broker(
-    config: Config, world: Surroundings, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
+    config: Config, world: Deps, on_ready: Callable[[Broker], None], stop: trio.Event | None = None
 ) -> None:
     """Run a broker until its `stop` is set, then stop it in order. A cancellation ends it at once, like a crash.
 

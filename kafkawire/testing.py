@@ -1,6 +1,6 @@
 """A whole broker without a port, a disk or a clock: `async with open_broker() as broker`.
 
-It is the real broker with other dependencies (`Surroundings`): memory streams, the simulated disk, a pool whose jobs
+It is the real broker with other dependencies (`Deps`): memory streams, the simulated disk, a pool whose jobs
 run as tasks, a fake metadata ensemble, a seeded random source, trio's clock (a MockClock in tests). The dependencies
 outlive the broker: a second broker that is opened on them, after `world.power_cut()` or not, finds the data of the
 first one.
@@ -27,11 +27,11 @@ from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.index.simulated_store import SimulatedIndexStore
 from kafkawire.broker import Broker
 from kafkawire.config.broker_config import Config, load
+from kafkawire.deps import Deps
 from kafkawire.requests.headers import decode_response, encode_request
 from kafkawire.run_broker import run_broker
 from kafkawire.server.memory_transport import MemoryListener, MemoryStream
 from kafkawire.server.transport import Listener
-from kafkawire.surroundings import Surroundings
 from kafkawire.wire.message import Message
 from tiering.stores.memory import MemoryStore
 
@@ -50,7 +50,7 @@ def _now_ms() -> int:
 
 
 @dataclass
-class MemoryWorld:
+class MemoryDeps:
     """Dependencies of one broker, in memory. Give them to another broker to restart it on the durable data."""
 
     seed: int = 0
@@ -66,9 +66,9 @@ class MemoryWorld:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311 - a test repeats
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         """Dependencies for one start of the broker."""
-        return Surroundings(
+        return Deps(
             listen=self._listen,
             connect=self._connect,
             open_metadata=self._open_metadata,
@@ -162,7 +162,7 @@ class OpenBroker:
     """A broker that serves in memory."""
 
     broker: Broker
-    world: MemoryWorld
+    world: MemoryDeps
 
     def connect(self, *, port: int = 9092, peer_host: str = "127.0.0.1") -> Client:
         """A new connection to the listener of that port."""
@@ -170,12 +170,12 @@ class OpenBroker:
 
 
 @asynccontextmanager
-async def open_broker(world: MemoryWorld | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
+async def open_broker(world: MemoryDeps | None = None, /, **properties: str) -> AsyncIterator[OpenBroker]:
     """Run a broker. Write underscores for the dots of config keys: `open_broker(num_partitions="3")`.
 
     Leaving the block stops the broker in order; an exception inside ends it at once, like a crash of the process.
     """
-    world = world or MemoryWorld()
+    world = world or MemoryDeps()
     settings = {"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"}
     settings["journal.slot.bytes"] = "65536"  # slots are written in full: small ones make tests quick
     settings.update({name.replace("_", "."): value for name, value in properties.items()})
@@ -195,16 +195,16 @@ class MemoryCluster:
 
     seed: int = 0
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
-    worlds: dict[int, MemoryWorld] = field(default_factory=dict)
+    worlds: dict[int, MemoryDeps] = field(default_factory=dict)
     brokers: dict[int, OpenBroker] = field(default_factory=dict)  # running ones
     _scopes: dict[int, trio.CancelScope] = field(default_factory=dict)
 
-    def world(self, broker_id: int) -> MemoryWorld:
+    def world(self, broker_id: int) -> MemoryDeps:
         """Dependencies of a broker, which outlive its processes."""
         if broker_id not in self.worlds:
             listeners = next(iter(self.worlds.values())).listeners if self.worlds else {}
             seed = self.seed * 1_000 + broker_id
-            self.worlds[broker_id] = MemoryWorld(seed, ensemble=self.ensemble, listeners=listeners)
+            self.worlds[broker_id] = MemoryDeps(seed, ensemble=self.ensemble, listeners=listeners)
         return self.worlds[broker_id]
 
     def connect(self, broker_id: int) -> Client:
@@ -279,6 +279,6 @@ async def open_cluster(
 
 
 async def _run(
-    config: Config, surroundings: Surroundings, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
+    config: Config, surroundings: Deps, *, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED
 ) -> None:
     await run_broker(config, surroundings, task_status.started)

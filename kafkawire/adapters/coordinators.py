@@ -17,15 +17,15 @@ from coordinator.transactions.service import TransactionCoordinators
 from kafkawire.adapters.markers import LocalMarkers
 from kafkawire.adapters.options import group_options, transaction_options
 from kafkawire.adapters.state_logs import EngineStateLogs
-from kafkawire.links.markers import ClusterMarkers
-from kafkawire.links.transactions import ClusterTransactions
+from kafkawire.peers.markers import ClusterMarkers
+from kafkawire.peers.transactions import ClusterTransactions
 
 if TYPE_CHECKING:
     from coordinator.api import ClusterService
     from coordinator.state.cache import StateCache
     from engine.api import PartitionStore
     from kafkawire.config.broker_config import Config
-    from kafkawire.links.links import Links
+    from kafkawire.peers.peers import Peers
 
 VIEWS_CLOSE_MAX_S = 2.0  # the next start reads from the log what a cache of coordinator state lacks
 
@@ -34,7 +34,7 @@ VIEWS_CLOSE_MAX_S = 2.0  # the next start reads from the log what a cache of coo
 class Neighbours:
     """Parts that send requests to other brokers: markers, and verifications of transactions."""
 
-    links: Links
+    links: Peers
     markers: ClusterMarkers
     transactions: ClusterTransactions
 
@@ -87,7 +87,7 @@ async def join(
     open_view: Callable[[Path], Awaitable[StateCache]],
     random: Random,
     now_ms: Callable[[], int],
-    links: Links | None = None,
+    links: Peers | None = None,
 ) -> Coordinators:
     """Create the coordinators, each with a cache of its topic's state in the first log dir. `links`: peer connections
     to other brokers, None if this broker stands alone."""

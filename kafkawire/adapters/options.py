@@ -21,8 +21,8 @@ from engine.upkeep.retention_task import RetentionOptions
 from engine.upkeep.sealing import SealingOptions
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import COMPACTION
-from kafkawire.links.line import LineLimits
-from kafkawire.links.links import LinkSettings
+from kafkawire.peers.connection import PeerLimits
+from kafkawire.peers.peers import PeerSettings
 from kafkawire.replication.questions import FetchLimits
 from kafkawire.replication.replication import ReplicationSettings
 from kafkawire.requests.throttles import Throttles
@@ -163,11 +163,11 @@ def replication_settings(config: Config) -> ReplicationSettings:
     return ReplicationSettings(config.node_id, fetch_limits(config), config.replica_lag_time_max_ms)
 
 
-def link_settings(config: Config, secret: bytes) -> LinkSettings:
+def link_settings(config: Config, secret: bytes) -> PeerSettings:
     """Settings of peer connections. A reply may hold all records of a fetch and one more batch of any allowed size."""
-    limits = LineLimits(reply_max_bytes=config.replica_fetch_response_max_size_bytes + config.max_request_size_bytes)
+    limits = PeerLimits(reply_max_bytes=config.replica_fetch_response_max_size_bytes + config.max_request_size_bytes)
     listener_name = config.inter_broker_listener
-    return LinkSettings(broker_id=config.node_id, listener_name=listener_name, secret=secret, limits=limits)
+    return PeerSettings(broker_id=config.node_id, listener_name=listener_name, secret=secret, limits=limits)
 
 
 def transaction_options(config: Config) -> TransactionOptions:

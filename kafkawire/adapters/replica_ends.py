@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from coordinator.ports import AskedEnd, ReplicaEnd
 from engine.api import TopicPartition
 from engine.errors import EngineError
-from kafkawire.links.errors import LinkFailed
 from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kafkawire.peers.errors import LinkFailed
 from kafkawire.requests.settleable import until_settled
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from coordinator.api import BrokerInfo
     from engine.api import PartitionStore
-    from kafkawire.links.links import Links
+    from kafkawire.peers.peers import Peers
     from kafkawire.wire.message import Message
 
 PURPOSE: Final = "replica-ends"
@@ -42,7 +42,7 @@ class ClusterReplicaEnds:
     def __init__(self, broker_id: int, store: Callable[[], PartitionStore]) -> None:
         self._broker_id = broker_id
         self._store = store
-        self.links: Links | None = None
+        self.links: Peers | None = None
 
     async def ask(self, broker: BrokerInfo, asked: Sequence[AskedEnd]) -> Mapping[AskedEnd, ReplicaEnd]:
         """Ask in requests of at most `PARTITIONS_PER_REQUEST` partitions, one after the other. If a request fails,

@@ -77,10 +77,10 @@ async def _of_zookeeper(config: Config, dirs: Sequence[DirFacts]) -> list[Findin
 
 
 async def _of_tier(config: Config) -> list[Finding]:
+    from kafkawire.deps import real_deps
     from kafkawire.process.tier_findings import examine_tier
-    from kafkawire.surroundings import real_surroundings
 
-    return await examine_tier(config, real_surroundings()) if config.tier_store else []
+    return await examine_tier(config, real_deps()) if config.tier_store else []
 
 
 def _scan(config: Config, dirs: Sequence[DirFacts], *, accept_loss: bool) -> list[Finding]:

@@ -15,9 +15,9 @@ from kafkawire.cli.cluster_command import Report, output_option, printable, show
 
 if TYPE_CHECKING:
     from kafkawire.config.broker_config import Config
-    from kafkawire.surroundings import Surroundings
+    from kafkawire.deps import Deps
 
-Work = Callable[["Config", "Surroundings"], Awaitable[Report]]
+Work = Callable[["Config", "Deps"], Awaitable[Report]]
 
 
 def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
@@ -68,10 +68,10 @@ def tier_command(function: Callable[..., Work]) -> Callable[..., None]:
     return update_wrapper(run, function)
 
 
-async def _in_world(work: Work, config: Config, world: Surroundings | None) -> Report:
-    from kafkawire.surroundings import real_surroundings
+async def _in_world(work: Work, config: Config, world: Deps | None) -> Report:
+    from kafkawire.deps import real_deps
 
-    return await work(config, world or real_surroundings())
+    return await work(config, world or real_deps())
 
 
 @click.group("tier")
@@ -84,7 +84,7 @@ def command() -> None:
 def status(cluster_id: str | None) -> Work:
     """Show the content of the tier for each partition, by its newest manifest. The broker may run meanwhile."""
 
-    async def work(config: Config, world: Surroundings) -> Report:
+    async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.tier_part import open_part, survey
         from tiering.ownership import newest_owner
 
@@ -104,7 +104,7 @@ def verify(cluster_id: str | None, *, reads: bool) -> Work:
     The exit code is 1 if an object is missing or wrong. The broker may run meanwhile.
     """
 
-    async def work(config: Config, world: Surroundings) -> Report:
+    async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.tier_part import open_part, survey
         from tiering.audit import Audited, audit
 
@@ -130,7 +130,7 @@ def gc(cluster_id: str | None, *, dry_run: bool) -> Work:
     Such objects come from fenced writers, and from requests that took effect late. They harm nothing but cost space.
     """
 
-    async def work(config: Config, world: Surroundings) -> Report:
+    async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.tier_part import open_part
         from tiering.leftovers import delete_leftovers, leftovers
 
@@ -154,7 +154,7 @@ def restore(cluster_id: str | None, *, dry_run: bool) -> Work:
     partitions, they stay as they are, and only the metadata are restored.
     """
 
-    async def work(config: Config, world: Surroundings) -> Report:
+    async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.restoration import Restoration
 
         restoration = Restoration(config, world, _tell)

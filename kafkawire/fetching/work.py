@@ -58,7 +58,7 @@ class Asked(Protocol):
 Outcome = tuple[FetchTarget, "ReadResult | ErrorCode"]
 
 
-class Told(NamedTuple):
+class FetchResults(NamedTuple):
     """The session id, and the partitions that the client gets, in this order."""
 
     session_id: int
@@ -67,7 +67,7 @@ class Told(NamedTuple):
 
 def begin_fetch(
     context: RequestContext, asked: Asked, targets: list[FetchTarget], forgotten: Iterable[TargetKey], *, by_id: bool
-) -> Told | Awaitable[Told] | ErrorCode:
+) -> FetchResults | Awaitable[FetchResults] | ErrorCode:
     """The partitions to return, if they are known at once, else an awaitable of them; or the error of the whole
     request. `targets`: each partition at most once."""
     session = _resume(context, asked, targets, forgotten, by_id=by_id)
@@ -85,7 +85,7 @@ def begin_replica_fetch(
     forgotten: Iterable[TargetKey],
     replica: ReplicaState,
     link: FetchedOver,
-) -> Told | Awaitable[Told] | ErrorCode:
+) -> FetchResults | Awaitable[FetchResults] | ErrorCode:
     """The same for another broker, with the session of its connection. Without one it names all its partitions each
     time."""
     session = _resume_link(context, asked, targets, forgotten, replica, link.session)
@@ -169,7 +169,7 @@ class _FetchWork:
         self._watch = session.watch if session is not None else None
         self._reader = reader
 
-    def run(self) -> Told | Awaitable[Told]:
+    def run(self) -> FetchResults | Awaitable[FetchResults]:
         """The partitions to return, if they are known at once, else an awaitable of them. Call it once."""
         if self._session is not None:
             self._session.acquire()
@@ -189,7 +189,7 @@ class _FetchWork:
             if is_over:
                 self._end()
 
-    async def _go_on(self) -> Told:
+    async def _go_on(self) -> FetchResults:
         reader = self._reader
         try:
             for number, turn in enumerate(_turns(self._unread)):
@@ -254,10 +254,10 @@ class _FetchWork:
         session = self._session
         return list(outcomes) if session is None else [one for one in outcomes if self._tell(session, *one)]
 
-    def _told(self, news: list[Outcome]) -> Told:
+    def _told(self, news: list[Outcome]) -> FetchResults:
         if self._session is not None:
-            return Told(self._session.session_id, news)
-        return Told(self._open_session() if self._asked.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news)
+            return FetchResults(self._session.session_id, news)
+        return FetchResults(self._open_session() if self._asked.session_epoch == INITIAL_EPOCH else NO_SESSION_ID, news)
 
     def _tell(self, session: FetchSession, target: FetchTarget, outcome: ReadResult | ErrorCode) -> bool:
         """Requeue the target in its session. Return whether the client gets it."""

@@ -37,7 +37,7 @@ from engine.api import NO_EPOCH, NOT_COMPACTED, Compacted
 from engine.replica_log import NEVER
 from kafkawire.fetching.reader import UNRESOLVED
 from kafkawire.fetching.sessions import UNKNOWN_OFFSET, FetchTarget, TargetKey
-from kafkawire.fetching.work import TARGETS_PER_TURN, Told, begin_fetch, begin_replica_fetch
+from kafkawire.fetching.work import TARGETS_PER_TURN, FetchResults, begin_fetch, begin_replica_fetch
 from kafkawire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -77,7 +77,7 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     begun = begin_fetch(context, request, targets, _forgotten(request, by_id=by_id), by_id=by_id)
     if isinstance(begun, ErrorCode):
         return FetchResponse(error_code=begun)
-    return respond(context, begun) if isinstance(begun, Told) else _respond_later(context, begun)
+    return respond(context, begun) if isinstance(begun, FetchResults) else _respond_later(context, begun)
 
 
 def _replicate(
@@ -94,14 +94,18 @@ def _replicate(
     begun = begin_replica_fetch(context, request, targets, forgotten, replica, link)
     if isinstance(begun, ErrorCode):
         return FetchResponse(error_code=begun)
-    return _respond_to_replica(context, begun) if isinstance(begun, Told) else _respond_to_replica_later(context, begun)
+    return (
+        _respond_to_replica(context, begun)
+        if isinstance(begun, FetchResults)
+        else _respond_to_replica_later(context, begun)
+    )
 
 
-async def _respond_to_replica_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:
+async def _respond_to_replica_later(context: RequestContext, work: Awaitable[FetchResults]) -> FetchResponse:
     return _respond_to_replica(context, await work)
 
 
-def _respond_to_replica(context: RequestContext, told: Told) -> FetchResponse:
+def _respond_to_replica(context: RequestContext, told: FetchResults) -> FetchResponse:
     """The response to a follower. Each partition has records of one segment at most."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     rows = []
@@ -137,18 +141,18 @@ def _count_copied(broker: BrokerInterfaces, target: FetchTarget, size_bytes: int
         broker.throttles.leader.copied(log.config.leader_throttled_replicas, target.partition, size_bytes)
 
 
-async def _respond_later(context: RequestContext, work: Awaitable[Told]) -> FetchResponse:
+async def _respond_later(context: RequestContext, work: Awaitable[FetchResults]) -> FetchResponse:
     return await respond_in_turns(context, await work)
 
 
-def respond(context: RequestContext, told: Told) -> FetchResponse:
+def respond(context: RequestContext, told: FetchResults) -> FetchResponse:
     """The response with the results of a fetch."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     _group(((target, _counted_row(context, target, outcome, response)) for target, outcome in told.outcomes), response)
     return response
 
 
-async def respond_in_turns(context: RequestContext, told: Told) -> FetchResponse:
+async def respond_in_turns(context: RequestContext, told: FetchResults) -> FetchResponse:
     """The same response, of any size, made in turns of the event loop."""
     response = FetchResponse(session_id=told.session_id, responses=[])
     rows = []

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkawire.config.broker_config import Config
-    from kafkawire.surroundings import Surroundings
+    from kafkawire.deps import Deps
     from tiering.cluster_objects import CommittedCopy, OffsetsCopy
 
 EPOCH_MARGIN = 1_000  # each start of a leader takes one; the tier may lack the last ones
@@ -93,7 +93,7 @@ class Restoration:
     """Restore of the broker of `config`. `tell` gets lines about the progress."""
 
     config: Config
-    world: Surroundings
+    world: Deps
     tell: Callable[[str], None]
 
     async def plan(self, cluster_id: str | None) -> RestorePlan:
@@ -273,7 +273,7 @@ def _epoch(holding: PartitionHolding) -> int:
     return max(holding.leader_epoch, 0) + EPOCH_MARGIN
 
 
-def _nonce(world: Surroundings) -> str:
+def _nonce(world: Deps) -> str:
     return world.random.randbytes(16).hex()
 
 

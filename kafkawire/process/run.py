@@ -20,8 +20,8 @@ import trio
 
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import Config
+from kafkawire.deps import real_deps
 from kafkawire.run_broker import run_broker
-from kafkawire.surroundings import real_surroundings
 
 EXIT_AT_ONCE = 130
 EXIT_OVERDUE = 1
@@ -76,7 +76,7 @@ def spare_collector() -> None:
 
 async def _main(config: Config, guard: threading.Timer) -> None:
     """Run the broker. `guard` is started when it is closed: work that waits for a disk may still keep its thread."""
-    world = real_surroundings()
+    world = real_deps()
     ended: Exception | None = None
     stop = trio.Event()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

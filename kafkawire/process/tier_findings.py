@@ -14,13 +14,13 @@ from tiering.survey import clusters
 
 if TYPE_CHECKING:
     from kafkawire.config.broker_config import Config
-    from kafkawire.surroundings import Surroundings
+    from kafkawire.deps import Deps
     from tiering.object_store import ObjectStore
 
 SUBJECT = "tier.store"
 
 
-async def examine_tier(config: Config, world: Surroundings) -> list[Finding]:
+async def examine_tier(config: Config, world: Deps) -> list[Finding]:
     """Findings about the remote tier; none without a tier."""
     if config.tier_store is None:
         return []
@@ -39,7 +39,7 @@ async def examine_tier(config: Config, world: Surroundings) -> list[Finding]:
         return [Finding(Severity.PROBLEM, SUBJECT, str(error), "a broker does not start with it")]
 
 
-async def _whose(store: ObjectStore, config: Config, world: Surroundings) -> list[Finding]:
+async def _whose(store: ObjectStore, config: Config, world: Deps) -> list[Finding]:
     findings: list[Finding] = []
     assert config.tier_store is not None
     ours, root = cluster_of(config, world), config.tier_store.root

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkawire.config.broker_config import Config
-    from kafkawire.surroundings import Surroundings
+    from kafkawire.deps import Deps
     from tiering.object_store import ObjectStore
     from tiering.survey import TopicHolding
 
@@ -25,14 +25,14 @@ class TierUnknown(Exception):
     """The configuration does not determine the part; the text is the line for the operator."""
 
 
-def open_store(config: Config, world: Surroundings) -> ObjectStore:
+def open_store(config: Config, world: Deps) -> ObjectStore:
     """Open the object store. Raises TierUnknown."""
     if config.tier_store is None:
         raise TierUnknown("tier.store does not say where the remote tier is")
     return world.open_object_store(config, Lanes(world.pool, store_lanes(config.tier_copiers)), world.random)
 
 
-async def open_part(config: Config, world: Surroundings, cluster_id: str | None) -> Part:
+async def open_part(config: Config, world: Deps, cluster_id: str | None) -> Part:
     """Open the part of a cluster: the given one, that of the log dirs, or the only one.
 
     Raises TierUnknown, and the errors of a store.
@@ -43,7 +43,7 @@ async def open_part(config: Config, world: Surroundings, cluster_id: str | None)
     return Part(store, root, cluster_id or cluster_of(config, world) or await _only(store, root))
 
 
-def cluster_of(config: Config, world: Surroundings) -> str | None:
+def cluster_of(config: Config, world: Deps) -> str | None:
     """The cluster id in the log dirs; None if they have none."""
     for path in config.log_dirs:
         with suppress(StoreRefused, OSError):

@@ -23,20 +23,20 @@ from kafkawire.fetching.sessions import INITIAL_EPOCH
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 from kafkawire.messages.list_offsets import ListOffsetsResponse
-from kafkawire.replication.asking import Asking
-from kafkawire.replication.cutting import Cutting, by_kind, cut
+from kafkawire.replication.fetch_session import FollowerSession
 from kafkawire.replication.pauses import Pauses
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     LIST_OFFSETS_VERSION,
     FetchLimits,
-    Told,
+    LeaderReplies,
     end_of,
     ends_request,
     fetch_request,
     told,
 )
 from kafkawire.replication.replica_events import ReplicaEvents, held
+from kafkawire.replication.truncation import Truncation, by_kind, cut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from engine.replication.exchange import FollowerFetch
     from engine.replication.fetch_state import Action, FetchState
     from engine.store import SegmentStore
-    from kafkawire.links.links import Links
+    from kafkawire.peers.peers import Peers
     from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.requests.throttles import Throttle
     from kafkawire.wire.message import Message
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 ASK_ON_VERSION: Final = 0
 
 
-class FetchWorld(NamedTuple):
+class FetchDeps(NamedTuple):
     """Dependencies of all fetchers of a broker. `me`: this broker's registration; `until_news`: wait for another image;
     `give_up`: write into the metadata that a replica discards its log in that epoch; `note_away`: a leader is gone
     without an answer."""
 
-    links: Links
+    links: Peers
     store: SegmentStore
     me: Callable[[], ReplicaState]
     until_news: Callable[[], Awaitable[None]]
@@ -85,20 +85,20 @@ class _Taken(NamedTuple):
     log: Partition
     state: FetchState
     action: Append
-    told: Told
+    told: LeaderReplies
     pending: PendingAppend | None
 
 
 class Fetcher:
     """A fetcher; the caller runs `run` in a task."""
 
-    def __init__(self, leader: int, purpose: str, log_dir: LogDir, world: FetchWorld) -> None:
+    def __init__(self, leader: int, purpose: str, log_dir: LogDir, world: FetchDeps) -> None:
         self._leader = leader
         self._purpose = purpose
         self._log_dir = log_dir
         self._world = world
         self._followed: dict[TopicPartition, _Followed] = {}
-        self._asking = Asking()
+        self._asking = FollowerSession()
         self._unsettled: dict[TopicPartition, None] = {}  # their fetch positions may have changed
         self._role_changes = log_dir.role_changes
         self._pauses = Pauses(world.limits.backoff_ms)
@@ -196,7 +196,7 @@ class Fetcher:
                 found.append(self._answered(*asked, answer, nursery))
         if not self._asking.responded(response.session_id):
             self._lose_all()
-        for together in by_kind(one for one in found if isinstance(one, Cutting)):
+        for together in by_kind(one for one in found if isinstance(one, Truncation)):
             nursery.start_soon(self._cut, together, nursery)
         await self._finish([one for one in found if isinstance(one, _Taken)], nursery)
 
@@ -231,8 +231,8 @@ class Fetcher:
             self._unsettled[one] = None
 
     def _answered(
-        self, partition: TopicPartition, question: FollowerFetch, answer: Told, nursery: trio.Nursery
-    ) -> _Taken | Cutting | None:
+        self, partition: TopicPartition, question: FollowerFetch, answer: LeaderReplies, nursery: trio.Nursery
+    ) -> _Taken | Truncation | None:
         """Act on the answer for one partition. Records are appended in the same step in which that was allowed
         (RULES K15); truncations are returned, and other actions go on in tasks of their own."""
         log = self._log_of(partition)
@@ -245,12 +245,12 @@ class Fetcher:
             except EngineError as error:
                 nursery.start_soon(self._refused, _Taken(log, state, action, answer, None), error)
         elif isinstance(action, Truncate):
-            return Cutting(log, state, action)
+            return Truncation(log, state, action)
         elif action is not None:
             nursery.start_soon(self._carry_out, log, state, action)
         return None
 
-    def _replicated(self, log: Partition, answer: Told) -> PendingAppend | None:
+    def _replicated(self, log: Partition, answer: LeaderReplies) -> PendingAppend | None:
         records = answer.records
         self._count(log, len(records))
         if not records:
@@ -311,7 +311,7 @@ class Fetcher:
             state.done()
             self._has_news.set()
 
-    async def _make_way(self, log: Partition, state: FetchState, answer: Told) -> None:
+    async def _make_way(self, log: Partition, state: FetchState, answer: LeaderReplies) -> None:
         """Let the log begin within a batch, as the leader's may, if it is empty (Kafka's ReplicaFetcherThread:
         UnexpectedAppendOffsetException). Or expect compacted records (RULES K19)."""
         first_offset, store = parse_header(answer.records, 0).base_offset, self._world.store
@@ -339,7 +339,7 @@ class Fetcher:
         self._events.paused(log.partition, error)
         await self._pause(state)
 
-    async def _cut(self, cuts: Sequence[Cutting], nursery: trio.Nursery) -> None:
+    async def _cut(self, cuts: Sequence[Truncation], nursery: trio.Nursery) -> None:
         for one, error in zip(cuts, await cut(self._world.store, cuts, self._events), strict=True):
             if error is None:
                 one.state.done()
@@ -361,7 +361,7 @@ class Fetcher:
         """Carry out an action. Raises EngineError, CoordinatorError."""
         store, partition = self._world.store, log.partition
         if isinstance(action, Truncate):
-            [error] = await cut(store, [Cutting(log, state, action)], self._events)
+            [error] = await cut(store, [Truncation(log, state, action)], self._events)
             if error is not None:
                 raise error
         elif isinstance(action, Restart):

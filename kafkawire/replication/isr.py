@@ -44,7 +44,7 @@ class IsrWriter(Protocol):
     async def change_isr(self, version: int, changes: Sequence[IsrChange]) -> None: ...
 
 
-class IsrKeeper:
+class IsrUpdater:
     """The task that updates ISRs; the caller runs `run` in a task."""
 
     def __init__(self, cluster: IsrWriter, store: SegmentStore, lag_max_ms: int, counters: ReplicationCounters) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.api import TopicPartition
     from kafkawire.messages.fetch import FetchResponse, PartitionData
     from kafkawire.messages.list_offsets import ListOffsetsResponse
-    from kafkawire.replication.asking import Place, Request
+    from kafkawire.replication.fetch_session import Place, Request
 
 FETCH_VERSION: Final = 18
 LIST_OFFSETS_VERSION: Final = 10
@@ -37,7 +37,7 @@ class FetchLimits(NamedTuple):
     backoff_ms: int = 1_000  # replica.fetch.backoff.ms
 
 
-class Told(NamedTuple):
+class LeaderReplies(NamedTuple):
     """The reply for one partition, with complete batches or none. `begins_segment`: a segment of the leader begins with
     them."""
 
@@ -77,22 +77,22 @@ def fetch_request(me: ReplicaState, made: Request, limits: FetchLimits) -> Fetch
     )
 
 
-def told(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
+def told(response: FetchResponse) -> Iterator[tuple[Place, LeaderReplies]]:
     """The replies of a leader, by partition."""
     for topic in response.responses:
         for row in topic.partitions:
             yield (topic.topic_id, row.partition_index), _told_of(row)
 
 
-def _told_of(row: PartitionData) -> Told:
+def _told_of(row: PartitionData) -> LeaderReplies:
     if row.error_code:
-        return Told(LeaderReply(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
+        return LeaderReplies(LeaderReply(error=error_of(row.error_code)), memoryview(b""), begins_segment=False)
     end = row.diverging_epoch
     diverging = None if end is None else EpochEnd(end.epoch, end.end_offset)
     records = b"" if row.records is None else row.records
     assert isinstance(records, bytes | bytearray | memoryview)
     answer = LeaderReply(row.high_watermark, row.log_start_offset, diverging, compacted=_compacted(row))
-    return Told(answer, whole_batches(memoryview(records)), row.begins_segment)
+    return LeaderReplies(answer, whole_batches(memoryview(records)), row.begins_segment)
 
 
 def _compacted(row: PartitionData) -> Compacted:

@@ -16,8 +16,8 @@ from coordinator.event_log import EventLog, Kind
 from coordinator.membership.role_changes import may_append
 from engine.api import TopicPartition
 from kafkawire.messages.fetch import ReplicaState
-from kafkawire.replication.fetcher import Fetcher, FetchWorld
-from kafkawire.replication.isr import IsrKeeper
+from kafkawire.replication.fetcher import FetchDeps, Fetcher
+from kafkawire.replication.isr import IsrUpdater
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.api import ClusterImage, PartitionState, TopicInfo
     from coordinator.cluster_manager import ClusterManager
     from engine.store import SegmentStore
-    from kafkawire.links.links import Links
+    from kafkawire.peers.peers import Peers
     from kafkawire.replication.questions import FetchLimits
     from kafkawire.requests.metrics import ReplicationCounters
     from kafkawire.requests.throttles import Throttle
@@ -52,7 +52,7 @@ class Replication:
         self,
         cluster: ClusterManager,
         store: SegmentStore,
-        links: Links,
+        links: Peers,
         settings: ReplicationSettings,
         counters: ReplicationCounters,
         throttle: Throttle,
@@ -61,8 +61,8 @@ class Replication:
         self._cluster = cluster
         self._store = store
         self._lines = EventLog(_log)
-        self._isr = IsrKeeper(cluster, store, settings.lag_max_ms, counters)
-        self._world = FetchWorld(
+        self._isr = IsrUpdater(cluster, store, settings.lag_max_ms, counters)
+        self._world = FetchDeps(
             links,
             store,
             self._me,

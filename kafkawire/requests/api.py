@@ -73,7 +73,7 @@ class Api:
 
 
 class Lane(Protocol):
-    """Fast path of one API: handles requests in the usual shapes of clients (`kafkawire.express`)."""
+    """Fast path of one API: handles requests in the usual shapes of clients (`kafkawire.fast_path`)."""
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
         """Start the request, or return None without any effect if it needs the general path.

@@ -11,7 +11,7 @@ import trio
 from engine.api import PartitionLog, TopicPartition
 from engine.batches.batch import Record, build_batch
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Cold:
     client: Client
 
     @property
-    def world(self) -> MemoryWorld:
+    def world(self) -> MemoryDeps:
         return self.opened.world
 
     @property
@@ -89,7 +89,7 @@ def rows(reply: Any) -> dict[tuple[str, int], Any]:
 
 @asynccontextmanager
 async def cold_broker(
-    partitions: int = 1, segments: int = 1, world: MemoryWorld | None = None, /, cache: str = "", **configs: str
+    partitions: int = 1, segments: int = 1, world: MemoryDeps | None = None, /, cache: str = "", **configs: str
 ) -> AsyncIterator[Cold]:
     """A broker with so many cold segments in each partition of COLD. Each has one record: record n has the time of
     second n, and the key n modulo 2. WARM has one record."""

@@ -21,6 +21,7 @@ from engine.log_dirs.layout import CLEAN_SHUTDOWN
 from kafkawire.adapters.leaving import LEAVE_MAX_S
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import Config, load
+from kafkawire.deps import Deps
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -39,11 +40,10 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Pro
 from kafkawire.process.run import STOP_MAX_S
 from kafkawire.run_broker import run_broker
 from kafkawire.server.descriptors import Descriptors
-from kafkawire.surroundings import Surroundings
-from kafkawire.testing import Client, MemoryWorld, open_broker
+from kafkawire.testing import Client, MemoryDeps, open_broker
 
 
-class HangingStart(MemoryWorld):
+class HangingStart(MemoryDeps):
     """The metadata store does not answer during a start."""
 
     async def _open_metadata(self, _config: Config) -> MetadataStore:
@@ -70,8 +70,8 @@ class SlowPool(LoopPool):
         await super().sync(lane, files, is_urgent=is_urgent)
 
 
-class SlowWorld(MemoryWorld):
-    def surroundings(self) -> Surroundings:
+class SlowWorld(MemoryDeps):
+    def surroundings(self) -> Deps:
         return replace(super().surroundings(), pool=SlowPool())
 
 
@@ -129,7 +129,7 @@ async def leader_epoch(client: Client) -> int:
 
 
 async def test_an_acknowledged_record_survives_a_restart_and_the_epoch_rises() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         client = opened.connect()
         await create(client)
@@ -185,7 +185,7 @@ async def test_pipelined_requests_are_appended_and_answered_in_order() -> None:
 
 
 async def test_requests_in_flight_share_a_durability_step() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         client = opened.connect()
         await create(client)
@@ -199,7 +199,7 @@ async def test_requests_in_flight_share_a_durability_step() -> None:
 
 
 async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     with pytest.RaisesGroup(BrokerFailed, flatten_subgroups=True) as caught:
         async with open_broker(world) as opened:
             client = opened.connect()
@@ -213,7 +213,7 @@ async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
 
 
 async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_stop() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_dirs="/a,/b", num_partitions="2") as opened:
         client = opened.connect()
         await create(client)
@@ -234,10 +234,10 @@ async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_sto
 
 
 async def test_two_brokers_on_one_log_dir_do_not_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world):
         with pytest.RaisesGroup(StartError, flatten_subgroups=True) as caught:
-            async with open_broker(MemoryWorld(filesystem=world.filesystem, ensemble=world.ensemble)):
+            async with open_broker(MemoryDeps(filesystem=world.filesystem, ensemble=world.ensemble)):
                 pass
     [error] = caught.value.exceptions
     assert "\n" not in str(error)
@@ -259,7 +259,7 @@ async def test_a_parked_fetch_is_answered_when_the_broker_stops() -> None:
 
 async def test_what_one_broker_does_on_a_seed_it_does_again() -> None:
     async def topic_id() -> bytes:
-        async with open_broker(MemoryWorld(seed=7)) as opened:
+        async with open_broker(MemoryDeps(seed=7)) as opened:
             return (await create(opened.connect())).topics[0].topic_id
 
     assert await topic_id() == await topic_id()
@@ -278,8 +278,8 @@ async def test_a_refusal_that_quotes_the_request_fits_into_its_reply(version: in
         assert row.error_message.startswith("Invalid value")
 
 
-class FewDescriptors(MemoryWorld):
-    def surroundings(self) -> Surroundings:
+class FewDescriptors(MemoryDeps):
+    def surroundings(self) -> Deps:
         return replace(super().surroundings(), descriptors=Descriptors.shared_out(8))
 
 

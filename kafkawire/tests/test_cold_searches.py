@@ -14,7 +14,7 @@ from kafkawire.http.record_search import RecordSearch
 from kafkawire.http.tests.asgi import asked
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.requests.context import allow_all
-from kafkawire.testing import EPOCH_MS, MemoryWorld
+from kafkawire.testing import EPOCH_MS, MemoryDeps
 from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, Cold, cold_broker
 from tiering.stores.memory import HEALTHY, Fault
 
@@ -121,7 +121,7 @@ async def test_a_tier_that_cannot_be_reached_is_told_at_once() -> None:
 
 
 async def test_what_is_not_uploaded_yet_is_pending_from_the_log_start_on() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
     async with cold_broker(1, 4, world) as cold:
         epoch = cold.log().leader_epoch

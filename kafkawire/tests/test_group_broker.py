@@ -23,7 +23,7 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequest
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import Client, MemoryDeps, OpenBroker, open_broker
 
 enforces = pytest.mark.enforces
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -91,7 +91,7 @@ class Crash(Exception):
 @pytest.mark.parametrize("mode", ["cached", "direct"])
 @enforces("offsets.view.mode")
 async def test_groups_outlive_a_power_cut(mode: str) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     named: dict[str, Any] = {}
     with pytest.RaisesGroup(Crash):
         async with open_broker(world, **FEW, offsets_view_mode=mode) as opened:
@@ -111,7 +111,7 @@ async def test_groups_outlive_a_power_cut(mode: str) -> None:
 
 @enforces("offsets.view.flush.interval.ms")
 async def test_the_view_is_written_now_and_then_and_at_the_end() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **FEW, offsets_view_flush_interval_ms="5000") as opened:
         client = await connected(opened)
         await commit(client, 5)

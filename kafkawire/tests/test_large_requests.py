@@ -15,6 +15,7 @@ import trio
 import trio.testing
 
 from engine.batches.batch import Record, build_batch
+from kafkawire.deps import Deps
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
@@ -31,8 +32,7 @@ from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReque
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.requests import dispatch
 from kafkawire.requests.headers import encode_request
-from kafkawire.surroundings import Surroundings
-from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import Client, MemoryDeps, OpenBroker, open_broker
 from kafkawire.wire.message import ELEMENT_CAP, Message
 from kafkawire.wire.primitives import uvarint
 
@@ -42,13 +42,13 @@ LARGE = dispatch.INLINE_ELEMENTS_MAX + 1
 
 
 @dataclass
-class Held(MemoryWorld):
+class Held(MemoryDeps):
     """Decoding beside the event loop waits until the test lets it go on."""
 
     waiting: int = 0
     may_go_on: trio.Event = field(default_factory=trio.Event)
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         return replace(super().surroundings(), decode_elsewhere=self.decode)
 
     async def decode(self, job: Callable[[], Any]) -> Any:
@@ -59,7 +59,7 @@ class Held(MemoryWorld):
 
 
 @asynccontextmanager
-async def opened_on(world: MemoryWorld) -> AsyncIterator[tuple[OpenBroker, Client]]:
+async def opened_on(world: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
     """A broker with a topic `t`, and a client that knows the coordinator of the group `g`."""
     async with open_broker(world, **FEW) as opened:
         client = opened.connect()
@@ -137,7 +137,7 @@ async def test_replies_are_those_of_requests_that_are_decoded_at_once(
     replies = []
     for inline_max in (ELEMENT_CAP, 2 + seed % 3):
         monkeypatch.setattr(dispatch, "INLINE_ELEMENTS_MAX", ELEMENT_CAP)
-        async with opened_on(MemoryWorld(seed)) as (_, client):
+        async with opened_on(MemoryDeps(seed)) as (_, client):
             monkeypatch.setattr(dispatch, "INLINE_ELEMENTS_MAX", inline_max)
             requests = some_requests(Random(seed))
             for request, version in requests:
@@ -187,7 +187,7 @@ async def test_what_is_behind_it_on_its_connection_waits() -> None:
 
 
 async def test_it_gets_no_reply_where_it_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened_on(MemoryWorld()) as (_, client):
+    async with opened_on(MemoryDeps()) as (_, client):
         monkeypatch.setattr(dispatch, "INLINE_ELEMENTS_MAX", 2)
         await client.send(produce(0, 1, acks=0), version=9)
         reply: Any = await client.call(produce(0), 9)
@@ -225,10 +225,10 @@ async def test_what_turns_out_to_be_no_request_closes_its_connection(frame: byte
         assert reply.topics[0].partitions[0].committed_offset == -1
 
 
-class Threaded(MemoryWorld):
+class Threaded(MemoryDeps):
     """Decoding in a thread, as in a real broker."""
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         return replace(super().surroundings(), decode_elsewhere=trio.to_thread.run_sync)
 
 
@@ -254,8 +254,8 @@ async def test_nothing_is_kept_of_what_was_no_request() -> None:
             gc.enable()
 
 
-class Broken(MemoryWorld):
-    def surroundings(self) -> Surroundings:
+class Broken(MemoryDeps):
+    def surroundings(self) -> Deps:
         return replace(super().surroundings(), decode_elsewhere=self.decode)
 
     async def decode(self, job: Callable[[], Any]) -> Any:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from engine.replication.exchange import FollowerFetch
     from kafkawire.messages.fetch import FetchRequest, FetchResponse, ReplicaState
-    from kafkawire.replication.asking import Place, Request
-    from kafkawire.replication.questions import FetchLimits, Told
+    from kafkawire.replication.fetch_session import Place, Request
+    from kafkawire.replication.questions import FetchLimits, LeaderReplies
 
 
 class Seen:
@@ -121,7 +121,7 @@ async def test_a_follower_that_has_dropped_what_it_was_told_is_told_again(monkey
     offsets."""
     really, dropped = questions.told, 0
 
-    def lossy(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
+    def lossy(response: FetchResponse) -> Iterator[tuple[Place, LeaderReplies]]:
         nonlocal dropped
         for place, told in really(response):
             is_dropped = dropped < 2 and not told.records and told.answer.high_watermark > 0

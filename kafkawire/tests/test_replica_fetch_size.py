@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from engine.api import ReadResult
     from kafkawire.messages.fetch import FetchResponse
-    from kafkawire.replication.asking import Place
-    from kafkawire.replication.questions import Told
+    from kafkawire.replication.fetch_session import Place
+    from kafkawire.replication.questions import LeaderReplies
 
 RECORD = os.urandom(10_000)
 COUNT = 60  # the records that a follower lacks
@@ -43,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
     """Responses with records."""
     really, found = questions.told, list[Sizes]()
 
-    def noted(response: FetchResponse) -> Iterator[tuple[Place, Told]]:
+    def noted(response: FetchResponse) -> Iterator[tuple[Place, LeaderReplies]]:
         rows = [*really(response)]
         sizes = {place: len(one.records) for place, one in rows if one.records}
         found.extend([sizes] if sizes else [])

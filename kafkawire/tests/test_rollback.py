@@ -15,7 +15,7 @@ from engine.log_dirs.stray_files import find_strays
 from engine.tests.helpers import batches_in
 from kafkawire.adapters.followed_change import INTERVAL_S, NAME, decode, encode, last_followed
 from kafkawire.broker import StartError
-from kafkawire.testing import MemoryCluster, MemoryWorld, open_broker, open_cluster
+from kafkawire.testing import MemoryCluster, MemoryDeps, open_broker, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, settled, until
 from kafkawire.tests.test_cluster import create as create_topic
 from kafkawire.tests.test_cluster import produce as produce_to
@@ -133,7 +133,7 @@ async def test_a_broker_refuses_to_start_on_a_store_that_was_rolled_back_and_rem
 
 
 async def test_a_broker_that_stands_alone_remembers_too_what_it_has_followed() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         await opened.broker.coordinator.create_topic("t")
         newest = opened.broker.coordinator.image.version
@@ -149,7 +149,7 @@ async def test_a_broker_that_stands_alone_remembers_too_what_it_has_followed() -
 
 
 def test_what_a_log_dir_remembers_is_checked_and_damage_says_nothing() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     known, newer = Followed(1, "a" * 32, 7, "b" * 32), Followed(2, "c" * 32, 3)
     assert decode(encode(known)) == known
     for path, content in (("/a", encode(known)), ("/b", encode(newer)), ("/c", encode(newer)[:-2])):

@@ -15,7 +15,7 @@ from kafkawire.messages.end_txn import EndTxnRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, MemoryDeps, OpenBroker, open_broker
 from kafkawire.tests.test_transactions import (
     FEW,
     NONE,
@@ -260,7 +260,7 @@ async def test_a_client_that_is_older_goes_on_with_the_same_id() -> None:
 @pytest.mark.parametrize("is_power_cut", [True, False])
 async def test_what_was_decided_is_known_after_a_crash(*, is_power_cut: bool) -> None:
     """Only EndTxn was answered before the crash: the next process writes the markers, and the producer goes on."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     with power_cut(world) as cut:
         async with open_broker(world, **FEW) as opened:
             producer = await begun(opened)

@@ -21,7 +21,7 @@ from kafkawire.adapters.followed_change import NAME
 from kafkawire.config.tests.test_enforced import enforces
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
-from kafkawire.testing import MemoryCluster, MemoryWorld, open_broker, open_cluster
+from kafkawire.testing import MemoryCluster, MemoryDeps, open_broker, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, call, settled, until
 from kafkawire.tests.test_cluster import create as create_topic
 from kafkawire.tests.test_replication import TOPIC, acknowledged, create, in_sync, kill, state, until_gone, values
@@ -57,7 +57,7 @@ def use(cluster: MemoryCluster, ensemble: FakeEnsemble) -> None:
             ensemble._commit(ensemble._tree.stage_end_of_session(session.session_id))
 
 
-def strays(world: MemoryWorld) -> list[str]:
+def strays(world: MemoryDeps) -> list[str]:
     return [one.topic for one in find_strays(world.filesystem, "/data")]
 
 
@@ -122,7 +122,7 @@ async def test_d3_what_a_deletion_left_on_the_disk_is_deleted_at_the_next_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A single broker deletes the log too, instead of making it a stray."""
-    world = MemoryWorld()
+    world = MemoryDeps()
 
     async def fails(_store: SegmentStore, partitions: Sequence[TopicPartition]) -> list[EngineError | None]:
         return [StorageError("the process ends before it is done") for _ in partitions]

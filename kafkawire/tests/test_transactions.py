@@ -32,7 +32,7 @@ from kafkawire.messages.txn_offset_commit import (
 )
 from kafkawire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kafkawire.requests.errors import ErrorCode
-from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
 
 enforces = pytest.mark.enforces
 TOPIC = "__transaction_state"
@@ -46,7 +46,7 @@ class Crash(Exception):
 
 
 @contextmanager
-def power_cut(world: MemoryWorld) -> Iterator[Callable[[], None]]:
+def power_cut(world: MemoryDeps) -> Iterator[Callable[[], None]]:
     """A function that ends the broker when it is called; later disk operations of that broker fail."""
     is_cut = False
 
@@ -254,7 +254,7 @@ async def test_offsets_of_a_fenced_producer_are_refused() -> None:
 
 @pytest.mark.parametrize("is_commit", [False, True])
 async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     identity: Identity = (-1, -1)
     with power_cut(world) as cut:
         async with open_broker(world, **FEW) as opened:
@@ -277,7 +277,7 @@ async def test_a_decision_outlives_a_power_cut(*, is_commit: bool) -> None:
 
 async def test_an_open_transaction_outlives_a_power_cut() -> None:
     """Named case 2: the pending offset is unstable, and the producer goes on."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     producer = Producer(None)  # type: ignore[arg-type]
     with power_cut(world) as cut:
         async with open_broker(world, **FEW) as opened:

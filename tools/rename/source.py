@@ -61,6 +61,7 @@ class _Renaming:
             self._lines.append(self._lines[-1] + len(line.encode()) + 1)
         self._modules: dict[str, str] = {}  # local name -> module it stands for
         self._symbols: dict[str, str] = {}  # local name -> new name
+        self._targets: dict[str, str] = {}  # new local name -> what it is imported as
         self._words = _words_in(path, batch)
 
     def edits(self) -> list[Edit]:
@@ -110,6 +111,7 @@ class _Renaming:
                 self._symbols[local] = new_name
             told = f"{new_name} as {new_name if is_same else one.asname}" if one.asname else new_name
             by_package.setdefault(new_package, []).append(told)
+            self._bind(new_name if is_same else local, f"{new_package}.{new_name}", node.lineno)
         before = {moved(package, self._batch.modules): [_told(one) for one in node.names]}
         if by_package == before and moved(package, self._batch.modules) == package:
             return
@@ -118,6 +120,11 @@ class _Renaming:
             raise ClashError(f"{self._path}:{node.lineno}: a comment inside an import: {comment}")
         statements = [f"from {where} import ({', '.join(names)})" for where, names in by_package.items()]
         yield Edit(begin, end, f"\n{' ' * node.col_offset}".join(statements).replace("(*)", "*"))
+
+    def _bind(self, local: str, target: str, line: int) -> None:
+        """Refuse two imports by one name."""
+        if self._targets.setdefault(local, target) != target:
+            raise ClashError(f"{self._path}:{line}: {local} is imported as {self._targets[local]} and as {target}")
 
     def _imported(self, package: str, name: str) -> tuple[str, str]:
         """Where `from package import name` finds it after the batch."""

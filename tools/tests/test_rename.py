@@ -84,6 +84,7 @@ def test_definitions() -> None:
         "from p.a import make\nbuild = 1\n",
         "from p.a import make\ndef f(build): return make()\n",
         "from p import (\n    a,  # why\n)\n",
+        "from p.a import make\nfrom other import build\n",
     ],
 )
 def test_a_new_name_hides_no_other(text: str) -> None:

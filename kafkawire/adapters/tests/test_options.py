@@ -12,7 +12,7 @@ from kafkawire.adapters.options import coordinator_settings, fetch_limits, link_
 from kafkawire.adapters.replica_ends import ClusterReplicaEnds
 from kafkawire.config.broker_config import load
 from kafkawire.messages.fetch import ReplicaState
-from kafkawire.replication.asking import Request
+from kafkawire.replication.fetch_session import Request
 from kafkawire.replication.questions import fetch_request
 
 enforces = pytest.mark.enforces

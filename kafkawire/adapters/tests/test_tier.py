@@ -12,7 +12,7 @@ from kafkawire.adapters.tier import open_object_store
 from kafkawire.broker import StartError
 from kafkawire.config.broker_config import Config, load
 from kafkawire.config.tests.test_tier_enforced import create_tiered
-from kafkawire.testing import MemoryWorld, open_broker
+from kafkawire.testing import MemoryDeps, open_broker
 from tiering.object_store import Content
 from tiering.ownership import take_over
 from tiering.stores.directory import DirectoryStore
@@ -77,7 +77,7 @@ def test_who_asks_may_be_in_the_environment_or_a_file(monkeypatch: pytest.Monkey
 TIER = {"remote_log_storage_system_enable": "true", "tier_store": "s3://bucket"}
 
 
-async def refused(world: MemoryWorld) -> str:
+async def refused(world: MemoryDeps) -> str:
     with pytest.RaisesGroup(StartError) as group:
         async with open_broker(world, **TIER):
             raise AssertionError("it has started")
@@ -85,13 +85,13 @@ async def refused(world: MemoryWorld) -> str:
 
 
 async def test_a_store_that_refuses_stops_the_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: Fault(is_refused=True)
     assert (await refused(world)).startswith("tier.store: the store refuses: put probe/")
 
 
 async def test_a_store_that_two_leaders_cannot_share_stops_the_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     put = world.objects.put
 
     async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
@@ -102,7 +102,7 @@ async def test_a_store_that_two_leaders_cannot_share_stops_the_start() -> None:
 
 
 async def test_a_store_that_is_away_does_not_stop_the_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
     async with open_broker(world, **TIER):
         world.objects.fault = lambda _operation, _key: HEALTHY
@@ -110,7 +110,7 @@ async def test_a_store_that_is_away_does_not_stop_the_start() -> None:
 
 
 async def test_a_cache_that_cannot_be_made_stops_the_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.filesystem.open("/taken", create=True)
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match=r"^tier\.cache\.dir: /taken/cache")):
         async with open_broker(world, **TIER, tier_cache_dir="/taken/cache"):
@@ -118,7 +118,7 @@ async def test_a_cache_that_cannot_be_made_stops_the_start() -> None:
 
 
 async def test_a_tier_that_has_something_cannot_be_left() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **TIER) as opened:
         await create_tiered(opened.connect(), "orders")
     elsewhere = {**TIER, "tier_store": "s3://other"}
@@ -135,14 +135,14 @@ async def test_a_tier_that_has_something_cannot_be_left() -> None:
 
 
 async def test_a_tier_that_has_nothing_can_be_left() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     for properties in (TIER, {**TIER, "tier_store": "s3://other"}, {}, TIER):
         async with open_broker(world, **properties):
             pass
 
 
 async def test_a_cluster_that_was_restored_elsewhere_does_not_start() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **TIER) as opened:
         cluster_id = opened.broker.coordinator.image.cluster_id
     await take_over(world.objects, "", cluster_id, 1, 0)

@@ -11,18 +11,18 @@ from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, alter, create_tiered, tiered
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.process.tests.test_restoration import commit
-from kafkawire.testing import MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import MemoryDeps, OpenBroker, open_broker
 from tiering.cluster_objects import ClusterObjects, CommittedCopy
 from tiering.object_store import Content
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 
-def copies(world: MemoryWorld, opened: OpenBroker) -> ClusterObjects:
+def copies(world: MemoryDeps, opened: OpenBroker) -> ClusterObjects:
     return ClusterObjects(world.objects, "lake/", opened.broker.coordinator.image.cluster_id)
 
 
 async def test_topics_of_the_tier_are_copied_as_they_become() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await ask(client, CreateTopicsRequest(topics=[CreatableTopic(name="o", num_partitions=1)], timeout_ms=1), 6)
         await trio.sleep(1)
@@ -43,7 +43,7 @@ async def test_topics_of_the_tier_are_copied_as_they_become() -> None:
 
 
 async def test_what_a_store_did_not_take_it_gets_when_it_is_back() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **TIER, **SOON) as opened:
         world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
         await create_tiered(opened.connect(), "orders")
@@ -54,7 +54,7 @@ async def test_what_a_store_did_not_take_it_gets_when_it_is_back() -> None:
 
 
 async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await commit(client, "group", 3)
         await trio.sleep(3)
@@ -72,7 +72,7 @@ async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
 
 async def test_topics_that_cannot_be_copied_are_told_once() -> None:
     """Copies of committed offsets that succeed or fail meanwhile do not matter."""
-    world, problems = MemoryWorld(), list[str]()
+    world, problems = MemoryDeps(), list[str]()
     async with tiered(world) as (opened, client):
         damaged = f"lake/{opened.broker.coordinator.image.cluster_id}/topics/t/of-somebody-else"
         await world.objects.put(damaged, Content.of(b""))
@@ -90,7 +90,7 @@ async def test_topics_that_cannot_be_copied_are_told_once() -> None:
 
 
 async def test_a_topic_that_cannot_be_copied_delays_no_other() -> None:
-    world, problems = MemoryWorld(), list[str]()
+    world, problems = MemoryDeps(), list[str]()
     async with tiered(world) as (opened, _):
         cluster, groups = opened.broker.coordinator, opened.broker.coordinators.groups
         source = ClusterSource(1, cluster, groups, lambda _topic: True, lambda: 0, problems.append)
@@ -108,7 +108,7 @@ async def test_a_topic_that_cannot_be_copied_delays_no_other() -> None:
 
 async def test_a_broker_that_is_controller_again_believes_nothing_of_what_it_copied_before() -> None:
     """Another controller has copied a change meanwhile, and the change was taken back."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         cluster, groups = opened.broker.coordinator, opened.broker.coordinators.groups
         await trio.sleep(1)
@@ -125,7 +125,7 @@ async def test_a_broker_that_is_controller_again_believes_nothing_of_what_it_cop
 
 
 async def test_offsets_of_the_last_life_are_copied_by_the_next() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         world.objects.fault = lambda _operation, key: Fault(is_lost="/offsets/" in key)
         await commit(client, "group", 3)

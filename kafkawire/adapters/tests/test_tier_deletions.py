@@ -11,7 +11,7 @@ from kafkawire.adapters.tier_deletions import BACKOFF_MAX_MS, DeletionOptions, D
 from kafkawire.config.tests.test_enforced import ask
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments, tiered
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kafkawire.testing import MemoryWorld, open_broker
+from kafkawire.testing import MemoryDeps, open_broker
 from tiering.cluster_objects import ClusterObjects
 from tiering.keeper import Identity
 from tiering.names import Place
@@ -171,7 +171,7 @@ async def test_a_failing_topic_is_told_once_per_change_of_reason() -> None:
 
 
 async def test_a_deleted_topic_of_a_broker_goes_and_others_stay() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (_, client):
         await create_tiered(client, "kept")
         await trio.sleep(5)
@@ -183,7 +183,7 @@ async def test_a_deleted_topic_of_a_broker_goes_and_others_stay() -> None:
 
 
 async def test_a_topic_is_deleted_by_the_next_life() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (_, client):
         await trio.sleep(5)
         world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
@@ -197,11 +197,11 @@ async def test_a_topic_is_deleted_by_the_next_life() -> None:
 
 
 async def test_wiped_metadata_store_deletes_nothing_from_the_bucket() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world):
         await trio.sleep(5)
         before = set(world.objects.objects)
-    wiped = MemoryWorld(objects=world.objects)
+    wiped = MemoryDeps(objects=world.objects)
     async with open_broker(wiped, **TIER, **SOON):
         await trio.sleep(2 * LATE_PUT_S)
         assert before <= set(world.objects.objects)

@@ -14,7 +14,7 @@ from engine.log_dirs.layout import Identity, write_identity, write_topic_id
 from kafkawire.adapters.followed_change import NAME, encode
 from kafkawire.cli.accept_rollback import NO_EVIDENCE, WARNINGS
 from kafkawire.cli.tests.test_metadata import SERVERS, on_mock_clock, run
-from kafkawire.testing import MemoryWorld, open_broker
+from kafkawire.testing import MemoryDeps, open_broker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("image")
 
 
 @pytest.fixture
-def world() -> MemoryWorld:
-    return MemoryWorld()
+def world() -> MemoryDeps:
+    return MemoryDeps()
 
 
 @pytest.fixture
-def image(world: MemoryWorld) -> ClusterImage:
+def image(world: MemoryDeps) -> ClusterImage:
     """Image of a broker that has run on the ensemble and was stopped."""
     found: list[ClusterImage] = []
 
@@ -62,15 +62,15 @@ def log_dir(image: ClusterImage, tmp_path: Path) -> Path:
     return path
 
 
-def writes(world: MemoryWorld) -> int:
+def writes(world: MemoryDeps) -> int:
     return sum(map(len, world.ensemble.history))
 
 
-def accept(world: MemoryWorld, *options: object) -> Result:
+def accept(world: MemoryDeps, *options: object) -> Result:
     return run(world.ensemble, "accept-rollback", *SERVERS, *options)
 
 
-def test_without_yes_it_warns_first_prints_what_it_would_do_and_does_nothing(world: MemoryWorld, log_dir: Path) -> None:
+def test_without_yes_it_warns_first_prints_what_it_would_do_and_does_nothing(world: MemoryDeps, log_dir: Path) -> None:
     before = writes(world)
     result = accept(world, "--log-dir", log_dir)
     assert result.exit_code == 0, result.output
@@ -88,7 +88,7 @@ def test_without_yes_it_warns_first_prints_what_it_would_do_and_does_nothing(wor
     assert writes(world) == before
 
 
-def test_with_yes_it_is_done_once(world: MemoryWorld, log_dir: Path) -> None:
+def test_with_yes_it_is_done_once(world: MemoryDeps, log_dir: Path) -> None:
     result = accept(world, "--log-dir", log_dir, "--yes", "-o", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
@@ -108,9 +108,7 @@ def test_with_yes_it_is_done_once(world: MemoryWorld, log_dir: Path) -> None:
     on_mock_clock(look)
 
 
-def test_a_store_that_no_log_dir_contradicts_needs_force(
-    world: MemoryWorld, log_dir: Path, image: ClusterImage
-) -> None:
+def test_a_store_that_no_log_dir_contradicts_needs_force(world: MemoryDeps, log_dir: Path, image: ClusterImage) -> None:
     before = writes(world)
     (log_dir / NAME).write_bytes(encode(Followed(0, "", image.version)))
     for options in (("--log-dir", log_dir), ()):
@@ -119,7 +117,7 @@ def test_a_store_that_no_log_dir_contradicts_needs_force(
     assert writes(world) == before
 
 
-def test_a_running_broker_is_named_and_refuses_it(world: MemoryWorld, log_dir: Path) -> None:
+def test_a_running_broker_is_named_and_refuses_it(world: MemoryDeps, log_dir: Path) -> None:
     async def look() -> None:
         async with open_broker(world):
             before = writes(world)
@@ -132,7 +130,7 @@ def test_a_running_broker_is_named_and_refuses_it(world: MemoryWorld, log_dir: P
     on_mock_clock(look)
 
 
-def accept_in_thread(world: MemoryWorld, log_dir: Path, *options: str) -> Result:
+def accept_in_thread(world: MemoryDeps, log_dir: Path, *options: str) -> Result:
     """Run the command in a thread, with a trio run of its own, while the present run stands still."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -140,7 +138,7 @@ def accept_in_thread(world: MemoryWorld, log_dir: Path, *options: str) -> Result
         return pool.submit(accept, world, "--log-dir", log_dir, *options).result()
 
 
-def test_a_log_dir_of_another_cluster_or_none_is_refused(world: MemoryWorld, log_dir: Path, tmp_path: Path) -> None:
+def test_a_log_dir_of_another_cluster_or_none_is_refused(world: MemoryDeps, log_dir: Path, tmp_path: Path) -> None:
     write_identity(PosixFileSystem(), str(log_dir), Identity("another", 1))
     result = accept(world, "--log-dir", log_dir)
     assert (result.exit_code, "belongs to the cluster another" in result.stderr) == (1, True)
@@ -149,11 +147,11 @@ def test_a_log_dir_of_another_cluster_or_none_is_refused(world: MemoryWorld, log
 
 
 def test_a_store_without_a_cluster_is_refused() -> None:
-    result = accept(MemoryWorld())
+    result = accept(MemoryDeps())
     assert (result.exit_code, "the metadata store has no cluster" in result.stderr) == (1, True)
 
 
-def test_the_numbers_of_an_acceptance_that_was_broken_off_stay(world: MemoryWorld, log_dir: Path) -> None:
+def test_the_numbers_of_an_acceptance_that_was_broken_off_stay(world: MemoryDeps, log_dir: Path) -> None:
     from coordinator.testing.simulated_metadata_store import Loss
 
     async def broken() -> None:

@@ -19,7 +19,7 @@ from coordinator.transfer.export_format import decode_export
 from coordinator.transfer.transfer import put_in
 from kafkawire.cli import main
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
-from kafkawire.testing import MemoryWorld, open_broker
+from kafkawire.testing import MemoryDeps, open_broker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,9 +35,9 @@ def on_mock_clock(work: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.fixture
-def world() -> MemoryWorld:
+def world() -> MemoryDeps:
     """Dependencies of a single broker that has a record in each of two partitions."""
-    made = MemoryWorld()
+    made = MemoryDeps()
 
     async def fill() -> None:
         async with open_broker(made) as opened:
@@ -62,14 +62,14 @@ def run(ensemble: FakeEnsemble, *arguments: object) -> Result:
 
 
 @pytest.fixture
-def exported(world: MemoryWorld, tmp_path: Path) -> Path:
+def exported(world: MemoryDeps, tmp_path: Path) -> Path:
     file = tmp_path / "cluster.export"
     result = run(world.ensemble, "export", file, *SERVERS)
     assert result.exit_code == 0, result.output
     return file
 
 
-def test_a_broker_serves_its_records_with_the_store_that_was_put_together(world: MemoryWorld, exported: Path) -> None:
+def test_a_broker_serves_its_records_with_the_store_that_was_put_together(world: MemoryDeps, exported: Path) -> None:
     there = FakeEnsemble()
     result = run(there, "import", exported, *SERVERS, "-o", "json")
     assert result.exit_code == 0, result.output
@@ -86,7 +86,7 @@ def test_a_broker_serves_its_records_with_the_store_that_was_put_together(world:
     on_mock_clock(look)
 
 
-def test_the_file_is_for_its_owner_alone_and_never_written_over(world: MemoryWorld, exported: Path) -> None:
+def test_the_file_is_for_its_owner_alone_and_never_written_over(world: MemoryDeps, exported: Path) -> None:
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
     result = run(world.ensemble, "export", exported, *SERVERS)
     assert (result.exit_code, result.stderr) == (1, f"Error: {exported} exists\n")
@@ -131,7 +131,7 @@ def test_a_directory_that_a_broker_has_is_left_alone(tmp_path: Path) -> None:
     trio.run(hold)
 
 
-def test_an_import_goes_to_an_empty_cluster(world: MemoryWorld, exported: Path, tmp_path: Path) -> None:
+def test_an_import_goes_to_an_empty_cluster(world: MemoryDeps, exported: Path, tmp_path: Path) -> None:
     result = run(world.ensemble, "import", exported, *SERVERS)
     assert result.exit_code == 1
     assert "the metadata store has a cluster; an import needs one that is empty" in result.stderr

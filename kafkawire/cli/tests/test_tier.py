@@ -13,33 +13,33 @@ from click.testing import CliRunner, Result
 from kafkawire.cli import main
 from kafkawire.config.tests.test_tier_enforced import TIER, segments
 from kafkawire.process.tests.test_restoration import lost
-from kafkawire.testing import MemoryWorld
+from kafkawire.testing import MemoryDeps
 from tiering.stores.memory import HEALTHY, Fault
 
 SETTINGS = {**TIER, "log_dirs": "/data", "listeners": "PLAINTEXT://memory:9092", "http_listeners": ""}
 
 
 @pytest.fixture
-def world() -> MemoryWorld:
+def world() -> MemoryDeps:
     """A store that has six segments of a topic, and nothing else."""
     made, _ = trio.run(lost, clock=trio.testing.MockClock(autojump_threshold=0))
     return made
 
 
-def run(world: MemoryWorld, command: str, *arguments: str, **settings: str) -> Result:
+def run(world: MemoryDeps, command: str, *arguments: str, **settings: str) -> Result:
     given = {key.replace("_", "."): value for key, value in {**SETTINGS, **settings}.items()}
     options = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
     call = ["tier", command, *options, *arguments]
     return CliRunner().invoke(main, call, obj=world.surroundings(), catch_exceptions=False)
 
 
-def document(world: MemoryWorld, command: str, *arguments: str) -> Any:
+def document(world: MemoryDeps, command: str, *arguments: str) -> Any:
     result = run(world, command, *arguments, "-o", "json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def test_status_shows_what_there_is(world: MemoryWorld) -> None:
+def test_status_shows_what_there_is(world: MemoryDeps) -> None:
     result = run(world, "status")
     [_, row] = [line.split() for line in result.stdout.splitlines()]
     assert row[:4] == ["t-0", "0", "6", "6"]
@@ -48,7 +48,7 @@ def test_status_shows_what_there_is(world: MemoryWorld) -> None:
     assert (partition["topic"], partition["segments"], partition["end_offset"]) == ("t", 6, 6)
 
 
-def test_verify_finds_what_is_missing(world: MemoryWorld) -> None:
+def test_verify_finds_what_is_missing(world: MemoryDeps) -> None:
     assert document(world, "verify") == {"objects": 6, "read_bytes": 0, "problems": []}
     assert document(world, "verify", "--read")["read_bytes"] > 6 * 700_000
     key = segments(world)[0]
@@ -58,7 +58,7 @@ def test_verify_finds_what_is_missing(world: MemoryWorld) -> None:
     assert f"Error: {key} is missing" in result.stderr
 
 
-def test_gc_deletes_what_nobody_knows_when_it_is_told_to(world: MemoryWorld) -> None:
+def test_gc_deletes_what_nobody_knows_when_it_is_told_to(world: MemoryDeps) -> None:
     assert document(world, "gc") == {"leftovers": [], "deleted": 0}
     strange = segments(world)[0] + "x"
     world.objects.objects[strange] = b"x", 0
@@ -69,7 +69,7 @@ def test_gc_deletes_what_nobody_knows_when_it_is_told_to(world: MemoryWorld) -> 
     assert len(segments(world)) == 6
 
 
-def test_restore_says_what_comes_back_before_it_does_it(world: MemoryWorld) -> None:
+def test_restore_says_what_comes_back_before_it_does_it(world: MemoryDeps) -> None:
     result = run(world, "restore", "--dry-run")
     assert "nothing was changed" in result.stderr
     assert not world.filesystem.exists("/data")
@@ -81,7 +81,7 @@ def test_restore_says_what_comes_back_before_it_does_it(world: MemoryWorld) -> N
     assert "/data/metadata is not empty" in result.stderr or "the metadata store has a cluster" in result.stderr
 
 
-def test_what_cannot_be_asked_is_told_in_a_line(world: MemoryWorld) -> None:
+def test_what_cannot_be_asked_is_told_in_a_line(world: MemoryDeps) -> None:
     world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
     for command in ("status", "verify", "gc", "restore"):
         result = run(world, command)

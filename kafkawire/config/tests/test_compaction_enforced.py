@@ -11,7 +11,7 @@ import trio
 from engine.compaction.cleaner import Cleaner
 from engine.partitions.partition import Partition
 from kafkawire.config.tests.test_enforced import create, enforces, produce, segments
-from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, MemoryDeps, OpenBroker, open_broker
 
 QUICK = {"log_cleaner_backoff_ms": "1000"}
 # Every batch begins a segment: the index of the one before is full.
@@ -126,7 +126,7 @@ async def test_old_records_are_compacted_however_few(broker: dict[str, str], top
 
 @enforces("max.compaction.lag.ms")
 async def test_a_segment_ends_when_its_records_must_be_compacted() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **QUICK) as opened:
         await fill(opened, {"max_compaction_lag_ms": "60000"}, count=1)
         await trio.sleep(61)

@@ -12,7 +12,7 @@ from engine.tests.helpers import batches_in, compressed_batch
 from kafkawire.config.tests.test_dynamic import configure
 from kafkawire.config.tests.test_enforced import ask, create, enforces, fetch_request, produce
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
 
 NUMBERS = b" ".join(b"%d" % (number * number) for number in range(3000))
 
@@ -58,7 +58,7 @@ async def test_nothing_is_compressed_where_the_topic_says_so() -> None:
 
 @enforces("compression.type")
 async def test_a_change_is_for_the_next_append() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         client = opened.connect()
         await create(client)

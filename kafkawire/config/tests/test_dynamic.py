@@ -11,7 +11,7 @@ from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from coordinator.errors import InvalidTopicRequest
 from kafkawire.config.tests.test_enforced import create, is_closed, produce, segments, syncs
 from kafkawire.messages.api_versions import ApiVersionsRequest
-from kafkawire.testing import EPOCH_MS, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, MemoryDeps, OpenBroker, open_broker
 
 enforces = pytest.mark.enforces
 MIB = 1024 * 1024
@@ -56,7 +56,7 @@ async def test_topics_created_afterwards_have_it_too() -> None:
 
 @enforces("log.segment.bytes")
 async def test_size_of_segments() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         client = opened.connect()
         await create(client)
@@ -68,7 +68,7 @@ async def test_size_of_segments() -> None:
 
 @enforces("log.roll.ms")
 async def test_age_of_segments_goes_before_hours_in_the_file() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_roll_hours="9") as opened:
         client = opened.connect()
         await create(client)
@@ -80,7 +80,7 @@ async def test_age_of_segments_goes_before_hours_in_the_file() -> None:
 
 @enforces("log.flush.policy")
 async def test_when_topics_are_flushed() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         client = opened.connect()
         await create(client)
@@ -106,7 +106,7 @@ async def test_timestamps() -> None:
 @enforces("log.retention.bytes")
 @pytest.mark.parametrize("key", ["log.retention.ms", "log.retention.bytes"])
 async def test_how_long_and_how_much_is_kept(key: str) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_index_size_max_bytes="4") as opened:
         client = opened.connect()
         await create(client)
@@ -156,7 +156,7 @@ async def test_what_cannot_be_changed_is_refused_and_changes_nothing() -> None:
 
 
 async def test_it_outlives_a_power_cut() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world) as opened:
         await create(opened.connect())
         await configure(opened, {"max.connections": "1"}, {"message.max.bytes": "200"})

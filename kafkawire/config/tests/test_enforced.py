@@ -22,6 +22,7 @@ from engine.files.io_workers import LoopPool
 from engine.index.simulated_store import SimulatedIndexStore
 from kafkawire.adapters.metadata import metadata_directory
 from kafkawire.config.broker_config import Config
+from kafkawire.deps import Deps
 from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -29,8 +30,7 @@ from kafkawire.messages.describe_topic_partitions import DescribeTopicPartitions
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.surroundings import Surroundings
-from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, open_broker
+from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, open_broker
 
 T = TypeVar("T")
 enforces = pytest.mark.enforces
@@ -100,20 +100,20 @@ async def test_each_listener_advertises_its_own_address() -> None:
 
 @enforces("log.dirs")
 async def test_partitions_spread_over_log_dirs() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_dirs="/a,/b") as opened:
         await create(opened.connect(), 4)
         for directory in ("/a", "/b"):
             assert len([name for name in world.filesystem.list_dir(directory) if name.startswith("t-")]) == 2
 
 
-class Witness(MemoryWorld):
+class Witness(MemoryDeps):
     """Dependencies that record the broker's requests to them."""
 
     metadata_directory: Path | None = None
     lanes: set[int]
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         witness = self
         witness.lanes = set()
 
@@ -154,7 +154,7 @@ async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
 
 @enforces("disk.reject.ratio")
 async def test_a_disk_that_is_nearly_full() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, disk_reject_ratio="0.5") as opened:
         client = opened.connect()
         await create(client)
@@ -169,7 +169,7 @@ def clock_ms() -> int:
 
 
 async def removed(
-    world: MemoryWorld, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
+    world: MemoryDeps, after_s: float, of_topic: Mapping[str, str] = MappingProxyType({}), /, **configs: str
 ) -> list[int]:
     """Removed segments of a topic after that time. It has segments of 1 MiB with records of 3, 2, 1 and 0 hours ago."""
     now_ms = clock_ms()
@@ -192,33 +192,33 @@ async def test_how_old_records_get() -> None:
         {"log_retention_ms": str(HOUR_MS + HOUR_MS // 2), "log_retention_minutes": "1"},
         {"log_retention_minutes": "90", "log_retention_hours": "1"},
     ):
-        assert await removed(MemoryWorld(), 60, **configs) == [0, 1]
-    assert await removed(MemoryWorld(), 60, log_retention_hours="2") == [0, 1]
-    assert await removed(MemoryWorld(), 60, log_retention_hours="-1") == []
-    assert await removed(MemoryWorld(), 60, {"retention_ms": str(2 * HOUR_MS)}, log_retention_hours="1") == [0, 1]
-    assert await removed(MemoryWorld(), 60, log_retention_minutes="-2") == []
+        assert await removed(MemoryDeps(), 60, **configs) == [0, 1]
+    assert await removed(MemoryDeps(), 60, log_retention_hours="2") == [0, 1]
+    assert await removed(MemoryDeps(), 60, log_retention_hours="-1") == []
+    assert await removed(MemoryDeps(), 60, {"retention_ms": str(2 * HOUR_MS)}, log_retention_hours="1") == [0, 1]
+    assert await removed(MemoryDeps(), 60, log_retention_minutes="-2") == []
 
 
 @enforces("log.retention.bytes")
 @enforces("retention.bytes")
 async def test_how_large_a_partition_gets() -> None:
-    assert await removed(MemoryWorld(), 60, log_retention_bytes="1500000") == [0]
+    assert await removed(MemoryDeps(), 60, log_retention_bytes="1500000") == [0]
     topic = {"retention_bytes": "1000000"}
-    assert await removed(MemoryWorld(), 60, topic, log_retention_bytes="1500000") == [0, 1]
+    assert await removed(MemoryDeps(), 60, topic, log_retention_bytes="1500000") == [0, 1]
 
 
 @enforces("log.retention.check.interval.ms")
 async def test_how_often_retention_looks() -> None:
     configs = {"log_retention_hours": "4"}
-    assert await removed(MemoryWorld(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="30000") == [0]
-    assert await removed(MemoryWorld(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="7200000") == []
+    assert await removed(MemoryDeps(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="30000") == [0]
+    assert await removed(MemoryDeps(), HOUR_MS / 1000 + 40, **configs, log_retention_check_interval_ms="7200000") == []
 
 
 @enforces("log.initial.task.delay.ms")
 async def test_when_retention_looks_first() -> None:
     configs = {"log_retention_minutes": "120"}
-    assert await removed(MemoryWorld(), 100, **configs, log_initial_task_delay_ms="60000") == [0, 1]
-    assert await removed(MemoryWorld(), 100, **configs, log_initial_task_delay_ms="120000") == []
+    assert await removed(MemoryDeps(), 100, **configs, log_initial_task_delay_ms="60000") == [0, 1]
+    assert await removed(MemoryDeps(), 100, **configs, log_initial_task_delay_ms="120000") == []
 
 
 @enforces("log.cleanup.window")
@@ -227,20 +227,20 @@ async def test_when_retention_may_run() -> None:
         now = datetime.fromtimestamp(clock_ms() / 1000)
         begin, end = now + timedelta(hours=1), now + timedelta(hours=2)
         window = f"{begin:%H:%M}-{end:%H:%M}"
-        found = await removed(MemoryWorld(), minutes * 60, log_retention_minutes="150", log_cleanup_window=window)
+        found = await removed(MemoryDeps(), minutes * 60, log_retention_minutes="150", log_cleanup_window=window)
         assert found == expected
 
 
 @enforces("disk.max.used.ratio")
 async def test_a_disk_that_is_too_full_costs_old_records() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.filesystem.capacity_bytes = 4 << 20
     assert await removed(world, 10, disk_max_used_ratio="0.6", journal_slot_bytes="65536") == [0]
 
 
 @enforces("journal.slot.bytes")
 async def test_size_of_the_journal() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, journal_slot_bytes="131072") as opened:
         client = opened.connect()
         await create(client)
@@ -307,7 +307,7 @@ async def test_largest_batch(broker: dict[str, str], topic: dict[str, str]) -> N
     ("broker", "topic"), [({"log_segment_bytes": "1048576"}, {}), ({}, {"segment_bytes": "1048576"})]
 )
 async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -317,7 +317,7 @@ async def test_a_segment_that_is_full_rolls(broker: dict[str, str], topic: dict[
         assert sorted(segments) == ["00000000000000000000.log", "00000000000000000001.log"]
 
 
-def syncs(world: MemoryWorld) -> int:
+def syncs(world: MemoryDeps) -> int:
     operations = world.filesystem.operations
     return sum(one.kind == "fdatasync" and one.path.startswith("/data/t-0/") for one in operations)
 
@@ -328,7 +328,7 @@ def syncs(world: MemoryWorld) -> int:
     ("broker", "topic"), [({"log_index_keys": "true"}, {}), ({}, {"index_keys": "true"}), ({}, {})]
 )
 async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_segment_bytes="1048576", **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -355,7 +355,7 @@ async def test_keys_of_finished_segments_are_indexed(broker: dict[str, str], top
     ],
 )
 async def test_when_a_topic_is_flushed(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -371,7 +371,7 @@ async def test_when_a_topic_is_flushed(broker: dict[str, str], topic: dict[str, 
         assert syncs(world) - at_first == 2
 
 
-def segments(world: MemoryWorld, suffix: str = ".log") -> int:
+def segments(world: MemoryDeps, suffix: str = ".log") -> int:
     return sum(name.endswith(suffix) for name in world.filesystem.list_dir("/data/t-0"))
 
 
@@ -383,7 +383,7 @@ def segments(world: MemoryWorld, suffix: str = ".log") -> int:
     [({"log_roll_hours": "1"}, {}), ({"log_roll_ms": "3600000"}, {}), ({}, {"segment_ms": "3600000"})],
 )
 async def test_a_segment_that_is_old_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -404,7 +404,7 @@ async def test_a_segment_that_is_old_rolls(broker: dict[str, str], topic: dict[s
     ],
 )
 async def test_a_segment_rolls_earlier_by_chance(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -420,7 +420,7 @@ async def test_a_segment_rolls_earlier_by_chance(broker: dict[str, str], topic: 
     ("broker", "topic"), [({"log_index_size_max_bytes": "4"}, {}), ({}, {"segment_index_bytes": "4"})]
 )
 async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -433,7 +433,7 @@ async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic
 @enforces("preallocate")
 @pytest.mark.parametrize(("broker", "topic"), [({"log_preallocate": "true"}, {}), ({}, {"preallocate": "true"})])
 async def test_a_segment_has_its_space_from_the_beginning(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **broker, log_segment_bytes="2097152", log_index_size_max_bytes="4") as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -449,7 +449,7 @@ async def test_a_segment_has_its_space_from_the_beginning(broker: dict[str, str]
     ("broker", "topic"), [({"log_segment_delete_delay_ms": "5000"}, {}), ({}, {"file_delete_delay_ms": "5000"})]
 )
 async def test_files_of_deleted_records_stay_a_while(broker: dict[str, str], topic: dict[str, str]) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, log_index_size_max_bytes="4", **broker) as opened:
         client = opened.connect()
         await create(client, **topic)
@@ -586,7 +586,7 @@ async def test_idle_connections_are_closed() -> None:
         assert 5 <= trio.current_time() - started < 7
 
 
-async def scrubbed_bytes(world: MemoryWorld, after_s: float, **configs: str) -> int:
+async def scrubbed_bytes(world: MemoryDeps, after_s: float, **configs: str) -> int:
     """Scrubbed bytes of a topic with two sealed segments of 700,000 bytes."""
     async with open_broker(world, log_segment_bytes=str(1 << 20), log_retention_hours="-1", **configs) as opened:
         client = opened.connect()
@@ -599,13 +599,13 @@ async def scrubbed_bytes(world: MemoryWorld, after_s: float, **configs: str) -> 
 
 @enforces("scrub.interval.ms")
 async def test_how_often_segments_are_read_again() -> None:
-    assert await scrubbed_bytes(MemoryWorld(), 100) == 0
-    assert 1_400_000 < await scrubbed_bytes(MemoryWorld(), 100, scrub_interval_ms="60000") < 1_500_000
-    assert 2_800_000 < await scrubbed_bytes(MemoryWorld(), 150, scrub_interval_ms="60000") < 3_000_000
+    assert await scrubbed_bytes(MemoryDeps(), 100) == 0
+    assert 1_400_000 < await scrubbed_bytes(MemoryDeps(), 100, scrub_interval_ms="60000") < 1_500_000
+    assert 2_800_000 < await scrubbed_bytes(MemoryDeps(), 150, scrub_interval_ms="60000") < 3_000_000
 
 
 @enforces("scrub.bytes.per.second")
 async def test_how_fast_segments_are_read_again() -> None:
     configs = {"scrub_interval_ms": "10000", "scrub_bytes_per_second": "10000"}
-    assert 700_000 <= await scrubbed_bytes(MemoryWorld(), 60, **configs) < 1_400_000
-    assert await scrubbed_bytes(MemoryWorld(), 100, scrub_interval_ms="10000", scrub_bytes_per_second="0") == 0
+    assert 700_000 <= await scrubbed_bytes(MemoryDeps(), 60, **configs) < 1_400_000
+    assert await scrubbed_bytes(MemoryDeps(), 100, scrub_interval_ms="10000", scrub_bytes_per_second="0") == 0

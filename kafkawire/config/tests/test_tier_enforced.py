@@ -18,7 +18,7 @@ from kafkawire.messages.incremental_alter_configs import (
 )
 from kafkawire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.testing import EPOCH_MS, Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import EPOCH_MS, Client, MemoryDeps, OpenBroker, open_broker
 from kafkawire.tests.cold_world import COLD, cold_broker
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
@@ -34,7 +34,7 @@ EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
 
 
 @asynccontextmanager
-async def tiered(world: MemoryWorld, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
+async def tiered(world: MemoryDeps, count: int = 6, /, **properties: str) -> AsyncIterator[tuple[OpenBroker, Client]]:
     """A topic in the tier with `count` segments of one record, besides the active one."""
     properties = {**TIER, **SOON, "log_initial_task_delay_ms": "1000", **properties}
     async with open_broker(world, **properties) as opened:
@@ -45,7 +45,7 @@ async def tiered(world: MemoryWorld, count: int = 6, /, **properties: str) -> As
         yield opened, client
 
 
-def segments(world: MemoryWorld) -> list[str]:
+def segments(world: MemoryDeps) -> list[str]:
     return [key for key in world.objects.objects if key.rpartition("/")[2].count("-") == 3]
 
 
@@ -78,7 +78,7 @@ async def test_without_a_tier_no_topic_is_in_it() -> None:
 @enforces("tier.store")
 @enforces("remote.storage.enable")
 async def test_where_segments_go() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
         assert len(segments(world)) == 6
@@ -86,7 +86,7 @@ async def test_where_segments_go() -> None:
             key.startswith(f"lake/{opened.broker.coordinator.image.cluster_id}/") for key in world.objects.objects
         )
         assert await offset_of(client, LATEST_TIERED) == 5
-    async with open_broker(MemoryWorld(), **TIER, **SOON) as opened:
+    async with open_broker(MemoryDeps(), **TIER, **SOON) as opened:
         client = opened.connect()
         await create(client, segment_bytes="1048576")
         for _ in range(4):
@@ -97,7 +97,7 @@ async def test_where_segments_go() -> None:
 
 @enforces("remote.log.copy.disable")
 async def test_without_copies_the_tier_is_read_only() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (_, client):
         await trio.sleep(5)
         assert await alter(client, remote_log_copy_disable="true") == 0
@@ -109,7 +109,7 @@ async def test_without_copies_the_tier_is_read_only() -> None:
 
 @enforces("remote.log.delete.on.disable")
 async def test_a_topic_leaves_the_tier_with_what_it_has_there() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (_, client):
         assert await alter(client, TOPIC, local_retention_bytes="1500000") == 0
         await trio.sleep(10)
@@ -140,7 +140,7 @@ LOCAL = [
 @enforces("local.retention.ms")
 @pytest.mark.parametrize(("key", "value", "first"), LOCAL)
 async def test_how_long_files_stay_here(key: str, value: str, first: int) -> None:
-    async with tiered(MemoryWorld()) as (_, client):
+    async with tiered(MemoryDeps()) as (_, client):
         await trio.sleep(50)
         assert await offset_of(client, EARLIEST_LOCAL) == 0
         assert await alter(client, TOPIC, **{key: value}) == 0
@@ -155,7 +155,7 @@ async def test_how_long_files_stay_here(key: str, value: str, first: int) -> Non
 @enforces("log.local.retention.ms")
 @pytest.mark.parametrize(("key", "value", "first"), LOCAL)
 async def test_how_long_files_of_topics_that_do_not_say_stay_here(key: str, value: str, first: int) -> None:
-    async with tiered(MemoryWorld(), **{f"log_{key.replace('.', '_')}": value}) as (_, client):
+    async with tiered(MemoryDeps(), **{f"log_{key.replace('.', '_')}": value}) as (_, client):
         await trio.sleep(50)
         assert await offset_of(client, EARLIEST_LOCAL) == first
         assert await offset_of(client, EARLIEST) == 0
@@ -163,7 +163,7 @@ async def test_how_long_files_of_topics_that_do_not_say_stay_here(key: str, valu
 
 @enforces("remote.log.manager.task.interval.ms")
 async def test_how_often_is_looked_for_segments() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world, remote_log_manager_task_interval_ms="60000"):
         await trio.sleep(50)
         assert not segments(world)
@@ -174,7 +174,7 @@ async def test_how_often_is_looked_for_segments() -> None:
 @enforces("tier.copiers")
 async def test_how_many_are_copied_at_a_time() -> None:
     for copiers in (1, 3):
-        world, begun = MemoryWorld(), set[str]()
+        world, begun = MemoryDeps(), set[str]()
 
         def slow(operation: Operation, key: str, begun: set[str] = begun) -> Fault:
             if operation is not Operation.PUT or key.rpartition("/")[2].count("-") != 3:
@@ -210,7 +210,7 @@ async def produce_to(client: Client, topic: str) -> None:
 
 @enforces("remote.log.manager.copy.max.bytes.per.second")
 async def test_how_much_is_copied_in_a_second() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world, remote_log_manager_copy_max_bytes_per_second="70000") as (_, client):
         await trio.sleep(25)
         assert len(segments(world)) == 3  # the first one at once
@@ -251,7 +251,7 @@ async def test_how_long_a_search_waits_for_the_tier() -> None:
 @enforces("tier.cache.size.bytes")
 @pytest.mark.parametrize("size_bytes", ["0", "100000000"])
 async def test_how_much_of_the_tier_is_kept_where(size_bytes: str) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(
         world, 30, tier_cache_dir="/cache/of/tier", tier_cache_size_bytes=size_bytes, log_local_retention_bytes="1"
     ) as (_, client):

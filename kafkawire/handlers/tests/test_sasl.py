@@ -16,7 +16,7 @@ import trio.testing
 
 from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition
-from kafkawire.express import lanes
+from kafkawire.fast_path import lanes
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest

@@ -17,7 +17,7 @@ from kafkawire.http.tests.test_metrics import scraped
 from kafkawire.http.tier_metrics import AWAY_S, LATE_S, PARTITIONS_AT_ONCE, TierMetrics
 from kafkawire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kafkawire.server.loop_watch import LoopWatch
-from kafkawire.testing import MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import MemoryDeps, OpenBroker, open_broker
 from tiering.object_store import Content
 from tiering.statistics import TieredPartition, TopicCounters
 from tiering.stores.counted import CountedStore
@@ -61,7 +61,7 @@ async def test_without_a_tier_there_is_nothing_of_it() -> None:
 
 
 async def test_what_is_copied_is_counted_under_both_names() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, _):
         await trio.sleep(5)
         found = await found_in(opened)
@@ -77,7 +77,7 @@ async def test_what_is_copied_is_counted_under_both_names() -> None:
 
 
 async def test_what_waits_to_be_copied_is_told() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world, 2) as (opened, client):
         await trio.sleep(5)
         world.objects.fault = lambda _operation, _key: LOST
@@ -102,7 +102,7 @@ async def test_what_waits_to_be_copied_is_told() -> None:
 
 
 async def test_what_is_read_from_the_tier_is_counted() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
         await alter(client, local_retention_bytes="1")
@@ -121,7 +121,7 @@ async def test_what_is_read_from_the_tier_is_counted() -> None:
 
 
 async def test_what_goes_from_the_tier_is_told() -> None:
-    async with tiered(MemoryWorld()) as (opened, client):
+    async with tiered(MemoryDeps()) as (opened, client):
         await trio.sleep(5)
         partitions = [DeleteRecordsPartition(partition_index=0, offset=2)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=partitions)], timeout_ms=1000)
@@ -141,7 +141,7 @@ async def test_what_goes_from_the_tier_is_told() -> None:
 
 
 async def test_requests_of_the_store_are_counted() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **TIER) as opened:
         found = await found_in(opened)
         requests = {(one["operation"], one["outcome"]): value for one, value in found["kafkawire_tier_requests_total"]}
@@ -159,7 +159,7 @@ async def test_requests_of_the_store_are_counted() -> None:
 
 
 async def test_a_store_that_is_away_is_told_in_the_cluster_view_only() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
         assert await health(opened) == (200, [])
@@ -182,7 +182,7 @@ async def test_a_store_that_is_away_is_told_in_the_cluster_view_only() -> None:
 
 async def test_a_store_that_failed_once_is_not_away_for_good() -> None:
     """The store is asked again by itself, though no request needs it."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: LOST
     async with open_broker(world, **TIER) as opened:
         await trio.sleep(120)
@@ -193,7 +193,7 @@ async def test_a_store_that_failed_once_is_not_away_for_good() -> None:
 
 
 async def test_a_partition_that_is_damaged_or_fenced_is_told() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
         *_, newest = sorted(key for key in world.objects.objects if "/manifest/" in key)

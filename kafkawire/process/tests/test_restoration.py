@@ -22,7 +22,7 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.process.restoration import Restoration, Restored, RestorePlan, RestoreRefused
-from kafkawire.testing import Client, MemoryWorld, OpenBroker, open_broker
+from kafkawire.testing import Client, MemoryDeps, OpenBroker, open_broker
 from tiering.stores.memory import HEALTHY, Fault, Operation
 
 if TYPE_CHECKING:
@@ -61,28 +61,26 @@ async def records(client: Client, offset: int) -> bytes:
     return bytes(partition.records)
 
 
-async def lost() -> tuple[MemoryWorld, list[bytes]]:
+async def lost() -> tuple[MemoryDeps, list[bytes]]:
     """Dependencies with the tier of a broker whose machine is lost, and the copied records."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with tiered(world) as (_, client):
         await commit(client, "behind", 2)
         await commit(client, "ahead", 7)
         await trio.sleep(70)
         assert len(segments(world)) == 6
         before = [await records(client, offset) for offset in range(6)]
-    return MemoryWorld(seed=5, objects=world.objects), before
+    return MemoryDeps(seed=5, objects=world.objects), before
 
 
-async def restored(
-    world: MemoryWorld, cluster_id: str | None = None, **properties: str
-) -> tuple[RestorePlan, Restored]:
+async def restored(world: MemoryDeps, cluster_id: str | None = None, **properties: str) -> tuple[RestorePlan, Restored]:
     restoration = Restoration(config(**properties), world.surroundings(), lambda _line: None)
     plan = await restoration.plan(cluster_id)
     return plan, await restoration.carry_out(plan)
 
 
 @asynccontextmanager
-async def opened(world: MemoryWorld) -> AsyncIterator[tuple[OpenBroker, Client]]:
+async def opened(world: MemoryDeps) -> AsyncIterator[tuple[OpenBroker, Client]]:
     async with open_broker(world, **TIER, **SOON) as broker:
         yield broker, broker.connect()
 
@@ -125,17 +123,17 @@ async def test_a_second_restore_begins_at_what_the_first_has_added() -> None:
         for _ in range(4):
             await produce(client, bytes(700_000))
         await trio.sleep(100)
-    again = MemoryWorld(seed=6, objects=world.objects)
+    again = MemoryDeps(seed=6, objects=world.objects)
     plan, _ = await restored(again)
     assert plan.owner_generation == 2
     assert [holding.end for _, _, holding in plan.partitions()] == [9]
 
 
 async def test_the_cluster_of_before_is_fenced() -> None:
-    before = MemoryWorld()
+    before = MemoryDeps()
     async with tiered(before) as (_, client):
         await trio.sleep(70)
-        world = MemoryWorld(seed=5, objects=before.objects)
+        world = MemoryDeps(seed=5, objects=before.objects)
         await restored(world)
         manifests = [key for key in world.objects.objects if "/manifest/" in key]
         for _ in range(4):
@@ -156,7 +154,7 @@ async def test_a_cluster_of_several_is_not_restored() -> None:
 
 async def test_directories_that_are_used_are_left_alone() -> None:
     world, _ = await lost()
-    async with opened(MemoryWorld(seed=9, filesystem=world.filesystem)) as (broker, _):
+    async with opened(MemoryDeps(seed=9, filesystem=world.filesystem)) as (broker, _):
         other = broker.broker.coordinator.image.cluster_id
     objects = dict(world.objects.objects)
     with pytest.raises(RestoreRefused, match=f"has nothing of cluster {other}"):
@@ -175,13 +173,13 @@ async def test_directories_that_are_used_are_left_alone() -> None:
 
 async def test_log_dirs_that_were_kept_are_taken_as_they_are() -> None:
     """Only the metadata were lost: log dirs have records that were not copied, and topics outside the tier."""
-    before = MemoryWorld()
+    before = MemoryDeps()
     async with tiered(before) as (opened_before, client):
         await commit(client, "group", 6)
         await trio.sleep(70)
         topic_id = opened_before.broker.coordinator.image.topics["t"].topic_id
         content = [await records(client, offset) for offset in range(7)]
-    world = MemoryWorld(seed=5, filesystem=before.filesystem, objects=before.objects)
+    world = MemoryDeps(seed=5, filesystem=before.filesystem, objects=before.objects)
     _, what = await restored(world)
     assert what.offsets == 0
     async with opened(world) as (broker, client):
@@ -204,7 +202,7 @@ async def test_a_restore_that_was_broken_off_starts_no_broker_and_is_gone_on_wit
     with pytest.RaisesGroup(pytest.RaisesExc(StartError, match="the log dirs belong to the cluster")):
         async with opened(world):
             raise AssertionError("it has started")
-    again = MemoryWorld(seed=6, filesystem=world.filesystem, objects=world.objects)
+    again = MemoryDeps(seed=6, filesystem=world.filesystem, objects=world.objects)
     await restored(again, plan.part.cluster_id)
     async with opened(again) as (_, client):
         await trio.sleep(3)
@@ -227,7 +225,7 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
     async with opened(world) as (broker, _):
         await broker.broker.coordinator.delete_topic("t")
         await trio.sleep(5)
-    plan, _ = await restored(MemoryWorld(seed=6, objects=world.objects))
+    plan, _ = await restored(MemoryDeps(seed=6, objects=world.objects))
     assert not plan.topics
 
 
@@ -258,11 +256,11 @@ async def test_a_store_that_is_away_changes_nothing() -> None:
 
 async def test_which_cluster_has_to_be_said_when_there_are_several() -> None:
     world, _ = await lost()
-    async with open_broker(MemoryWorld(seed=77, objects=world.objects), **TIER, **SOON):
+    async with open_broker(MemoryDeps(seed=77, objects=world.objects), **TIER, **SOON):
         pass
     with pytest.raises(RestoreRefused, match="say which cluster is meant"):
         await restored(world)
-    empty = MemoryWorld()
+    empty = MemoryDeps()
     with pytest.raises(RestoreRefused, match="there are: none"):
         await restored(empty)
 

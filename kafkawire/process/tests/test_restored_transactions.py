@@ -13,7 +13,7 @@ from engine.errors import InvalidProducerEpoch
 from kafkawire.config.tests.test_enforced import ask, fetch_request, produce
 from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered, segments
 from kafkawire.process.tests.test_restoration import opened, restored
-from kafkawire.testing import EPOCH_MS, MemoryWorld, open_broker
+from kafkawire.testing import EPOCH_MS, MemoryDeps, open_broker
 
 if TYPE_CHECKING:
     from kafkawire.testing import Client, OpenBroker
@@ -34,9 +34,9 @@ async def append(log: PartitionLog, number: int) -> None:
     await log.append(memoryview(batch), acks=-1).wait()
 
 
-async def lost_with_its_marker(outcome: Outcome) -> MemoryWorld:
+async def lost_with_its_marker(outcome: Outcome) -> MemoryDeps:
     """The machine is lost with the tail of the log, which has the transaction's marker and is not in the tier."""
-    world = MemoryWorld()
+    world = MemoryDeps()
     async with open_broker(world, **TIER, **SOON) as broker:
         client = broker.connect()
         await create_tiered(client, "t")
@@ -48,7 +48,7 @@ async def lost_with_its_marker(outcome: Outcome) -> MemoryWorld:
         await log.end_transaction(Marker(PRODUCER, EPOCH, 5, outcome)).wait()
         await trio.sleep(70)
         assert len(segments(world)) == COPIED
-    return MemoryWorld(seed=5, objects=world.objects)
+    return MemoryDeps(seed=5, objects=world.objects)
 
 
 async def committed_records(client: Client, offset: int) -> tuple[list[int], int]:
@@ -98,7 +98,7 @@ async def test_a_transaction_whose_marker_is_lost_ends_as_it_had_ended(outcome: 
             await produce(client, bytes(700_000))
         await trio.sleep(70)
         assert len(segments(world)) > COPIED  # including the markers
-    again = MemoryWorld(seed=6, objects=world.objects)
+    again = MemoryDeps(seed=6, objects=world.objects)
     await restored(again)
     async with opened(again) as (broker, client):
         await trio.sleep(3)

@@ -8,17 +8,17 @@ from kafkawire.config.broker_config import load
 from kafkawire.process.doctor import Finding, Severity
 from kafkawire.process.tests.test_restoration import config, lost, restored
 from kafkawire.process.tier_findings import examine_tier
-from kafkawire.testing import MemoryWorld
+from kafkawire.testing import MemoryDeps
 from tiering.object_store import Content, StoreRefused
 from tiering.stores.memory import Fault, Operation
 
 
-async def found(world: MemoryWorld) -> list[Finding]:
+async def found(world: MemoryDeps) -> list[Finding]:
     return await examine_tier(config(), world.surroundings())
 
 
 async def test_a_tier_that_is_fine_needs_no_word() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     assert await found(world) == []
     assert not world.objects.objects
     assert await examine_tier(load({"log.dirs": "/data"})[0], world.surroundings()) == []
@@ -32,14 +32,14 @@ async def test_a_tier_that_is_fine_needs_no_word() -> None:
     ],
 )
 async def test_a_store_that_does_not_answer_as_it_should(fault: Fault, severity: Severity, text: str) -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: fault
     [one] = await found(world)
     assert (one.severity, one.text.startswith(text)) == (severity, True)
 
 
 async def test_a_store_that_ignores_conditions() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     put = world.objects.put
 
     async def whatever(key: str, content: Content, *, if_absent: bool = False) -> None:
@@ -51,7 +51,7 @@ async def test_a_store_that_ignores_conditions() -> None:
 
 
 async def test_a_clock_that_is_wrong() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     world.objects._now_ms = lambda: 0
     [one] = await found(world)
     assert "clocks of this machine and the store are" in one.text
@@ -67,7 +67,7 @@ async def test_data_of_another_cluster() -> None:
 
 
 async def test_a_store_that_fails_later_is_told_too() -> None:
-    world = MemoryWorld()
+    world = MemoryDeps()
     listed = world.objects.list_after
 
     async def refuse(prefix: str, after: str = "", count_max: int = 1000) -> object:

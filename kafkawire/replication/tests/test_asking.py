@@ -11,7 +11,7 @@ from engine.api import TopicPartition
 from engine.replication.exchange import FollowerFetch
 from kafkawire.fetching.link_session import LINK_SESSION_ID
 from kafkawire.messages.fetch import ReplicaState
-from kafkawire.replication.asking import Asking
+from kafkawire.replication.fetch_session import FollowerSession
 
 PARTITIONS = [TopicPartition(b"t" * 16, "t", number) for number in range(4)]
 ONE, OTHER, *_ = PARTITIONS
@@ -22,9 +22,9 @@ def at(offset: int) -> FollowerFetch:
     return FollowerFetch(0, offset, 0, 0, 0)
 
 
-def begun() -> Asking:
+def begun() -> FollowerSession:
     """A session with two partitions that the leader keeps."""
-    asking = Asking()
+    asking = FollowerSession()
     asking.ask(ONE, at(1))
     asking.ask(OTHER, at(2))
     assert asking.request(ME) == (0, {ONE: at(1), OTHER: at(2)}, ())
@@ -59,7 +59,7 @@ def test_an_answer_to_nothing_that_is_asked_is_none() -> None:
 
 
 def test_a_leader_that_does_not_remember_is_told_all_each_time() -> None:
-    asking = Asking()
+    asking = FollowerSession()
     asking.ask(ONE, at(1))
     asking.request(ME)
     assert not asking.responded(0)
@@ -77,7 +77,7 @@ STEPS = st.tuples(st.sampled_from(["ask", "drop", "request", "lost", "forget"]),
 
 @given(st.lists(STEPS, max_size=60))
 def test_the_leader_knows_what_is_asked_with_every_request(steps: Sequence[Step]) -> None:
-    asking, known, epoch = Asking(), dict[TopicPartition, FollowerFetch](), -1
+    asking, known, epoch = FollowerSession(), dict[TopicPartition, FollowerFetch](), -1
     for step, number, offset in steps:
         partition = PARTITIONS[number]
         if step == "ask":

@@ -11,7 +11,7 @@ import trio.testing
 
 from coordinator.errors import MetadataUnavailable
 from engine.waiting_reads import AsOf, EventClock, WaitingReads
-from kafkawire.replication.confirming import FOLLOWERS_FIRST_S, TIMEOUT_MS, Confirmer
+from kafkawire.replication.confirmation import FOLLOWERS_FIRST_S, TIMEOUT_MS, MetadataConfirmation
 
 
 class FakeLeadership:
@@ -58,7 +58,7 @@ class FakeMetadata:
 async def confirming() -> AsyncIterator[tuple[WaitingReads, FakeMetadata]]:
     reads, metadata = WaitingReads(EventClock(lambda: round(trio.current_time() * 1000))), FakeMetadata()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Confirmer(reads, metadata.follow_newest).run)
+        nursery.start_soon(MetadataConfirmation(reads, metadata.follow_newest).run)
         yield reads, metadata
         nursery.cancel_scope.cancel()
 

@@ -20,7 +20,6 @@ from engine.partitions.partition import Partition
 from engine.partitions.tests.test_follower import stamped
 from engine.tests.helpers import ORDERS, running
 from kafkawire.fetching.link_session import LINK_SESSION_ID
-from kafkawire.links.links import Links
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.fetch import (
     EpochEndOffset,
@@ -36,7 +35,8 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafkawire.replication.fetcher import Fetcher, FetchWorld
+from kafkawire.peers.peers import Peers
+from kafkawire.replication.fetcher import FetchDeps, Fetcher
 from kafkawire.replication.questions import FetchLimits
 from kafkawire.requests.errors import ErrorCode
 from kafkawire.requests.metrics import ReplicationCounters
@@ -127,8 +127,8 @@ async def following() -> AsyncIterator[Setting]:
         [log] = await store.open_partitions([Following(ORDERS, LogConfig(), 1)])
         assert isinstance(log, Partition)
         links, marks, counters = FakeLinks(), FakeMarks(), ReplicationCounters()
-        world = FetchWorld(
-            cast("Links", links),
+        world = FetchDeps(
+            cast("Peers", links),
             store,
             lambda: ReplicaState(replica_id=1, replica_epoch=7),
             trio.sleep_forever,

@@ -22,7 +22,7 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kafkawire.replication.asking import Request
+from kafkawire.replication.fetch_session import Request
 from kafkawire.replication.questions import (
     FETCH_VERSION,
     FetchLimits,

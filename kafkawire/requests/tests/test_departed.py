@@ -8,7 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from coordinator.api import BrokerInfo, ClusterImage, ClusterService
-from kafkawire.links.tests.peers import FakeCluster
+from kafkawire.peers.tests.peers import FakeCluster
 from kafkawire.requests.departed import LISTED_S, Departed
 
 ONE, TWO = BrokerInfo(1, ()), BrokerInfo(2, ())

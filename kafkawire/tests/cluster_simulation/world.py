@@ -10,8 +10,8 @@ import trio
 
 from coordinator.testing.simulated_metadata_store import FakeStore
 from kafkawire.broker import StartError
+from kafkawire.deps import Deps
 from kafkawire.server.transport import Listener
-from kafkawire.surroundings import Surroundings
 from kafkawire.tests.cluster_simulation.standstill import Standstill
 from kafkawire.tests.cluster_simulation.wires import Wires
 from kafkawire.tests.simulation.world import SimulatedWorld
@@ -32,7 +32,7 @@ class MachineWorld(SimulatedWorld):
     process: trio.lowlevel.Task | None = None  # the root of the broker's tasks
     _standstill: Standstill | None = None
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         self.process = trio.lowlevel.current_task()
         self.wires.has_power(self.broker_id)
         return replace(super().surroundings(), connect=self._dial, listen=self._listen_here)

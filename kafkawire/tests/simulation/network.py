@@ -14,7 +14,7 @@ from random import Random
 import trio
 
 from kafkawire.requests.headers import encode_request
-from kafkawire.testing import Client, MemoryWorld
+from kafkawire.testing import Client, MemoryDeps
 from kafkawire.wire.message import Message
 
 LOST = (EOFError, OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError)
@@ -52,7 +52,7 @@ class Connection(Client):
 class Network:
     """The address for clients. It is up while a broker accepts connections."""
 
-    world: MemoryWorld
+    world: MemoryDeps
     is_up: bool = False
     open: dict[int, Connection] = field(default_factory=dict)
     _last_number: int = 0

@@ -21,8 +21,8 @@ from engine.files.simulated_disk import Fault, SimulatedFileSystem, begin_sync
 from engine.files.simulated_loss import Operation
 from engine.log_dirs.layout import INDEX
 from kafkawire.adapters.tier import CACHE_DIRECTORY
-from kafkawire.surroundings import Surroundings
-from kafkawire.testing import MemoryWorld
+from kafkawire.deps import Deps
+from kafkawire.testing import MemoryDeps
 from kafkawire.tests.simulation.history import History
 
 T = TypeVar("T")
@@ -141,8 +141,8 @@ class SimulatedPool:
 
 
 @dataclass
-class SimulatedWorld(MemoryWorld):
-    """A MemoryWorld with this disk and this pool, a new pool for each process."""
+class SimulatedWorld(MemoryDeps):
+    """A MemoryDeps with this disk and this pool, a new pool for each process."""
 
     disk: WatchedFileSystem = field(default_factory=WatchedFileSystem)
     speed: DiskSpeed = field(default_factory=lambda: DiskSpeed(Random(0)))
@@ -153,7 +153,7 @@ class SimulatedWorld(MemoryWorld):
         self.filesystem = self.disk
         self.pool = SimulatedPool(self.speed.draw_s)
 
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Deps:
         self.pool = SimulatedPool(self.speed.draw_s)
         return replace(super().surroundings(), pool=self.pool)
 

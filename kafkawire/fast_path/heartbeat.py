@@ -1,0 +1,95 @@
+"""Heartbeat: equal each time for a member, so it is known by its bytes, and answered with a constant.
+
+The general path answers failures and clients that may not read the group.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import trio
+
+from coordinator.groups.api import Claim
+from kafkawire.fast_path.fallback import Arrival, failed, generally
+from kafkawire.fast_path.request_prefix import RequestPrefixes
+from kafkawire.fast_path.started_request import BegunRequest
+from kafkawire.handlers.heartbeat import code_told, refuse
+from kafkawire.messages.heartbeat import API_KEY, HeartbeatRequest, HeartbeatResponse
+from kafkawire.requests.context import ANONYMOUS, Operation, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT, response_header
+from kafkawire.requests.pending_reply import answered
+
+if TYPE_CHECKING:
+    from coordinator.api import Pending
+    from kafkawire.requests.api import Api
+    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.wire.connection_info import ConnectionInfo
+
+
+class HeartbeatLane:
+    """Implements `kafkawire.requests.api.Lane`."""
+
+    def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
+        self._broker = broker
+        self.metrics = broker.metrics
+        self._api = api
+        versions = range(api.served_min, api.max_version + 1)
+        self._beginnings = {version: RequestPrefixes(HeartbeatRequest, version, _told) for version in versions}
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        beginnings = None if frame[2] else self._beginnings.get(frame[3])
+        if beginnings is None:
+            return None
+        try:
+            end = beginnings.end(frame)
+        except (IndexError, struct.error):
+            return None
+        if not end or len(frame) != end + len(beginnings.no_tags) or not frame.endswith(beginnings.no_tags):
+            return None
+        told = beginnings.find(frame, end)
+        return None if told is None else self._start(Arrival(frame, connection, now_s), *told)
+
+    def _start(self, arrival: Arrival, group_id: str, claim: Claim) -> StartedRequest:
+        broker, api = self._broker, self._api
+        counters = broker.metrics.by_api[API_KEY]
+        counters.requests += 1
+        counters.request_size_bytes += len(arrival.frame)
+        host, principal = arrival.connection.peer_host, arrival.connection.principal or ANONYMOUS
+        try:
+            if broker.authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
+                return ExpressHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
+        except Exception as error:
+            return failed(broker, api, arrival, error)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return generally(broker, api, arrival, lambda context, request: answered(refuse(context, request, code)))
+
+
+class ExpressHeartbeat(BegunRequest["Pending[None]"]):
+    """See `kafkawire.requests.started.StartedRequest`."""
+
+    __slots__ = ("_arrival", "_lane")
+
+    def __init__(self, lane: HeartbeatLane, arrival: Arrival, pending: Pending[None]) -> None:
+        super().__init__(pending)
+        self._lane = lane
+        self._arrival = arrival
+
+    def reply(self) -> Reply:
+        frame, _, received_s = self._arrival
+        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + _told_to(frame[3], code_told(self._pending))]
+
+
+def _told(request: HeartbeatRequest) -> tuple[str, Claim]:
+    return request.group_id, Claim(request.member_id, request.group_instance_id, request.generation_id)
+
+
+@lru_cache(maxsize=256)
+def _told_to(version: int, code: ErrorCode) -> bytes:
+    """The reply, without the correlation id."""
+    encoded = [response_header(API_KEY, version, 0), *HeartbeatResponse(error_code=code).encode(version)]
+    return b"".join(encoded)[4:]

@@ -1,0 +1,132 @@
+"""ListOffsets of the ends of partitions, which consumers request repeatedly: known by its bytes.
+
+It needs no task, because nothing is searched. Other requests take the general path, which also makes replies with
+refusals, errors and failures.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from engine.errors import EngineError
+from kafkawire.fast_path.fallback import Arrival, failed, generally
+from kafkawire.fast_path.list_offsets_shape import RequestShape
+from kafkawire.handlers.list_offsets import look, respond
+from kafkawire.messages.list_offsets import API_KEY, ListOffsetsRequest, ListOffsetsResponse
+from kafkawire.requests.context import ANONYMOUS, Operation, RequestContext, ResourceType
+from kafkawire.requests.errors import ErrorCode
+from kafkawire.requests.headers import CLIENT_ID_AT, CORRELATION_ID_AT
+from kafkawire.requests.pending_reply import answered
+from kafkawire.requests.topic_lookup import find_log
+from kafkawire.security.accepted_links import PRINCIPAL_OF_BROKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from engine.api import OffsetAtTimestamp
+    from kafkawire.fast_path.list_offsets_shape import Asked
+    from kafkawire.requests.api import Api
+    from kafkawire.requests.context import BrokerInterfaces
+    from kafkawire.requests.dispatch import Dispatched
+    from kafkawire.requests.pending_reply import PendingReply
+    from kafkawire.requests.started import Reply, StartedRequest
+    from kafkawire.wire.connection_info import ConnectionInfo
+
+
+class ListOffsetsLane:
+    """Implements `kafkawire.requests.api.Lane`."""
+
+    def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
+        self._broker = broker
+        self.metrics = broker.metrics
+        self._api = api
+        self._shapes = {version: RequestShape(version) for version in range(api.served_min, api.max_version + 1)}
+
+    def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
+        shape = None if frame[2] else self._shapes.get(frame[3])
+        asked = None if shape is None else shape.read(frame)
+        if asked is None:
+            return None
+        counters = self.metrics.by_api[API_KEY]
+        counters.requests += 1
+        counters.request_size_bytes += len(frame)
+        return ExpressListOffsets(self, Arrival(frame, connection, now_s), asked)
+
+    def find(self, arrival: Arrival, asked: Asked) -> list[OffsetAtTimestamp] | Dispatched:
+        """The requested offsets. Unless all of them are found: the request in the general path, answered."""
+        broker, api, connection = self._broker, self._api, arrival.connection
+        principal, host = connection.principal or ANONYMOUS, connection.peer_host
+        try:
+            allowed = [
+                topic
+                for topic in asked.topics
+                if broker.authorizer(principal, host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            ]
+            is_broker = asked.is_replica and principal.startswith(PRINCIPAL_OF_BROKERS)  # a broker may see more
+            found = self._find_all(asked) if len(allowed) == len(asked.topics) and not is_broker else None
+        except Exception as error:
+            return failed(broker, api, arrival, error)
+        return found or generally(broker, api, arrival, lambda context, request: _answer(context, request, allowed))
+
+    def _find_all(self, asked: Asked) -> list[OffsetAtTimestamp] | None:
+        topics, store = self._broker.cluster.image.topics, self._broker.store
+        found: list[OffsetAtTimestamp] = []
+        for topic, partition, leader_epoch, spec, _ in asked.partitions:
+            info = topics.get(topic)
+            log = None if info is None else find_log(store, info, partition)
+            if log is None or isinstance(log, ErrorCode):
+                return None
+            try:
+                log.check_leader_epoch(leader_epoch)
+                found.append(log.offset_of(spec, asked.isolation))
+            except EngineError:
+                return None
+        return found
+
+
+class ExpressListOffsets:
+    """See `kafkawire.requests.started.StartedRequest`. Its frame is small, and is not counted."""
+
+    __slots__ = ("_arrival", "_asked", "_found", "_lane", "is_settled")
+
+    two_stage: Final = False
+    holds_frame: Final = False
+    deadline_s: Final = inf
+
+    def __init__(self, lane: ListOffsetsLane, arrival: Arrival, asked: Asked) -> None:
+        self._lane = lane
+        self._arrival = arrival
+        self._asked = asked
+        self._found: list[OffsetAtTimestamp] | Dispatched = []
+        self.is_settled = False
+
+    def call_when_settled(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("it is not two-stage")
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        raise AssertionError("it holds no frame that counts")
+
+    def abandon(self) -> None:
+        """Do nothing: the request waits for no other replica."""
+
+    def begin(self) -> None:
+        self._found = self._lane.find(self._arrival, self._asked)
+        self.is_settled = True
+
+    def reply(self) -> Reply:
+        found = self._found
+        if not isinstance(found, list):
+            return found.reply()
+        frame, _, received_s = self._arrival
+        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        return [self._asked.reply(frame[CORRELATION_ID_AT:CLIENT_ID_AT], found)]
+
+
+def _answer(
+    context: RequestContext, request: ListOffsetsRequest, allowed: Container[str]
+) -> PendingReply[ListOffsetsResponse]:
+    found, _ = look(context, request, allowed)  # nothing to search: all points are ends
+    return answered(respond(request, found))

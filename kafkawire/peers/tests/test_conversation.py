@@ -1,0 +1,103 @@
+"""Requests leave, and replies come, in the order of the requests."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.peers.errors import LinkFailed, SentBy
+from kafkawire.peers.in_flight import InFlightRequests
+from kafkawire.requests.headers import decode_request_header, response_header
+from kafkawire.security.link_claim import LinkNumber
+from kafkawire.wire.primitives import DecodeError
+
+HEARTBEAT, VERSION = 12, 4
+LINK = SentBy(2, bytes(16), "control", LinkNumber(1, 1))
+
+
+def beat(group: str = "g") -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, member_id="m")
+
+
+def reply(correlation_id: int, code: int = 0) -> bytearray:
+    body = HeartbeatResponse(error_code=code).encode(VERSION)
+    return bytearray(b"".join([response_header(HEARTBEAT, VERSION, correlation_id), *body]))
+
+
+def ids(frames: list[bytes]) -> list[int]:
+    return [decode_request_header(one)[0].correlation_id for one in frames]
+
+
+def test_requests_leave_together_and_are_answered_one_after_the_other() -> None:
+    conversation = InFlightRequests("broker-1", 10)
+    answers = [conversation.ask(beat(), VERSION, deadline_s) for deadline_s in (1.0, 2.0)]
+    assert (conversation.has_waiting, conversation.deadline_s) == (True, 1.0)
+    assert ids(conversation.take()) == [1, 2]
+    assert not conversation.has_waiting
+    answers.append(conversation.ask(beat(), VERSION, 3.0))
+    assert ids(conversation.take()) == [3]
+    for number, code in enumerate((5, 6, 7), 1):
+        assert conversation.deadline_s == number
+        conversation.answered(reply(number, code))
+    assert [one.result().error_code for one in answers] == [5, 6, 7]  # type: ignore[attr-defined]
+    assert conversation.deadline_s == inf
+
+
+def test_a_reply_to_nothing_or_to_another_request_is_none() -> None:
+    conversation = InFlightRequests("broker-1", 10)
+    with pytest.raises(DecodeError, match="to nothing"):
+        conversation.answered(reply(1))
+    asked = conversation.ask(beat(), VERSION, 1.0)
+    with pytest.raises(DecodeError, match="to nothing"):
+        conversation.answered(reply(1))  # it has not left
+    conversation.take()
+    for wrong in (reply(2), reply(1)[:5], bytearray()):
+        with pytest.raises(DecodeError):
+            conversation.answered(wrong)
+    assert not asked.is_settled
+
+
+def test_whoever_has_left_by_a_link_is_lost_with_it_and_whoever_waits_is_not() -> None:
+    conversation = InFlightRequests("broker-1", 10)
+    left = conversation.ask(beat(), VERSION, 1.0)
+    conversation.take()
+    waiting = conversation.ask(beat(), VERSION, 1.0)
+    conversation.lost("cut", LINK)
+    with pytest.raises(LinkFailed, match="cut") as lost:
+        left.result()
+    assert lost.value.sent_by == LINK
+    assert not waiting.is_settled
+    conversation.unreachable("away")
+    with pytest.raises(LinkFailed, match="away") as unsent:
+        waiting.result()
+    assert unsent.value.sent_by is None
+    assert conversation.take() == []
+
+
+def test_who_asks_again_as_soon_as_he_is_told_waits_for_the_next_link() -> None:
+    conversation = InFlightRequests("broker-1", 10)
+    asked = conversation.ask(beat(), VERSION, 1.0)
+    again: list[object] = []
+    asked.call_when_settled(lambda: again.append(conversation.ask(beat(), VERSION, 2.0)))
+    conversation.unreachable("away")
+    assert ids(conversation.take()) == [2]
+
+
+def test_there_is_an_end_to_how_many_wait() -> None:
+    conversation = InFlightRequests("broker-1", 2)
+    conversation.ask(beat(), VERSION, 1.0)
+    conversation.take()
+    conversation.ask(beat(), VERSION, 1.0)
+    with pytest.raises(LinkFailed, match="2 requests wait"):
+        conversation.ask(beat(), VERSION, 1.0).result()
+
+
+def test_what_a_version_cannot_carry_does_not_leave() -> None:
+    conversation = InFlightRequests("broker-1", 10)
+    with pytest.raises(LinkFailed) as refused:
+        conversation.ask(FindCoordinatorRequest(key="k" * 40_000), 0, 1.0).result()
+    assert refused.value.sent_by is None
+    assert not conversation.has_waiting
