@@ -17,8 +17,8 @@ from compat_tests.object_stores.clients import directory_at, store_at
 from compat_tests.object_stores.store_faults import Decision
 from compat_tests.tiering.brokers import QUICK, TieredKafka, TieredKafkawire
 from compat_tests.tiering.tiers import in_bucket
-from tiering.chunks import CHUNK_BYTES
-from tiering.sweeps import objects_below
+from tiering.parallel import objects_below
+from tiering.read.chunks import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,9 +29,9 @@ from spark_connectors.records.columns import schema_of
 from spark_connectors.segments.access import division_of, planned_by, read_rows
 from spark_connectors.sink.options import sink_options
 from spark_connectors.sink.writers import BatchWriter, StreamWriter, batch_writer, stream_writer
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.filters import NO_FILTERS, Filters, filters_of
 from spark_connectors.source.options import SourceOptions, source_options
-from spark_connectors.source.places import Places
 from spark_connectors.source.planner import StreamPlanner, batch_ranges
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.schema import declared

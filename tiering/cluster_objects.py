@@ -14,7 +14,7 @@ import msgspec
 from tiering.checked_json import FORMAT, checked, with_checksum
 from tiering.errors import TierDamaged
 from tiering.object_store import Content, ObjectMissing, StoreError
-from tiering.sweeps import keys_below
+from tiering.parallel import keys_below
 
 if TYPE_CHECKING:
     from tiering.object_store import ObjectStore

@@ -3,7 +3,7 @@
 from typing import NamedTuple, cast
 
 from tiering.errors import TierDamaged
-from tiering.manifest import Doomed, Entry, Intent, Page
+from tiering.manifest.manifest import Doomed, Entry, Intent, Page
 
 VERSIONS_PER_BLOCK = 64
 _OFFSET_DIGITS = 20

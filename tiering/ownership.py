@@ -12,7 +12,7 @@ import msgspec
 from tiering.checked_json import FORMAT
 from tiering.errors import Fenced, TierDamaged
 from tiering.object_store import Content, ObjectExists
-from tiering.sweeps import keys_below
+from tiering.parallel import keys_below
 
 if TYPE_CHECKING:
     from tiering.object_store import ObjectStore

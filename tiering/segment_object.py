@@ -18,7 +18,7 @@ from tiering.object_store import Content
 
 if TYPE_CHECKING:
     from engine.tier import CopiedSegment
-    from tiering.manifest import Entry
+    from tiering.manifest.manifest import Entry
     from tiering.object_store import ObjectStore
 
 TAIL_SIZE_BYTES = 64

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tiering.manifest import NO_LEADERS_EPOCH, Fence, Manifest
-from tiering.manifest_log import Author, Change, ManifestLog
+from tiering.manifest.manifest import NO_LEADERS_EPOCH, Fence, Manifest
+from tiering.manifest.manifest_log import Author, Change, ManifestLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,13 +12,13 @@ import trio
 
 from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, S3Server, s3_server
 from compat_tests.object_stores.clients import store_at
-from spark_connectors.segments.bucket import BucketCatalogue, Topic
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue, Topic
+from spark_connectors.segments.object_trailer import Trailer, read_aborted, read_trailer
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.segments.stores import ObjectGone, Store, StoreUnavailable
 from spark_connectors.segments.tests.bucket_world import CLUSTER, EVERYTHING, PLACE, TOPIC_ID, Tier, everything
-from spark_connectors.segments.trailers import Trailer, read_aborted, read_trailer
 from spark_connectors.wire import TopicPartition
-from tiering import manifest_log
+from tiering.manifest import manifest_log
 from tiering.topic_deletion import delete_partition
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from tiering.errors import TierError
-from tiering.manifest_codec import decode_manifest, decode_page
+from tiering.manifest.codec import decode_manifest, decode_page
 from tiering.names import Place, version_of
 from tiering.object_store import ObjectMissing
+from tiering.parallel import keys_below
 from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
-from tiering.sweeps import keys_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tiering.manifest import Entry, Manifest
+    from tiering.manifest.manifest import Entry, Manifest
     from tiering.object_store import ObjectStore
 
 SHOWN_PER_KIND = 3

@@ -11,7 +11,7 @@ import trio
 from compat_tests.harness.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 from compat_tests.object_stores.clients import directory_at, store_at
 from tiering.object_store import ObjectMissing
-from tiering.sweeps import keys_below
+from tiering.parallel import keys_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

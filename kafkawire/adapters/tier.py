@@ -17,17 +17,17 @@ from engine.files.filesystem import PosixFileSystem
 from engine.files.io_workers import Lanes
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
-from tiering.chunks import FLIGHTS_MAX, ChunkCache, ChunkFiles
 from tiering.cluster_objects import ClusterObjects
-from tiering.cold_tier import ColdTier
 from tiering.errors import Fenced, TierError
-from tiering.followed import FollowedLogs
-from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.ownership import confirm_owner
 from tiering.probe import probe
+from tiering.read.chunks import FLIGHTS_MAX, ChunkCache, ChunkFiles
+from tiering.read.cold_tier import ColdTier
 from tiering.stores.counted import CountedStore
 from tiering.stores.directory import DirectoryStore
+from tiering.upload.follower_notices import FollowerNotices
+from tiering.upload.uploader import Identity, Uploader, UploaderDeps, UploaderOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +61,7 @@ class RemoteTier:
 
     store: CountedStore
     segments: SegmentTier
-    keeper: TierKeeper
+    keeper: Uploader
     cache: ChunkCache
     copies: ClusterObjects
     deletions: TierDeletions
@@ -132,13 +132,13 @@ async def open_tier(
     generation = await opening.register.claim(str(config.tier_store), is_used=bool(opening.tiered))
     await _confirm(store, root, opening.cluster_id, generation, world)
     identity = Identity(root, opening.cluster_id, generation, world.random.randbytes(16).hex())
-    keeper = TierKeeper(
+    keeper = Uploader(
         store,
         identity,
-        KeeperOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
-        KeeperWorld(partial(opening.logs, is_led=True), world.now_ms, world.random, tell),
+        UploaderOptions(config.tier_copiers, config.tier_interval_ms, lambda: current().tier_copy_max_bytes_per_s),
+        UploaderDeps(partial(opening.logs, is_led=True), world.now_ms, world.random, tell),
     )
-    followed = FollowedLogs(partial(opening.logs, is_led=False), keeper.catalogue, config.tier_interval_ms)
+    followed = FollowerNotices(partial(opening.logs, is_led=False), keeper.catalogue, config.tier_interval_ms)
     files = await _cache_files(config, world, jobs)
     cache = ChunkCache(store, files, jobs, nursery, config.tier_cache_size_bytes, keeper.topics)
     nursery.start_soon(keeper.serve)

@@ -18,8 +18,8 @@ from coordinator.errors import MetadataUnavailable
 from tiering.errors import TierError
 from tiering.names import Place
 from tiering.object_store import StoreError, StoreUnavailable
+from tiering.parallel import for_each
 from tiering.problems import Problems
-from tiering.sweeps import for_each
 from tiering.topic_deletion import delete_partition
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from coordinator.api import ClusterImage, ClusterService, TierDeletion, TierRegister
     from tiering.cluster_objects import ClusterObjects
-    from tiering.keeper import Identity
     from tiering.object_store import ObjectStore
+    from tiering.upload.uploader import Identity
 
 TOPICS_AT_ONCE = 4  # a topic whose requests run into their time-outs leaves three others going
 PARTITIONS_AT_ONCE = 8  # of one topic

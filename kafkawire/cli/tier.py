@@ -106,7 +106,7 @@ def verify(cluster_id: str | None, *, reads: bool) -> Work:
 
     async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.tier_part import open_part, survey
-        from tiering.audit import Audited, audit
+        from tiering.inventory.audit import Audited, audit
 
         part, found = await open_part(config, world, cluster_id), Audited()
         for topic in await survey(part, _tell):
@@ -132,7 +132,7 @@ def gc(cluster_id: str | None, *, dry_run: bool) -> Work:
 
     async def work(config: Config, world: Deps) -> Report:
         from kafkawire.process.tier_part import open_part
-        from tiering.leftovers import delete_leftovers, leftovers
+        from tiering.gc import delete_leftovers, leftovers
 
         part = await open_part(config, world, cluster_id)
         found = await leftovers(part, world.now_ms())

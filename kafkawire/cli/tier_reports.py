@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkawire.process.restoration import Restored, RestorePlan
-    from tiering.audit import Audited
-    from tiering.leftovers import Leftover
-    from tiering.survey import Part, PartitionHolding, TopicHolding
+    from tiering.gc import Leftover
+    from tiering.inventory.audit import Audited
+    from tiering.inventory.inventory import Part, PartitionHolding, TopicHolding
 
 _COLUMNS: Final = ("PARTITION", "LOG-START", "END", "SEGMENTS", "BYTES", "DOOMED", "WRITTEN", "BY")
 

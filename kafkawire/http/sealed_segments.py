@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from coordinator.api import TopicInfo
     from engine.api import PartitionLog, TopicPartition
     from engine.sealed import Contents, SealedLog, SealedSegment
-    from tiering.cold_tier import Catalogue
-    from tiering.manifest import Entry
+    from tiering.manifest.manifest import Entry
+    from tiering.read.cold_tier import Catalogue
 
 FORMAT: Final = 1
 COUNT_MAX: Final = 256

@@ -17,10 +17,10 @@ from kafkawire.http.exposition import add_durations, lines, text_of
 from tiering.stores.counted import FAILURES, MISSING, OUTCOMES
 
 if TYPE_CHECKING:
-    from tiering.chunks import ChunkCache
-    from tiering.keeper import TierKeeper
+    from tiering.read.chunks import ChunkCache
     from tiering.statistics import TieredPartition, TierStatistics
     from tiering.stores.counted import CountedStore
+    from tiering.upload.uploader import Uploader
 
 # One lost request is no outage. The uploader tries again within 36 s, and a failed store is asked every 30 s: a store
 # that is away for this long was asked more than once.
@@ -50,7 +50,7 @@ class WatchedTier(Protocol):
     @property
     def store(self) -> CountedStore: ...
     @property
-    def keeper(self) -> TierKeeper: ...
+    def keeper(self) -> Uploader: ...
     @property
     def cache(self) -> ChunkCache: ...
     @property

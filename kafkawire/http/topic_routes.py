@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkawire.http.kept_batches import BatchKeeper
     from kafkawire.http.sealed_segments import SealedStore
     from kafkawire.requests.context import Authorizer
-    from tiering.cold_tier import Catalogue
+    from tiering.read.cold_tier import Catalogue
 
 
 class HasCatalogue(Protocol):

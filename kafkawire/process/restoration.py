@@ -34,12 +34,12 @@ from kafkawire.requests.settleable import until_settled
 from kafkawire.run_broker import run_broker
 from tiering.cluster_objects import ClusterObjects
 from tiering.errors import TierError
-from tiering.manifest import Fence
-from tiering.manifest_log import Author
+from tiering.inventory.inventory import Part, PartitionHolding, TopicHolding, take_over_partition
+from tiering.manifest.manifest import Fence
+from tiering.manifest.manifest_log import Author
 from tiering.object_store import ObjectExists, StoreError
 from tiering.ownership import newest_owner, take_over
-from tiering.survey import Part, PartitionHolding, TopicHolding, take_over_partition
-from tiering.sweeps import for_each
+from tiering.parallel import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafkawire.process.doctor import Finding, Severity
 from kafkawire.process.tier_part import cluster_of, open_store
+from tiering.inventory.inventory import clusters
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.ownership import newest_owner
 from tiering.probe import probe
 from tiering.stores.directory import DirectoryStore
-from tiering.survey import clusters
 
 if TYPE_CHECKING:
     from kafkawire.config.broker_config import Config

@@ -10,15 +10,15 @@ from engine.files.io_workers import Lanes
 from engine.log_dirs.layout import identity_of
 from kafkawire.adapters.tier import store_lanes
 from tiering.cluster_objects import ClusterObjects
-from tiering.survey import Part, clusters, holdings_of
+from tiering.inventory.inventory import Part, clusters, holdings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkawire.config.broker_config import Config
     from kafkawire.deps import Deps
+    from tiering.inventory.inventory import TopicHolding
     from tiering.object_store import ObjectStore
-    from tiering.survey import TopicHolding
 
 
 class TierUnknown(Exception):

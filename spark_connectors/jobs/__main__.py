@@ -26,7 +26,7 @@ from spark_connectors.jobs.table_names import NameRefused
 from spark_connectors.jobs.tables.errors import SchemaRefused, TableRefused
 from spark_connectors.jobs.workers import LocalWorkers, OneByOne, SparkWorkers, Workers
 from spark_connectors.options import OptionRefused
-from spark_connectors.source.places import LimitRefused
+from spark_connectors.source.bounds import LimitRefused
 
 COMMANDS: Final = ("audit", "diff", "export", "import_", "verify")  # modules of `cli`
 DONE, COMPLAINT, REFUSED = 0, 1, 2

@@ -10,21 +10,21 @@ from functools import partial
 import pyarrow as pa
 
 from spark_connectors.locations import resolved
+from spark_connectors.segments.bounds import SealedPlaces
 from spark_connectors.segments.broker import BrokerCatalogue
-from spark_connectors.segments.bucket import BucketCatalogue
-from spark_connectors.segments.division import BySegments
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.files import SegmentFile
+from spark_connectors.segments.object_trailer import read_aborted, read_trailer
 from spark_connectors.segments.objects import SegmentObject, unread_is_gone
-from spark_connectors.segments.places import SealedPlaces
 from spark_connectors.segments.plan import Part, SealedRange
 from spark_connectors.segments.reading import SealedRead, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Aborted, Catalogue, Segment
+from spark_connectors.segments.splitting import BySegments
 from spark_connectors.segments.stores import Store
-from spark_connectors.segments.trailers import read_aborted, read_trailer
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.fetching import Piece
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.source.planner import Limits
 from spark_connectors.source.ranges import Division, OffsetRange, divided
 from spark_connectors.source.reading import fetched, rows_of

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from spark_connectors.offsets import Offsets
 from spark_connectors.records.batches import Batch, batches_of
 from spark_connectors.records.errors import MalformedBatch
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.errors import Unread, report_loss
 from spark_connectors.source.options import Edge, SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.wire import BrokerError, Cluster, ErrorCode, GaveUp, Outcome, TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock

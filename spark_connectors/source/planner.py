@@ -13,10 +13,10 @@ from typing import Protocol
 
 from spark_connectors.offsets import Offsets
 from spark_connectors.source.admission import Delay, limited
+from spark_connectors.source.bounds import LimitRefused, Places
 from spark_connectors.source.errors import report_loss
 from spark_connectors.source.filters import NO_FILTERS, Filters
 from spark_connectors.source.options import AtOffsets, AtTimestamp, Edge, Limit, SourceOptions
-from spark_connectors.source.places import LimitRefused, Places
 from spark_connectors.source.ranges import Division, OffsetRange, divided
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.clock import Clock, SystemClock

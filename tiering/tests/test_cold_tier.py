@@ -19,13 +19,13 @@ from engine.index.rows import partition_key
 from engine.log_dirs.tests.test_local_starts import everything_of
 from engine.logs.segments import segment, sparse_index
 from engine.tests.helpers import NOW_MS, bytes_of, read_committed
-from tiering import chunks, cold_file, cold_tier
-from tiering.chunks import ChunkCache, ChunkFiles, Extent
-from tiering.cold_file import ColdFile
-from tiering.cold_tier import ColdTier
-from tiering.manifest_log import Change
+from tiering.manifest.manifest_log import Change
 from tiering.names import Place
 from tiering.object_store import Content, StoreUnavailable
+from tiering.read import chunks, cold_file, cold_tier
+from tiering.read.chunks import ChunkCache, ChunkFiles, Extent
+from tiering.read.cold_file import ColdFile
+from tiering.read.cold_tier import ColdTier
 from tiering.statistics import TopicCounters
 from tiering.stores.memory import HEALTHY, Fault, Operation
 from tiering.stores.tests.test_directory import Inline
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from engine.api import TopicPartition
     from engine.partitions.partition import Partition
-    from tiering.manifest import Entry, Manifest
+    from tiering.manifest.manifest import Entry, Manifest
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from tiering.copy_rate import CopyRate
+from tiering.upload.copy_rate import CopyRate
 
 
 async def test_without_a_limit_nobody_waits() -> None:

@@ -14,11 +14,11 @@ from engine.log_config import LogConfig
 from engine.tests.helpers import ORDERS
 from engine.tier import SegmentFacts
 from tiering.errors import OtherVersion
-from tiering.followed import LEADERS_LOOKS, FollowedLogs
-from tiering.manifest import Entry, Manifest, Page
-from tiering.manifest_log import ManifestLog
+from tiering.manifest.manifest import Entry, Manifest, Page
+from tiering.manifest.manifest_log import ManifestLog
 from tiering.object_store import StoreError, StoreUnavailable
 from tiering.tests.test_manifest import entry as an_entry
+from tiering.upload.follower_notices import LEADERS_LOOKS, FollowerNotices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ def copied(*bases: int) -> Manifest:
 
 
 async def looked(log: FakeLog, catalogue: Catalogue) -> FakeLog:
-    logs = FollowedLogs(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
+    logs = FollowerNotices(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
     await logs.look()
     return log
 
@@ -147,7 +147,7 @@ async def test_only_pages_with_something_new_are_read() -> None:
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OtherVersion("newer")])
 async def test_a_tier_that_says_nothing_is_asked_again(error: StoreError | TierError) -> None:
     log, catalogue = FakeLog(end=20), Catalogue(copied(0, 10), error=error)
-    logs = FollowedLogs(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
+    logs = FollowerNotices(lambda: [cast("TierableLog", log)], lambda _partition: catalogue, interval_ms=1000)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(logs.serve)
         await trio.sleep(1.5 * LEADERS_LOOKS)

@@ -14,30 +14,32 @@ from engine.log_dirs.tests.test_local_starts import ROLLING, Broker
 from engine.tests.helpers import NOW_MS, ORDERS
 from engine.tier import CopyLag
 from engine.upkeep.retention_task import RetentionOptions, RetentionTask
-from tiering import keeper, manifest_log, names
-from tiering.keeper import Identity, KeeperOptions, KeeperWorld, TierKeeper
-from tiering.manifest import Fence
+from tiering import names
+from tiering.manifest import manifest_log
+from tiering.manifest.manifest import Fence
 from tiering.names import Place
 from tiering.object_store import Content
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 from tiering.tests.test_manifest_log import log_of, now_ms, write
+from tiering.upload import uploader
+from tiering.upload.uploader import Identity, Uploader, UploaderDeps, UploaderOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 TIERED = replace(ROLLING, remote_storage=True)
 PLACE = Place("lake/", "cluster", ORDERS.topic_id, ORDERS.partition)
-OPTIONS = KeeperOptions(interval_ms=1000)
+OPTIONS = UploaderOptions(interval_ms=1000)
 
 
 class Kept:
     """A broker that is stopped and started, its bucket, and an uploader in each life."""
 
-    def __init__(self, options: KeeperOptions = OPTIONS) -> None:
+    def __init__(self, options: UploaderOptions = OPTIONS) -> None:
         self.broker = Broker(TIERED)
         self.store = MemoryStore(now_ms)
         self.problems: list[str] = []
-        self.keeper: TierKeeper
+        self.keeper: Uploader
         self._options = options
 
     @asynccontextmanager
@@ -46,8 +48,8 @@ class Kept:
             if not log.log_end_offset:
                 await self.broker.fill()
             identity = Identity("lake/", "cluster", 0, f"incarnation {self.broker.epoch}")
-            world = KeeperWorld(self.broker.store.tierable, now_ms, Random(1), self.problems.append)
-            self.keeper = TierKeeper(self.store, identity, self._options, world)
+            world = UploaderDeps(self.broker.store.tierable, now_ms, Random(1), self.problems.append)
+            self.keeper = Uploader(self.store, identity, self._options, world)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.keeper.serve)
                 yield
@@ -91,7 +93,7 @@ async def test_how_it_is_with_a_partition_is_told() -> None:
         assert list(kept.keeper.ailing(50)) == [told]
         assert not list(kept.keeper.ailing(200))
         kept.store.fault = lambda _operation, _key: HEALTHY
-        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        await trio.sleep(uploader.BACK_OFF_MAX_S * 1.5)
         [told] = kept.keeper.partitions()
         assert (told.lag, told.waiting_s) == (CopyLag(), 0)
         assert (told.segment_count, told.size_bytes) == (len(segments), sum(one.size_bytes for one in segments))
@@ -187,7 +189,7 @@ async def test_manifests_that_nobody_needs_go(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
     monkeypatch.setattr(manifest_log, "KEPT_MS", 60_000)  # a day would need too many looks, one each second
-    monkeypatch.setattr(keeper, "COLLECT_INTERVAL_S", 60.0)
+    monkeypatch.setattr(uploader, "COLLECT_INTERVAL_S", 60.0)
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -205,7 +207,7 @@ async def test_a_store_that_is_away_is_asked_again_and_again() -> None:
         assert 15 < kept.keeper.topics.total.copy_errors < 40
         assert not kept.problems
         kept.store.fault = lambda _operation, _key: HEALTHY
-        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        await trio.sleep(uploader.BACK_OFF_MAX_S * 1.5)
         assert kept.is_copied
 
 
@@ -221,7 +223,7 @@ async def test_what_somebody_has_to_do_is_told_once() -> None:
         assert "403" in told.problem
         assert list(kept.keeper.ailing(10_000)) == [told]
         kept.store.fault = lambda _operation, _key: HEALTHY
-        await trio.sleep(keeper.BACK_OFF_MAX_S * 1.5)
+        await trio.sleep(uploader.BACK_OFF_MAX_S * 1.5)
         assert [one.problem for one in kept.keeper.partitions()] == [None]
 
 

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tiering.audit import Audited, audit
 from tiering.errors import TierDamaged
-from tiering.leftovers import LEFT_AFTER_MS, Leftover, delete_leftovers, leftovers
-from tiering.manifest import Page
+from tiering.gc import LEFT_AFTER_MS, Leftover, delete_leftovers, leftovers
+from tiering.inventory.audit import Audited, audit
+from tiering.inventory.inventory import Part, clusters, holding_of
+from tiering.manifest.manifest import Page
 from tiering.names import Place
 from tiering.object_store import Content
 from tiering.stores.memory import MemoryStore, Operation
-from tiering.survey import Part, clusters, holding_of
 from tiering.tests.test_manifest_log import now_ms
 from tiering.tests.test_partition_tier import Tiered, copy_all
 from tiering.tests.test_topic_deletion import delete
 
 if TYPE_CHECKING:
-    from tiering.survey import PartitionHolding
+    from tiering.inventory.inventory import PartitionHolding
 
 
 def part_of(tiered: Tiered) -> Part:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tiering.errors import OtherVersion, TierDamaged
-from tiering.manifest import (
+from tiering.manifest.codec import decode_manifest, decode_page, encode_manifest, encode_page
+from tiering.manifest.manifest import (
     DOOMED_TOGETHER_MAX,
     Doomed,
     Entry,
@@ -29,7 +30,6 @@ from tiering.manifest import (
     shed,
     withdraw,
 )
-from tiering.manifest_codec import decode_manifest, decode_page, encode_manifest, encode_page
 from tiering.names import Place, version_of
 
 NOW_MS = 1_000

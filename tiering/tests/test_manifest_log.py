@@ -12,10 +12,10 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering import manifest_log
 from tiering.errors import Fenced, TierDamaged
-from tiering.manifest import Fence, Manifest, begin_copy, end_copy, is_below_start, shed
-from tiering.manifest_log import KEPT_MS, Author, Change, ManifestLog
+from tiering.manifest import manifest_log
+from tiering.manifest.manifest import Fence, Manifest, begin_copy, end_copy, is_below_start, shed
+from tiering.manifest.manifest_log import KEPT_MS, Author, Change, ManifestLog
 from tiering.names import VERSIONS_PER_BLOCK, Place
 from tiering.object_store import Content, StoreError, StoreUnavailable
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation, never

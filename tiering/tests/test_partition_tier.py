@@ -14,14 +14,14 @@ from engine.log_dirs.tests.test_local_starts import COUNT, DIRECTORY, Broker
 from engine.logs.segments.segment import segment_name
 from engine.tests.helpers import append
 from tiering.errors import Fenced, TierDamaged
-from tiering.manifest import Fence, Manifest
-from tiering.manifest_log import Author, ManifestLog
+from tiering.manifest.manifest import Fence, Manifest
+from tiering.manifest.manifest_log import Author, ManifestLog
 from tiering.names import Place
 from tiering.object_store import Content, ObjectInfo, StoreError, StoreUnavailable
-from tiering.partition_tier import PartitionTier, TierOptions
 from tiering.segment_object import TAIL_SIZE_BYTES, read_tail, read_trailer
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
 from tiering.tests.test_manifest_log import now_ms
+from tiering.upload.partition_tier import PartitionTier, TierOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

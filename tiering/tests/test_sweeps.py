@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from tiering.object_store import Content, StoreUnavailable
+from tiering.parallel import for_each, keys_below
 from tiering.stores.memory import MemoryStore
-from tiering.sweeps import for_each, keys_below
 
 
 async def test_all_keys_come_in_their_order() -> None:

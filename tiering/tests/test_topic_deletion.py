@@ -7,10 +7,11 @@ import itertools
 import pytest
 import trio
 
-from tiering import manifest_log, names
+from tiering import names
 from tiering.errors import Fenced
-from tiering.manifest import Manifest
-from tiering.manifest_log import Change
+from tiering.manifest import manifest_log
+from tiering.manifest.manifest import Manifest
+from tiering.manifest.manifest_log import Change
 from tiering.object_store import Content, StoreError
 from tiering.stores.memory import HEALTHY, Fault
 from tiering.tests.test_manifest_log import now_ms

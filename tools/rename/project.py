@@ -58,7 +58,7 @@ def module_of(path: str) -> str:
 
 def _read(name: str, tree: ast.Module) -> Module:
     defined, imported = set(), {}
-    for node in _top_statements(tree.body):
+    for node in top_statements(tree.body):
         match node:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 defined.add(node.name)
@@ -71,10 +71,10 @@ def _read(name: str, tree: ast.Module) -> Module:
     return Module(name, frozenset(defined), imported)
 
 
-def _top_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def top_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Statements at the top, and below `if` and `try` there."""
     for node in body:
         yield node
         for inner in ("body", "orelse", "finalbody"):
             if isinstance(node, ast.If | ast.Try):
-                yield from _top_statements(getattr(node, inner, []))
+                yield from top_statements(getattr(node, inner, []))

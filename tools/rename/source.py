@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tools.rename.batches import moved
 from tools.rename.paths import rename_paths, renamed_paths
-from tools.rename.project import module_of
+from tools.rename.project import module_of, top_statements
 from tools.rename.scopes import bound_at_the_top, uses
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class _Renaming:
             self._lines.append(self._lines[-1] + len(line.encode()) + 1)
         self._modules: dict[str, str] = {}  # local name -> module it stands for
         self._symbols: dict[str, str] = {}  # local name -> new name
+        self._at_the_top = set(top_statements(self._tree.body))
         self._targets: dict[str, str] = {}  # new local name -> what it is imported as
         self._words = _words_in(path, batch)
 
@@ -111,7 +112,8 @@ class _Renaming:
                 self._symbols[local] = new_name
             told = f"{new_name} as {new_name if is_same else one.asname}" if one.asname else new_name
             by_package.setdefault(new_package, []).append(told)
-            self._bind(new_name if is_same else local, f"{new_package}.{new_name}", node.lineno)
+            if node in self._at_the_top:
+                self._bind(new_name if is_same else local, f"{new_package}.{new_name}", node.lineno)
         before = {moved(package, self._batch.modules): [_told(one) for one in node.names]}
         if by_package == before and moved(package, self._batch.modules) == package:
             return

@@ -13,10 +13,10 @@ from kafkawire.config.tests.test_tier_enforced import SOON, TIER, create_tiered,
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.testing import MemoryDeps, open_broker
 from tiering.cluster_objects import ClusterObjects
-from tiering.keeper import Identity
 from tiering.names import Place
 from tiering.object_store import Content, StoreRefused
 from tiering.stores.memory import HEALTHY, Fault, MemoryStore, Operation
+from tiering.upload.uploader import Identity
 
 LATE_PUT_S = 900
 BACKOFF_MAX_S = BACKOFF_MAX_MS / 1000

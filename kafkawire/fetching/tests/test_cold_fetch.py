@@ -15,7 +15,7 @@ from kafkawire.fetching import cold_loads
 from kafkawire.fetching.cold_loads import HELD_S, LOAD_MAX_BYTES, ColdLoads
 from kafkawire.messages.fetch import FetchRequest
 from kafkawire.tests.cold_world import COLD, VALUE_BYTES, WARM, cold_broker, fetch_request, rows
-from tiering import chunks
+from tiering.read import chunks
 from tiering.stores.memory import Fault
 
 STORAGE_ERROR, CORRUPT_MESSAGE = 56, 2

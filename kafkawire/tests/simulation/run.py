@@ -18,12 +18,12 @@ import engine.commit.group_committer
 import engine.logs.segments.segment
 import engine.logs.segments.sparse_index
 import kafkawire.adapters.tier
-import tiering.chunks
-import tiering.cold_file
-import tiering.cold_tier
-import tiering.keeper
-import tiering.manifest_log
+import tiering.manifest.manifest_log
 import tiering.names
+import tiering.read.chunks
+import tiering.read.cold_file
+import tiering.read.cold_tier
+import tiering.upload.uploader
 from coordinator.transactions import transitions
 from kafkawire.config.topic_config import TOPIC_KEYS
 from kafkawire.config.values import integer
@@ -49,7 +49,7 @@ from kafkawire.tests.simulation.transaction_plan import plan_transactions
 from kafkawire.tests.simulation.transactions import Transactions
 from kafkawire.tests.simulation.world import DiskSpeed, SimulatedWorld, WatchedFileSystem
 from kafkawire.tests.simulation.writer import Writer
-from tiering.keeper import KeeperOptions
+from tiering.upload.uploader import UploaderOptions
 
 OPERATIONS_MIN = 200
 FAULTS_MIN = 2  # of four at least: a fault on a disk without writes has no effect
@@ -96,15 +96,15 @@ def prepare() -> None:
 def _make_tiers_small() -> None:
     """Reduce the sizes in the tier: a segment has several chunks, a cache few; manifests have pages, and old versions
     go. And a late request takes less than 15 minutes, because brokers do much in that time."""
-    vars(kafkawire.adapters.tier).update(KeeperOptions=partial(KeeperOptions, late_put_ms=LATE_PUT_MS))
-    for module in (tiering.chunks, tiering.cold_file):
+    vars(kafkawire.adapters.tier).update(KeeperOptions=partial(UploaderOptions, late_put_ms=LATE_PUT_MS))
+    for module in (tiering.read.chunks, tiering.read.cold_file):
         vars(module).update(CHUNK_BYTES=CHUNK_BYTES, KEPT_MIN=2)
-    vars(tiering.cold_tier).update(SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
-    for module in (tiering.names, tiering.manifest_log):
+    vars(tiering.read.cold_tier).update(SEEK_BYTES=CHUNK_BYTES, SEQUENTIAL_BYTES=2 * CHUNK_BYTES)
+    for module in (tiering.names, tiering.manifest.manifest_log):
         vars(module).update(VERSIONS_PER_BLOCK=8)
     few = {"KEPT_VERSIONS_MIN": 4, "KEPT_MS": 1000, "PAGE_ENTRIES": 4, "MANIFEST_MAX_BYTES": 3000}
-    vars(tiering.manifest_log).update(few)
-    vars(tiering.keeper).update(COLLECT_INTERVAL_S=2.0)
+    vars(tiering.manifest.manifest_log).update(few)
+    vars(tiering.upload.uploader).update(COLLECT_INTERVAL_S=2.0)
 
 
 def _drop(_logger: object, _name: str, _event: object) -> Any:

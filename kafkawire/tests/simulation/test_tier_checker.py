@@ -16,8 +16,8 @@ from kafkawire.tests.simulation.plan import plan
 from kafkawire.tests.simulation.tier_checker import TieredLog, check_bucket
 from kafkawire.tests.simulation.tier_plan import FIRST_WITH_TIER, Weather, has_tier, plan_tier
 from kafkawire.tests.simulation.transaction_plan import plan_transactions
-from tiering.manifest import Doomed, Entry, Intent, Manifest
-from tiering.manifest_codec import encode_manifest, encode_page
+from tiering.manifest.codec import encode_manifest, encode_page
+from tiering.manifest.manifest import Doomed, Entry, Intent, Manifest
 from tiering.names import Place
 from tiering.segment_object import make_object
 

@@ -25,8 +25,8 @@ from engine.batches.codecs import decompress
 from kafkawire.tests.simulation.checker import Anomaly
 from kafkawire.tests.simulation.history import Value
 from tiering.errors import TierError
-from tiering.manifest import Entry, Manifest
-from tiering.manifest_codec import decode_manifest, decode_page
+from tiering.manifest.codec import decode_manifest, decode_page
+from tiering.manifest.manifest import Entry, Manifest
 from tiering.names import Place
 from tiering.segment_object import read_trailer
 

@@ -21,12 +21,12 @@ from spark_connectors.locations import resolved
 from spark_connectors.records.errors import MalformedBatch
 from spark_connectors.segments.access import catalogue_of
 from spark_connectors.segments.files import SegmentFile
+from spark_connectors.segments.object_trailer import decode_parts
 from spark_connectors.segments.objects import SegmentObject, unread_is_gone
 from spark_connectors.segments.plan import Part
 from spark_connectors.segments.reading import BATCH_MAX_BYTES, CHUNK_BYTES, SegmentBytes, SegmentGone
 from spark_connectors.segments.sealed import Catalogue, CatalogueUnavailable, Segment
 from spark_connectors.segments.stores import ObjectDamaged, Store
-from spark_connectors.segments.trailers import decode_parts
 from spark_connectors.source.options import SourceOptions
 from spark_connectors.source.ranges import OffsetRange, divided
 from spark_connectors.source.reading import fetched

@@ -17,9 +17,9 @@ from spark_connectors.jobs.importing.sides import Row, Span, check_own, tail_of
 from spark_connectors.jobs.importing.topics import cluster_of
 from spark_connectors.records.columns import schema_of
 from spark_connectors.records.plain import without_records
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.fetching import Piece, RangeFetch
 from spark_connectors.source.options import Edge, SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.source.ranges import OffsetRange
 from spark_connectors.source.reading import read_range
 from spark_connectors.wire import Cluster, TopicPartition

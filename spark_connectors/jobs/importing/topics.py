@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from spark_connectors.jobs.importing.errors import ImportRefused
 from spark_connectors.jobs.importing.sides import Side, Span
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.options import Edge, SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.wire import BrokerError, Cluster, ErrorCode, TopicPartition
 from spark_connectors.wire.messages.create_topics import (
     CREATE_TOPICS,

@@ -15,12 +15,12 @@ from engine.batches.batch import parse_header
 from engine.files.filesystem import PosixFileSystem
 from engine.logs.segments.footer import Tally, encode
 from engine.tier import INDEX_ROW, CopiedSegment, File, SegmentFacts
-from spark_connectors.segments.bucket import BucketCatalogue
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import Sealed
 from spark_connectors.wire import TopicPartition
 from tiering.cluster_objects import ClusterObjects, TopicCopy
-from tiering.manifest import Entry, Fence, Manifest, begin_copy, end_copy, shed
-from tiering.manifest_log import Author, Change, ManifestLog
+from tiering.manifest.manifest import Entry, Fence, Manifest, begin_copy, end_copy, shed
+from tiering.manifest.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
 from tiering.object_store import Content, ObjectStore
 from tiering.ownership import confirm_owner

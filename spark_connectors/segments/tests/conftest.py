@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.segments.bucket import BucketCatalogue
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.tests.bucket_world import Bucket
 
 

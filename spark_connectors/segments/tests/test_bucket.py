@@ -10,7 +10,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from spark_connectors.segments.bucket import BucketCatalogue
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
 from spark_connectors.segments.stores import Store
 from spark_connectors.segments.tests.bucket_world import (
@@ -25,11 +25,11 @@ from spark_connectors.segments.tests.bucket_world import (
     put,
 )
 from spark_connectors.wire import TopicPartition
-from tiering import manifest_log
-from tiering.manifest import Entry, Manifest, diverge
-from tiering.manifest_log import KEPT_MS, Change
+from tiering.inventory.inventory import Part, holding_of
+from tiering.manifest import manifest_log
+from tiering.manifest.manifest import Entry, Manifest, diverge
+from tiering.manifest.manifest_log import KEPT_MS, Change
 from tiering.names import Place
-from tiering.survey import Part, holding_of
 from tiering.topic_deletion import delete_partition
 
 

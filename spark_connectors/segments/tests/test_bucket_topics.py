@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from kafkawire.tests.cold_world import COLD, cold_broker
-from spark_connectors.segments.bucket import BucketCatalogue, Topic
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue, Topic
+from spark_connectors.segments.object_trailer import read_aborted, read_trailer
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from spark_connectors.segments.stores import Store
 from spark_connectors.segments.tests.bucket_world import (
@@ -21,7 +22,6 @@ from spark_connectors.segments.tests.bucket_world import (
     name,
     put,
 )
-from spark_connectors.segments.trailers import read_aborted, read_trailer
 from spark_connectors.wire import TopicPartition
 from tiering.topic_deletion import delete_partition
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_connectors.segments.division import LOOK_AGAIN_S, BySegments
 from spark_connectors.segments.plan import SealedRange
 from spark_connectors.segments.reading import SegmentGone
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed, Segment
+from spark_connectors.segments.splitting import LOOK_AGAIN_S, BySegments
 from spark_connectors.source.ranges import OffsetRange, Times
 from spark_connectors.wire import TopicPartition
 from spark_connectors.wire.tests.fakes import FakeClock

@@ -24,8 +24,8 @@ from spark_connectors.segments.manifests import (
 from spark_connectors.segments.sealed import CatalogueUnavailable
 from tiering.checked_json import with_checksum
 from tiering.cluster_objects import TopicCopy
-from tiering.manifest import Doomed, Entry, Fence, Intent, Manifest, Page
-from tiering.manifest_codec import encode_manifest, encode_page
+from tiering.manifest.codec import encode_manifest, encode_page
+from tiering.manifest.manifest import Doomed, Entry, Fence, Intent, Manifest, Page
 from tiering.names import Place
 
 PLACE = Place("", "cluster", bytes(16), 3)

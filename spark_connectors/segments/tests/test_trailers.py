@@ -17,9 +17,7 @@ from engine.sealed import APART_BYTES
 from engine.upkeep import sealed_listing
 from spark_connectors.segments import footers, stores
 from spark_connectors.segments.footers import FooterDamaged, decode, size_of
-from spark_connectors.segments.stores import ObjectDamaged, ObjectGone, Store, StoreUnavailable
-from spark_connectors.segments.tests.bucket_world import Bucket, Written
-from spark_connectors.segments.trailers import (
+from spark_connectors.segments.object_trailer import (
     FOOTER_LOOK_BYTES,
     TAIL_SIZE_BYTES,
     Trailer,
@@ -28,6 +26,8 @@ from spark_connectors.segments.trailers import (
     read_trailer,
     spread,
 )
+from spark_connectors.segments.stores import ObjectDamaged, ObjectGone, Store, StoreUnavailable
+from spark_connectors.segments.tests.bucket_world import Bucket, Written
 
 NUMBERS = st.integers(0, 2**63 - 1)
 TRANSACTIONS = st.tuples(NUMBERS, NUMBERS, NUMBERS)

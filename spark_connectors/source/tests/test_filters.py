@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from engine.batches.batch import Record
 from spark_connectors.offsets import Offsets, TopicRecreated
 from spark_connectors.records.columns import schema_of
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.filters import NO_FILTERS, Condition, Filters, Operator, condition_of, filters_of
 from spark_connectors.source.options import AtTimestamp, Limit, SourceOptions
-from spark_connectors.source.places import Places
 from spark_connectors.source.planner import batch_ranges
 from spark_connectors.source.reading import read_range
 from spark_connectors.source.tests.world import FIRST_MS, World

@@ -8,8 +8,8 @@ import pytest
 
 from kafkawire.messages.list_offsets import ListOffsetsRequest
 from spark_connectors.offsets import Offsets
+from spark_connectors.source.bounds import LimitRefused
 from spark_connectors.source.options import AtOffsets, AtTimestamp, AtTimestamps, Edge
-from spark_connectors.source.places import LimitRefused
 from spark_connectors.source.tests.world import FIRST_MS, World
 from spark_connectors.wire import BrokerError, GaveUp, TopicPartition
 from spark_connectors.wire.tests.fakes import FakeBroker

@@ -30,8 +30,8 @@ from kafkawire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kafkawire.requests.errors import ErrorCode
+from spark_connectors.source.bounds import Places
 from spark_connectors.source.options import SourceOptions, source_options
-from spark_connectors.source.places import Places
 from spark_connectors.wire import Address, Cluster, Settings, TopicPartition
 from spark_connectors.wire.tests.fakes import FakeBroker, FakeClock, FakeNetwork
 

@@ -12,12 +12,12 @@ from weakref import ref
 
 from engine.api import FileRange
 from engine.errors import NotLoaded
-from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
+from tiering.read.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, Extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tiering.chunks import Chunk
+    from tiering.read.chunks import Chunk
 
 Seen = tuple["ref[Chunk]", tuple[tuple[int, int], ...]]  # a chunk, with its positions that were checked
 

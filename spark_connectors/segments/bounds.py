@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from spark_connectors.offsets import Offsets
-from spark_connectors.segments.bucket import BucketCatalogue, Topic
+from spark_connectors.segments.bucket_catalogue import BucketCatalogue, Topic
 from spark_connectors.segments.lookups import each
 from spark_connectors.segments.sealed import CatalogueUnavailable, Sealed
+from spark_connectors.source.bounds import LimitRefused, check_names
 from spark_connectors.source.options import AtOffsets, Edge, Limit, Selection
-from spark_connectors.source.places import LimitRefused, check_names
 from spark_connectors.wire import TopicPartition
 
 _NOT_GIVEN: Final = "kafka.bootstrap.servers is not given"

@@ -9,7 +9,7 @@ import msgspec
 
 from tiering.checked_json import FORMAT, checked, with_checksum
 from tiering.errors import TierDamaged
-from tiering.manifest import Entry, Manifest, Page, check
+from tiering.manifest.manifest import Entry, Manifest, Page, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

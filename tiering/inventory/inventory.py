@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tiering.errors import TierError
-from tiering.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
-from tiering.manifest_log import Author, Change, ManifestLog
+from tiering.manifest.manifest import NO_LEADERS_EPOCH, Entry, Fence, Manifest
+from tiering.manifest.manifest_log import Author, Change, ManifestLog
 from tiering.names import Place
 from tiering.object_store import ObjectMissing
+from tiering.parallel import for_each
 from tiering.segment_object import fetch_trailer
-from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from engine.api import TopicPartition
     from engine.tier import TierableLog
-    from tiering.manifest_log import ManifestLog
+    from tiering.manifest.manifest_log import ManifestLog
 
 LEADERS_LOOKS: Final = 10  # the interval in those of the leader: nothing waits for it, and each look costs requests
 TURN: Final = 64  # partitions between two checkpoints of the event loop
 
 
-class FollowedLogs:
+class FollowerNotices:
     """The notices for all follower logs of a broker. `catalogue` gives read access to the manifests of a partition."""
 
     def __init__(

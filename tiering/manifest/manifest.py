@@ -1,9 +1,9 @@
 """Manifests: the state of a partition in the tier, and its changes, as a pure machine. docs/formats/tier.md has the
 fields.
 
-A change is a function from a manifest to the next one. `tiering.manifest_log` ensures that only the right writer writes
-it, on the newest version. A segment is *copied* only when an entry says so. An object is deleted only when it is
-*doomed*; then its generation is never used again.
+A change is a function from a manifest to the next one. `tiering.manifest.manifest_log` ensures that only the right
+writer writes it, on the newest version. A segment is *copied* only when an entry says so. An object is deleted only
+when it is *doomed*; then its generation is never used again.
 """
 
 from __future__ import annotations

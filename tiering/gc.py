@@ -13,9 +13,9 @@ from tiering.names import Place
 from tiering.probe import probes
 
 if TYPE_CHECKING:
-    from tiering.manifest import Manifest
+    from tiering.inventory.inventory import Part
+    from tiering.manifest.manifest import Manifest
     from tiering.object_store import ObjectInfo
-    from tiering.survey import Part
 
 LEFT_AFTER_MS = 86_400_000
 _ID_DIGITS = 32

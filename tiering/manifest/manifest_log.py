@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from tiering.errors import Fenced
-from tiering.manifest import PAGE_ENTRIES, Entry, Fence, Manifest, Page
-from tiering.manifest_codec import decode_manifest, decode_page, encode_manifest, encode_page
+from tiering.manifest.codec import decode_manifest, decode_page, encode_manifest, encode_page
+from tiering.manifest.manifest import PAGE_ENTRIES, Entry, Fence, Manifest, Page
 from tiering.names import VERSIONS_PER_BLOCK, Place, block_of, version_of
 from tiering.object_store import Content, ObjectExists, ObjectInfo, ObjectMissing, ObjectStore, StoreUnavailable
 

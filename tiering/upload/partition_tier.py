@@ -15,9 +15,8 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from engine.tier import SegmentFacts
-from tiering.copy_rate import CopyRate
 from tiering.errors import TierDamaged
-from tiering.manifest import (
+from tiering.manifest.manifest import (
     Doomed,
     Entry,
     Manifest,
@@ -29,9 +28,10 @@ from tiering.manifest import (
     shed,
     withdraw,
 )
-from tiering.manifest_log import Change, Decide, ManifestLog
+from tiering.manifest.manifest_log import Change, Decide, ManifestLog
 from tiering.object_store import SLICE_BYTES, StoreUnavailable
 from tiering.segment_object import SegmentObject, make_object
+from tiering.upload.copy_rate import CopyRate
 
 if TYPE_CHECKING:
     from engine.tier import CopiedSegment, TierableLog

@@ -17,22 +17,22 @@ import trio
 
 from engine.errors import CorruptMessage, EngineError, OffsetOutOfRange, StorageError
 from engine.tier import CopyLag
-from tiering.copy_rate import CopyRate
 from tiering.errors import Fenced, TierError
-from tiering.manifest import NO_LEADERS_EPOCH, Fence, Manifest
-from tiering.manifest_log import Author, ManifestLog
+from tiering.manifest.manifest import NO_LEADERS_EPOCH, Fence, Manifest
+from tiering.manifest.manifest_log import Author, ManifestLog
 from tiering.names import Place
 from tiering.object_store import StoreError, StoreUnavailable
-from tiering.partition_tier import PartitionTier, TierOptions
 from tiering.problems import Problems
 from tiering.statistics import TieredPartition, TierStatistics, TopicCounters
+from tiering.upload.copy_rate import CopyRate
+from tiering.upload.partition_tier import PartitionTier, TierOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.api import TopicPartition
     from engine.tier import TierableLog
-    from tiering.manifest import Entry
+    from tiering.manifest.manifest import Entry
     from tiering.object_store import ObjectStore
 
 BACK_OFF_MIN_S, BACK_OFF_MAX_S, JITTER = 0.5, 30.0, 0.2
@@ -41,7 +41,7 @@ TURN = 64  # partitions between two checkpoints of the event loop
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperOptions:
+class UploaderOptions:
     """Options of the uploader. `copy_max_bytes_per_s`: the rate of all copiers together, which may change at any
     time."""
 
@@ -62,7 +62,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperWorld:
+class UploaderDeps:
     """The dependencies of the uploader."""
 
     logs: Callable[[], Iterable[TierableLog]]
@@ -114,10 +114,10 @@ class _Work:
         return TieredPartition(partition, self.lag, self.waiting_s, *what, self.problem, self.is_fenced)
 
 
-class TierKeeper:
+class Uploader:
     """The uploader of a broker."""
 
-    def __init__(self, store: ObjectStore, identity: Identity, options: KeeperOptions, world: KeeperWorld) -> None:
+    def __init__(self, store: ObjectStore, identity: Identity, options: UploaderOptions, world: UploaderDeps) -> None:
         self.topics = TopicCounters()
         self._store = store
         self._identity = identity

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from engine.errors import CorruptMessage, StorageError, TierUnreachable
-from tiering.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, ChunkOf, Extent
-from tiering.cold_file import Absent, ColdFile
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing, StoreError, StoreRefused, StoreUnavailable
+from tiering.read.chunks import CHUNK_BYTES, SEQUENTIAL_BYTES, ChunkOf, Extent
+from tiering.read.cold_file import Absent, ColdFile
 from tiering.segment_object import fetch_trailer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from engine.api import TopicPartition
-    from tiering.chunks import Chunk, ChunkCache
-    from tiering.manifest import Entry
+    from tiering.manifest.manifest import Entry
     from tiering.object_store import ObjectStore, Workers
+    from tiering.read.chunks import Chunk, ChunkCache
     from tiering.segment_object import Trailer
 
 T = TypeVar("T")

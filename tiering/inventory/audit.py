@@ -9,12 +9,12 @@ from crc32c import crc32c
 
 from tiering.errors import TierError
 from tiering.object_store import ObjectMissing
+from tiering.parallel import for_each
 from tiering.segment_object import read_trailer
-from tiering.sweeps import for_each
 
 if TYPE_CHECKING:
-    from tiering.manifest import Entry
-    from tiering.survey import Part, PartitionHolding
+    from tiering.inventory.inventory import Part, PartitionHolding
+    from tiering.manifest.manifest import Entry
 
 AT_ONCE = 8
 READ_BYTES = 4 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""Inventory of a store: clusters, topics and segments in it, and their audit."""

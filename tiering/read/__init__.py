@@ -1,0 +1,1 @@
+"""Reads of segments that only the tier has, with a cache of their parts."""

@@ -1,0 +1,1 @@
+"""Upload of sealed segments, and notices to followers about them."""
