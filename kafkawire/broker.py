@@ -48,7 +48,7 @@ from kafkawire.adapters.tier import RemoteTier, TierOpening, TierRefused, open_t
 from kafkawire.config.broker_config import Config
 from kafkawire.config.effective import EffectiveConfigs
 from kafkawire.deps import Deps
-from kafkawire.fast_path import lanes
+from kafkawire.fast_path import fast_paths
 from kafkawire.fetching.cold_loads import ColdLoads
 from kafkawire.fetching.expiry import expire_sessions
 from kafkawire.fetching.sessions import FetchSessionCache
@@ -320,7 +320,7 @@ class Broker:
         named = {name: [listener] for name, listener in self.listeners.items()}
         nursery.start_soon(self._leave_at_stop)
         nursery.start_soon(close_when_overdue, self.stop, self.closing)
-        dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE))
+        dispatcher = Dispatcher(interfaces, API_TABLE, fast_paths(interfaces, API_TABLE))
         await nursery.start(partial(self._serve, named, dispatcher))
 
     async def _leave_at_stop(self) -> None:

@@ -126,7 +126,7 @@ CHECK = [
     Stage("import contracts", tool("lint-imports"), 60),
     Stage("language", script("tools/language.py", "check"), 60),
     pytest_stage("unit tests", 960, "-n", JOBS, "--dist", "worksteal", "-m", "not fuzz"),
-    pytest_stage("planted bugs, as patches", 300, "compat_tests/exam", "-k", "not is_caught"),
+    pytest_stage("mutants, as patches", 300, "compat_tests/mutants", "-k", "not is_caught"),
 ]
 CLIENTS = folders("kcat", "confluent", "kafka_python", "aiokafka", "consoles", "cli", "restart", "compaction")
 OTHER_LANGUAGES = folders("go", "node", "rust")
@@ -171,7 +171,7 @@ TEST = [
     # The longest of those begins early: nothing shall be left that waits for it.
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
     beside("the README", 600, "compat_tests/readme"),
-    beside("planted bugs that are caught soon", 720, "compat_tests/exam", "-k", "is_caught"),
+    beside("mutants that are caught soon", 720, "compat_tests/mutants", "-k", "is_caught"),
     beside("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
     beside("spark: who is killed, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
     beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
@@ -214,7 +214,7 @@ LONG: list[Stage] = [
         "elections, all orders of eight steps", script("-m", "coordinator.tests.election_search", "--depth", "8"), 7200
     ),
     Stage("replication, all that limits allow", script("-m", "kafkawire.tests.replication.model", "--deep"), 10800),
-    Stage("planted bugs", script("-m", "compat_tests.exam"), 7200),
+    Stage("mutants", script("-m", "compat_tests.mutants"), 7200),
     pytest_stage("100 kills", 3600, "compat_tests/chaos/test_kills.py", KAFKAWIRE_CHAOS_KILLS="100"),
     pytest_stage("50 power cuts", 3600, "compat_tests/chaos/test_power_cuts.py", KAFKAWIRE_CHAOS_CUTS="50"),
     pytest_stage(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from compat_tests.chaos.blows import Blows
+from compat_tests.chaos.faults import Blows
 from compat_tests.harness.cluster import KafkawireCluster
 from compat_tests.harness.network import Network, inside
 from compat_tests.harness.zookeeper import zookeeper_ensemble
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from compat_tests.chaos.blows import Blow
+    from compat_tests.chaos.faults import Blow
     from compat_tests.harness.kafkawire_broker import Kafkawire
     from compat_tests.harness.zookeeper import ZooKeeperEnsemble
     from coordinator.api import ClusterImage, TopicInfo

@@ -22,8 +22,8 @@ import trio
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
-from compat_tests.chaos.blows import name_of
-from compat_tests.chaos.disk_blows import IMAGE_SIZE_MIB, DiskBlows
+from compat_tests.chaos.disk_faults import IMAGE_SIZE_MIB, DiskBlows
+from compat_tests.chaos.faults import name_of
 from compat_tests.chaos.in_sync import lacks_of, told_by
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.chaos.replicas import differences
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from compat_tests.chaos.blows import Blow
+    from compat_tests.chaos.faults import Blow
 
 BROKERS: Final = 3
 SESSION_TIMEOUT_MS: Final = 6_000

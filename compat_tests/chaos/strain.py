@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 
-from compat_tests.chaos.disk_blows import LEFT_BYTES, leaves_a_full_disk
+from compat_tests.chaos.disk_faults import LEFT_BYTES, leaves_a_full_disk
 from compat_tests.chaos.in_sync import lacks_of
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.chaos.saturation import RETENTION_BROKER_CONFIG, RETENTION_TOPIC_CONFIG, SaturatingProducers

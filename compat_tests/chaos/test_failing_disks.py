@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import TopicPartition
 
-from compat_tests.chaos.disk_blows import LEAVES_WITHIN_S, leaves_a_full_disk
+from compat_tests.chaos.disk_faults import LEAVES_WITHIN_S, leaves_a_full_disk
 from compat_tests.chaos.loop_image import LoopImage
 from compat_tests.confluent.clients import (
     Delivery,

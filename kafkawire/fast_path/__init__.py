@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.fast_path.fetch import FetchLane
-from kafkawire.fast_path.heartbeat import HeartbeatLane
-from kafkawire.fast_path.list_offsets import ListOffsetsLane
-from kafkawire.fast_path.offset_commit import CommitLane
-from kafkawire.fast_path.produce import ProduceLane
+from kafkawire.fast_path.fetch import FetchFastPath
+from kafkawire.fast_path.heartbeat import HeartbeatFastPath
+from kafkawire.fast_path.list_offsets import ListOffsetsFastPath
+from kafkawire.fast_path.offset_commit import OffsetCommitFastPath
+from kafkawire.fast_path.produce import ProduceFastPath
 from kafkawire.messages.fetch import API_KEY as FETCH
 from kafkawire.messages.heartbeat import API_KEY as HEARTBEAT
 from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
@@ -23,17 +23,17 @@ from kafkawire.messages.produce import API_KEY as PRODUCE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kafkawire.requests.api import Api, Lane
+    from kafkawire.requests.api import Api, FastPath
     from kafkawire.requests.context import BrokerInterfaces
 
 
-def lanes(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, Lane]:
+def fast_paths(broker: BrokerInterfaces, table: Iterable[Api]) -> Mapping[int, FastPath]:
     """The fast paths by API key."""
     by_key = {api.key: api for api in table}
     return {
-        PRODUCE: ProduceLane(broker, by_key[PRODUCE]),
-        FETCH: FetchLane(broker, by_key[FETCH]),
-        LIST_OFFSETS: ListOffsetsLane(broker, by_key[LIST_OFFSETS]),
-        OFFSET_COMMIT: CommitLane(broker, by_key[OFFSET_COMMIT]),
-        HEARTBEAT: HeartbeatLane(broker, by_key[HEARTBEAT]),
+        PRODUCE: ProduceFastPath(broker, by_key[PRODUCE]),
+        FETCH: FetchFastPath(broker, by_key[FETCH]),
+        LIST_OFFSETS: ListOffsetsFastPath(broker, by_key[LIST_OFFSETS]),
+        OFFSET_COMMIT: OffsetCommitFastPath(broker, by_key[OFFSET_COMMIT]),
+        HEARTBEAT: HeartbeatFastPath(broker, by_key[HEARTBEAT]),
     }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _INT32: Final = Struct(">i")
 
 
-class FetchLane:
+class FetchFastPath:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
@@ -53,10 +53,10 @@ class FetchLane:
         context = RequestContext(
             self._broker, connection, API_KEY, frame[3], correlation_id, None, (), now_s, principal
         )
-        return ExpressFetch(self._api, context, frame, asked)
+        return FastFetch(self._api, context, frame, asked)
 
 
-class ExpressFetch:
+class FastFetch:
     """See `kafkawire.requests.started.StartedRequest`.
 
     The frame is small (FRAME_SIZE_MAX_BYTES). It is kept for the case of a failure, and is not counted.

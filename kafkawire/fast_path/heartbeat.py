@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafkawire.wire.connection_info import ConnectionInfo
 
 
-class HeartbeatLane:
+class HeartbeatFastPath:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
@@ -61,26 +61,26 @@ class HeartbeatLane:
         host, principal = arrival.connection.peer_host, arrival.connection.principal or ANONYMOUS
         try:
             if broker.authorizer(principal, host, Operation.READ, ResourceType.GROUP, group_id):
-                return ExpressHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
+                return FastHeartbeat(self, arrival, broker.groups.heartbeat(group_id, claim))
         except Exception as error:
             return failed(broker, api, arrival, error)
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return generally(broker, api, arrival, lambda context, request: answered(refuse(context, request, code)))
 
 
-class ExpressHeartbeat(BegunRequest["Pending[None]"]):
+class FastHeartbeat(BegunRequest["Pending[None]"]):
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_arrival", "_lane")
+    __slots__ = ("_arrival", "_fast_path")
 
-    def __init__(self, lane: HeartbeatLane, arrival: Arrival, pending: Pending[None]) -> None:
+    def __init__(self, fast_path: HeartbeatFastPath, arrival: Arrival, pending: Pending[None]) -> None:
         super().__init__(pending)
-        self._lane = lane
+        self._fast_path = fast_path
         self._arrival = arrival
 
     def reply(self) -> Reply:
         frame, _, received_s = self._arrival
-        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        self._fast_path.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
         return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + _told_to(frame[3], code_told(self._pending))]
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kafkawire.wire.connection_info import ConnectionInfo
 
 
-class ListOffsetsLane:
+class ListOffsetsFastPath:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
@@ -53,7 +53,7 @@ class ListOffsetsLane:
         counters = self.metrics.by_api[API_KEY]
         counters.requests += 1
         counters.request_size_bytes += len(frame)
-        return ExpressListOffsets(self, Arrival(frame, connection, now_s), asked)
+        return FastListOffsets(self, Arrival(frame, connection, now_s), asked)
 
     def find(self, arrival: Arrival, asked: Asked) -> list[OffsetAtTimestamp] | Dispatched:
         """The requested offsets. Unless all of them are found: the request in the general path, answered."""
@@ -87,17 +87,17 @@ class ListOffsetsLane:
         return found
 
 
-class ExpressListOffsets:
+class FastListOffsets:
     """See `kafkawire.requests.started.StartedRequest`. Its frame is small, and is not counted."""
 
-    __slots__ = ("_arrival", "_asked", "_found", "_lane", "is_settled")
+    __slots__ = ("_arrival", "_asked", "_fast_path", "_found", "is_settled")
 
     two_stage: Final = False
     holds_frame: Final = False
     deadline_s: Final = inf
 
-    def __init__(self, lane: ListOffsetsLane, arrival: Arrival, asked: Asked) -> None:
-        self._lane = lane
+    def __init__(self, fast_path: ListOffsetsFastPath, arrival: Arrival, asked: Asked) -> None:
+        self._fast_path = fast_path
         self._arrival = arrival
         self._asked = asked
         self._found: list[OffsetAtTimestamp] | Dispatched = []
@@ -113,7 +113,7 @@ class ExpressListOffsets:
         """Do nothing: the request waits for no other replica."""
 
     def begin(self) -> None:
-        self._found = self._lane.find(self._arrival, self._asked)
+        self._found = self._fast_path.find(self._arrival, self._asked)
         self.is_settled = True
 
     def reply(self) -> Reply:
@@ -121,7 +121,7 @@ class ExpressListOffsets:
         if not isinstance(found, list):
             return found.reply()
         frame, _, received_s = self._arrival
-        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        self._fast_path.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
         return [self._asked.reply(frame[CORRELATION_ID_AT:CLIENT_ID_AT], found)]
 
 

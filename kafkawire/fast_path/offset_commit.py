@@ -51,7 +51,7 @@ class _Shapes(NamedTuple):
     singles: Singles[Committer] | None
 
 
-class CommitLane:
+class OffsetCommitFastPath:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
@@ -102,7 +102,7 @@ class CommitLane:
             found = self._authorized(arrival.connection, group_id, topics)
             if found is topics:
                 pending = broker.groups.commit(group_id, claim, offsets, retention_ms)
-                return ExpressCommit(self, arrival, topics, reply, pending)
+                return FastOffsetCommit(self, arrival, topics, reply, pending)
         except Exception as error:
             return failed(broker, api, arrival, error)
         return generally(broker, api, arrival, lambda context, request: commit(context, request, found))
@@ -130,21 +130,21 @@ class CommitLane:
         ).reply()
 
 
-class ExpressCommit(BegunRequest["Pending[list[GroupError | None]]"]):
+class FastOffsetCommit(BegunRequest["Pending[list[GroupError | None]]"]):
     """See `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_arrival", "_lane", "_reply", "_topics")
+    __slots__ = ("_arrival", "_fast_path", "_reply", "_topics")
 
     def __init__(
         self,
-        lane: CommitLane,
+        fast_path: OffsetCommitFastPath,
         arrival: Arrival,
         topics: list[TopicInfo],
         reply: bytes,
         pending: Pending[list[GroupError | None]],
     ) -> None:
         super().__init__(pending)
-        self._lane = lane
+        self._fast_path = fast_path
         self._arrival = arrival
         self._topics = topics
         self._reply = reply
@@ -155,9 +155,9 @@ class ExpressCommit(BegunRequest["Pending[list[GroupError | None]]"]):
         except GroupError:
             is_refused = True
         if is_refused:
-            return self._lane.reply_generally(self._arrival, self._topics, self._pending)
+            return self._fast_path.reply_generally(self._arrival, self._topics, self._pending)
         frame, _, received_s = self._arrival
-        self._lane.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
+        self._fast_path.metrics.by_api[API_KEY].latency.note(trio.current_time() - received_s)
         return [frame[CORRELATION_ID_AT:CLIENT_ID_AT] + self._reply]
 
 

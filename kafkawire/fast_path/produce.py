@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.errors import EngineError
 from kafkawire.fast_path.fallback import Arrival, failed, generally
 from kafkawire.fast_path.prefix_cache import learn
-from kafkawire.fast_path.produce_requests import Beginning, Destination, ExpressProduce, ExpressProduceSeveral, Template
+from kafkawire.fast_path.produce_requests import Beginning, Destination, FastProduce, FastProduceSeveral, Template
 from kafkawire.fast_path.produce_shape import BATCH_SIZE_MIN_BYTES, SHAPES, NotThisShape, ReplyShape, Shape
 from kafkawire.handlers.produce import (
     ALL_ACKS,
@@ -48,7 +48,7 @@ _ATTRIBUTES_AT: Final = 22  # the lower byte of a batch's attributes
 _TRANSACTIONAL: Final = 0x10
 
 
-class ProduceLane:
+class ProduceFastPath:
     """Implements `kafkawire.requests.api.Lane`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
@@ -98,7 +98,7 @@ class ProduceLane:
         except Exception as error:
             return self._failed(frame, connection, now_s, error)
         head = Arrival(frame[:start], connection, now_s)
-        return ExpressProduce(self, head, template, index, append, end - start)
+        return FastProduce(self, head, template, index, append, end - start)
 
     def _take_several(
         self, shape: Shape, frame: bytearray, connection: ConnectionInfo, now_s: float
@@ -142,7 +142,7 @@ class ProduceLane:
             return self._failed(frame, connection, now_s, error)
         if len(appends) == len(produced):
             head = Arrival(frame[: places[0][1].rows[0].start], connection, now_s)
-            return ExpressProduceSeveral(self, head, beginning, places, produced, appends)
+            return FastProduceSeveral(self, head, beginning, places, produced, appends)
         return self.general(Arrival(frame, connection, now_s), produced)
 
     def _append(

@@ -91,17 +91,17 @@ class Origin(Protocol):
         """The request in the general path, with these appends."""
 
 
-class ExpressProduce(BegunRequest["PendingAppend"]):
+class FastProduce(BegunRequest["PendingAppend"]):
     """Request with one batch for one partition; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_head", "_index", "_lane", "_size_bytes", "_template")
+    __slots__ = ("_fast_path", "_head", "_index", "_size_bytes", "_template")
 
     def __init__(
-        self, lane: Origin, head: Arrival, template: Template, index: int, append: PendingAppend, size_bytes: int
+        self, fast_path: Origin, head: Arrival, template: Template, index: int, append: PendingAppend, size_bytes: int
     ) -> None:
         """`head`: the bytes before the records. Only the append keeps the records."""
         super().__init__(append, head.now_s + template.beginning.timeout_s)
-        self._lane = lane
+        self._fast_path = fast_path
         self._head = head
         self._template = template
         self._index = index
@@ -119,8 +119,8 @@ class ExpressProduce(BegunRequest["PendingAppend"]):
         if not isinstance(outcome, AppendResult):
             produced = [Produced(template.destination.topic.name, append, self._log_start_offset, self._size_bytes)]
             request = template.beginning.request([(template.destination, [self._index])])
-            return self._lane.general(self._head, produced, request).reply()
-        metrics = self._lane.metrics
+            return self._fast_path.general(self._head, produced, request).reply()
+        metrics = self._fast_path.metrics
         base_offset, last_offset, append_time_ms, log_start_offset = outcome
         topic = metrics.by_topic[template.destination.topic.name]
         topic.bytes_in += self._size_bytes
@@ -136,14 +136,14 @@ class ExpressProduce(BegunRequest["PendingAppend"]):
         return self._template.destination.logs[self._index].log_start_offset
 
 
-class ExpressProduceSeveral(BegunRequest[PendingAppends[None]]):
+class FastProduceSeveral(BegunRequest[PendingAppends[None]]):
     """Batches for several partitions; see `kafkawire.requests.started.StartedRequest`."""
 
-    __slots__ = ("_appends", "_beginning", "_head", "_lane", "_places", "_produced")
+    __slots__ = ("_appends", "_beginning", "_fast_path", "_head", "_places", "_produced")
 
     def __init__(
         self,
-        lane: Origin,
+        fast_path: Origin,
         head: Arrival,
         beginning: Beginning,
         places: Sequence[tuple[Destination, TopicRows]],
@@ -152,7 +152,7 @@ class ExpressProduceSeveral(BegunRequest[PendingAppends[None]]):
     ) -> None:
         """`head`: the bytes before the first records."""
         super().__init__(PendingAppends(appends, lambda: None, inf), head.now_s + beginning.timeout_s)
-        self._lane = lane
+        self._fast_path = fast_path
         self._head = head
         self._beginning = beginning
         self._places = places
@@ -170,8 +170,8 @@ class ExpressProduceSeveral(BegunRequest[PendingAppends[None]]):
         appended = [result for result in results if isinstance(result, AppendResult)]
         if len(appended) < len(self._produced):
             topics = [(destination, [row.partition for row in asked.rows]) for destination, asked in self._places]
-            return self._lane.general(self._head, self._produced, self._beginning.request(topics)).reply()
-        metrics = self._lane.metrics
+            return self._fast_path.general(self._head, self._produced, self._beginning.request(topics)).reply()
+        metrics = self._fast_path.metrics
         for one, result in zip(self._produced, appended, strict=True):
             counters = metrics.by_topic[one.topic]
             counters.bytes_in += one.size_bytes

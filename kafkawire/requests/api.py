@@ -72,7 +72,7 @@ class Api:
         return max(self.min_version, self.first_served)
 
 
-class Lane(Protocol):
+class FastPath(Protocol):
     """Fast path of one API: handles requests in the usual shapes of clients (`kafkawire.fast_path`)."""
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:

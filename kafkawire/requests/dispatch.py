@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 import trio
 
-from kafkawire.requests.api import Api, Lane, Response
+from kafkawire.requests.api import Api, FastPath, Response
 from kafkawire.requests.context import ANONYMOUS, BrokerInterfaces, RequestContext
 from kafkawire.requests.failures import answer_failure
 from kafkawire.requests.headers import decode_request_header, response_header
@@ -217,10 +217,10 @@ class LargeDispatched(Dispatched):
 class Dispatcher:
     """The served APIs of one broker."""
 
-    def __init__(self, broker: BrokerInterfaces, table: Sequence[Api], lanes: Mapping[int, Lane]) -> None:
-        """`lanes` are the fast paths by API key; without any, every request takes the general path."""
+    def __init__(self, broker: BrokerInterfaces, table: Sequence[Api], fast_paths: Mapping[int, FastPath]) -> None:
+        """`fast_paths` are the fast paths by API key; without any, every request takes the general path."""
         self._broker = broker
-        self._lanes = lanes
+        self._fast_paths = fast_paths
         self._by_key = {api.key: api for api in table}
         self._advertised = tuple((api.key, api.min_version, api.max_version) for api in table)
         for api in table:
@@ -237,9 +237,9 @@ class Dispatcher:
         if connection.ends_because is not None:
             self._broker.metrics.protocol_violations += 1
             raise ProtocolViolation(connection.ends_because)
-        lane = self._lanes.get(frame[1]) if not frame[0] else None
-        if lane is not None:
-            started = lane.take(frame, connection, now_s)
+        fast_path = self._fast_paths.get(frame[1]) if not frame[0] else None
+        if fast_path is not None:
+            started = fast_path.take(frame, connection, now_s)
             if started is not None:
                 return started
         return self._dispatch_generally(frame, connection, now_s)

@@ -207,6 +207,7 @@ class _Renaming:
                 text = re.sub(rf"(?<![\w.]){old}\b", new, text)
         for old, new in self._words.items():
             text = re.sub(rf"`{old}`", f"`{new}`", text)
+            text = re.sub(rf"^(['\"]){old}\1$", rf"\g<1>{new}\1", text)  # as in `__slots__`
         return text
 
     def _in_formatted_strings(self) -> dict[str, str]:

@@ -65,6 +65,7 @@ def renamed(text: str, path: str = "p/x.py", batch: Batch = BATCH) -> str:
         ("from p.a import make\nf'{make(1)} make'\n", "from p.b import (build)\nf'{build(1)} build'\n"),
         ("from p import a\nf'{a.make(1)}'\n", "from p import (b)\nf'{b.build(1)}'\n"),
         ("run('p.a', 'p/a.py', 'p.abc')\n", "run('p.b', 'p/b.py', 'p.abc')\n"),
+        ('__slots__ = ("settle", "a settle")\n', '__slots__ = ("close", "a settle")\n'),
         ("one.settle(settled)\n", "one.close(settled)\n"),
         ("é = 'é'; from p.a import Old\nOld()\n", "é = 'é'; from p.b import (New)\nNew()\n"),
     ],

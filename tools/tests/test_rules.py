@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CODE = ("kafkawire", "engine", "coordinator", "tiering", "spark_connectors", "compat_tests", "benchmarks", "tools")
-MUTANTS = ROOT / "compat_tests/exam/patches"
+MUTANTS = ROOT / "compat_tests/mutants/patches"
 CITED = re.compile(r"RULES ((?:[A-Z]\d+(?:, | and )?)+)")
 RULE = re.compile(r"[A-Z]\d+")
 HEADING = re.compile(r"^### ([A-Z]\d+) (\S.*)$", re.MULTILINE)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from kafkawire.fast_path.fetch import ExpressFetch
+from kafkawire.fast_path.fetch import FastFetch
 from kafkawire.fast_path.fetch_shape import FRAME_SIZE_MAX_BYTES, LENGTH_MAX
 from kafkawire.fast_path.tests.fetch_traffic import FetchTraffic
 from kafkawire.fast_path.tests.produce_traffic import ProduceTraffic, mixed_frames
@@ -59,7 +59,7 @@ async def test_whatever_is_fetched_a_broker_with_lanes_does_as_one_without(seed:
                     await side.broker.create("small", 2)
                 fetches.ids = ids_of(plain)
         assert plain.state() == express.state()
-        assert express.lanes[FETCH].taken >= valid / 2, (express.lanes[FETCH].taken, valid)
+        assert express.fast_paths[FETCH].taken >= valid / 2, (express.fast_paths[FETCH].taken, valid)
 
 
 @pytest.mark.parametrize("version", [11, BY_NAME, BY_ID])
@@ -79,7 +79,7 @@ async def test_who_waits_is_woken_by_an_append_and_by_the_end_of_its_topic(versi
                 await trio.sleep(1)
                 await side.broker.cluster.real.delete_topic("plain")
         assert sides[0].outcomes == sides[1].outcomes
-        assert sides[1].lanes[FETCH].taken == 2
+        assert sides[1].fast_paths[FETCH].taken == 2
         assert sides[0].state()["sessions"] == sides[1].state()["sessions"]
 
 
@@ -132,7 +132,7 @@ async def test_large_records_stay_in_their_file_and_small_ones_leave_with_the_re
                 reply = await answer(started)
                 assert reply is not None
                 told.append(join(reply))
-            assert isinstance(started, ExpressFetch)
+            assert isinstance(started, FastFetch)
             assert reply is not None
             assert len(reply) == segments
             assert told[0] == told[1]
@@ -166,15 +166,15 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
                         await side.serve([encode_request(request(ids_of(side)["plain"], 0), version, 7, "me")])
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
-        assert sides[1].lanes[FETCH].taken == 6
+        assert sides[1].fast_paths[FETCH].taken == 6
 
 
 async def test_requests_as_clients_send_them_take_the_lane() -> None:
     async with two_brokers() as (_, side):
         taken: dict[str, list[bool]] = {}
         for one in recorded(FETCH):
-            lane = side.lanes[FETCH]
-            started = lane.take(bytearray(one.frame), side.broker.connection, trio.current_time())
+            fast_path = side.fast_paths[FETCH]
+            started = fast_path.take(bytearray(one.frame), side.broker.connection, trio.current_time())
             taken.setdefault(one.client, []).append(started is not None)
         assert len(taken) == 7
         for client, found in taken.items():
@@ -194,16 +194,16 @@ async def test_another_request_of_a_session_that_waits_is_refused() -> None:
                 await side.serve([encode_request(asked, BY_ID, 3, "me")])
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
-        assert sides[1].lanes[FETCH].taken == 3
+        assert sides[1].fast_paths[FETCH].taken == 3
 
 
 async def test_a_small_request_in_a_large_frame_is_left_to_the_general_path() -> None:
     async with two_brokers() as sides:
         frame = encode_request(request(ids_of(sides[0])["plain"], 0, max_wait_ms=0), BY_ID, 1, "me")
         await serve_both(sides, [frame + bytes(FRAME_SIZE_MAX_BYTES - len(frame))])
-        assert sides[1].lanes[FETCH].taken == 1
+        assert sides[1].fast_paths[FETCH].taken == 1
         await serve_both(sides, [frame + bytes(FRAME_SIZE_MAX_BYTES)])
-        assert sides[1].lanes[FETCH].taken == 1
+        assert sides[1].fast_paths[FETCH].taken == 1
 
 
 async def test_many_partitions_are_left_to_the_general_path() -> None:
@@ -212,7 +212,7 @@ async def test_many_partitions_are_left_to_the_general_path() -> None:
             request(ids_of(sides[0])["plain"], *range(LENGTH_MAX + 1), max_wait_ms=0), BY_ID, 1, "me"
         )
         await serve_both(sides, [frame])
-        assert not sides[1].lanes[FETCH].taken
+        assert not sides[1].fast_paths[FETCH].taken
 
 
 async def test_what_a_recorded_request_says_is_read_as_by_the_decoder() -> None:

@@ -21,7 +21,7 @@ from coordinator.testing.fakes import SimulatedStateCaches
 from engine.api import Isolation
 from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from kafkawire.adapters.state_logs import EngineStateLogs
-from kafkawire.fast_path import lanes
+from kafkawire.fast_path import fast_paths
 from kafkawire.fast_path.tests.produce_traffic import ProduceTraffic
 from kafkawire.fast_path.tests.two_brokers import FRAMES, SEED, CountingLane
 from kafkawire.handlers import API_TABLE
@@ -56,7 +56,7 @@ class Side:
     broker: Broker
     groups: GroupCoordinators
     dispatcher: Dispatcher
-    lanes: dict[int, CountingLane]
+    fast_paths: dict[int, CountingLane]
     asked: list[tuple[object, ...]]
     outcomes: list[object] = field(default_factory=list)
 
@@ -82,7 +82,7 @@ class Side:
 
     @property
     def taken(self) -> int:
-        return sum(self.lanes[key].taken for key in (OFFSET_COMMIT, HEARTBEAT))
+        return sum(self.fast_paths[key].taken for key in (OFFSET_COMMIT, HEARTBEAT))
 
     def state(self) -> dict[str, object]:
         """The resulting state, to compare both brokers."""
@@ -151,7 +151,9 @@ async def open_side(*, with_lanes: bool) -> AsyncIterator[Side]:
         groups = GroupCoordinators(cluster, logs, view, options, Random(1), lambda: NOW_MS)
         nursery.start_soon(groups.run)
         interfaces = replace(broker.interfaces, cluster=cluster, groups=groups)
-        counting = {key: CountingLane(one) for key, one in lanes(interfaces, API_TABLE).items()} if with_lanes else {}
+        counting = (
+            {key: CountingLane(one) for key, one in fast_paths(interfaces, API_TABLE).items()} if with_lanes else {}
+        )
         for name, count in PARTITIONS.items():
             await broker.create(name, count)
         await groups.coordinator_of("any")
@@ -317,7 +319,7 @@ async def test_commits_and_heartbeats_as_clients_send_them_take_the_lane() -> No
         image = broker.cluster.real.image
         names = {topic.name: image.topics["wide"] for one in frames for topic in topics_of(one)}
         cluster: Any = SimpleNamespace(image=replace(image, topics=names))
-        by_key = lanes(replace(broker.interfaces, cluster=cluster), API_TABLE)
+        by_key = fast_paths(replace(broker.interfaces, cluster=cluster), API_TABLE)
         taken: dict[tuple[str, int], list[bool]] = {}
         for one in frames:
             started = by_key[one.api_key].take(bytearray(one.frame), broker.connection, trio.current_time())
@@ -377,8 +379,8 @@ async def test_what_is_behind_a_request_is_left_to_the_general_path() -> None:
 async def test_what_was_learned_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.fast_path.prefix_cache.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
-        beating: Any = side.lanes[HEARTBEAT].lane
-        committing: Any = side.lanes[OFFSET_COMMIT].lane
+        beating: Any = side.fast_paths[HEARTBEAT].fast_path
+        committing: Any = side.fast_paths[OFFSET_COMMIT].fast_path
         for number in range(12):
             request = HeartbeatRequest(group_id=f"group-{number}", member_id="m", generation_id=1)
             await side.finish(side.start(encode_request(request, 4, number, "c")))

@@ -11,7 +11,7 @@ import trio
 from engine.api import Marker, Outcome
 from engine.batches.batch import TRANSACTIONAL_BIT
 from engine.log_config import LogConfig
-from kafkawire.fast_path.list_offsets import ExpressListOffsets
+from kafkawire.fast_path.list_offsets import FastListOffsets
 from kafkawire.fast_path.tests.produce_traffic import ProduceTraffic, mixed_frames
 from kafkawire.fast_path.tests.two_brokers import FRAMES, PARTITIONS, SEED, TOPICS, Side, serve_both, two_brokers
 from kafkawire.messages.list_offsets import API_KEY as LIST_OFFSETS
@@ -141,7 +141,7 @@ async def test_whatever_is_asked_a_broker_with_lanes_does_as_one_without(seed: i
             logs = [plain.broker.log("plain", partition) for partition in range(PARTITIONS)]
             unstable += any(log.last_stable_offset < log.high_watermark for log in logs)
         assert plain.state() == express.state()
-        assert express.lanes[LIST_OFFSETS].taken >= valid / 2, (express.lanes[LIST_OFFSETS].taken, valid)
+        assert express.fast_paths[LIST_OFFSETS].taken >= valid / 2, (express.fast_paths[LIST_OFFSETS].taken, valid)
         assert unstable
 
 
@@ -156,7 +156,7 @@ async def test_who_asks_behind_a_write_is_told_of_it(version: int) -> None:
             found = [decode_response(one, LIST_OFFSETS, version)[1] for one in side.outcomes]  # type: ignore[arg-type]
             assert [[one.offset for one in each.topics[0].partitions] for each in found] == [[0, 0], [1, 0]]  # type: ignore[attr-defined]
         assert sides[0].outcomes == sides[1].outcomes
-        assert sides[1].lanes[LIST_OFFSETS].taken == 2
+        assert sides[1].fast_paths[LIST_OFFSETS].taken == 2
 
 
 async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
@@ -168,7 +168,7 @@ async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
             reply = await answer(started)
             assert reply is not None
             told.append(join(reply))
-        assert isinstance(started, ExpressListOffsets)
+        assert isinstance(started, FastListOffsets)
         assert told[0] == told[1]
 
 
@@ -190,14 +190,14 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
                 side.authorizer.is_broken = False
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
-        assert sides[1].lanes[LIST_OFFSETS].taken == 4
+        assert sides[1].fast_paths[LIST_OFFSETS].taken == 4
 
 
 async def test_requests_as_clients_send_them_take_the_lane() -> None:
     async with two_brokers() as (_, side):
         clients = set()
         for one in recorded(LIST_OFFSETS):
-            lane = side.lanes[LIST_OFFSETS]
-            assert lane.take(bytearray(one.frame), side.broker.connection, trio.current_time()) is not None, one
+            fast_path = side.fast_paths[LIST_OFFSETS]
+            assert fast_path.take(bytearray(one.frame), side.broker.connection, trio.current_time()) is not None, one
             clients.add(one.client)
         assert len(clients) == 7

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from kafkawire.fast_path import lanes
-from kafkawire.fast_path.produce_requests import ExpressProduce, ExpressProduceSeveral
+from kafkawire.fast_path import fast_paths
+from kafkawire.fast_path.produce_requests import FastProduce, FastProduceSeveral
 from kafkawire.fast_path.tests.produce_traffic import ProduceTraffic
 from kafkawire.fast_path.tests.two_brokers import FRAMES, SEED, serve_both, two_brokers
 from kafkawire.handlers import API_TABLE
@@ -46,7 +46,7 @@ async def test_whatever_is_produced_a_broker_with_lanes_does_as_one_without(seed
                 for side in (plain, express):
                     await side.broker.create(f"another-{number}")  # another image
         assert plain.state() == express.state()
-        assert express.lanes[PRODUCE].taken >= valid / 2, (express.lanes[PRODUCE].taken, valid)
+        assert express.fast_paths[PRODUCE].taken >= valid / 2, (express.fast_paths[PRODUCE].taken, valid)
 
 
 async def test_a_batch_that_the_disk_does_not_take_in_time_is_told_as_by_the_general_path() -> None:
@@ -86,25 +86,25 @@ async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_m
 ) -> None:
     monkeypatch.setattr("kafkawire.fast_path.prefix_cache.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
-        lane: Any = side.lanes[PRODUCE].lane
+        fast_path: Any = side.fast_paths[PRODUCE].fast_path
         for number in range(50):
             data = [PartitionProduceData(index=number % 3, records=memoryview(batch(b"v")))]
             request = ProduceRequest(
                 acks=1, timeout_ms=10, topic_data=[TopicProduceData(name="plain", partition_data=data)]
             )
             frame = bytearray(encode_request(request, 9, number, f"client-{number // 10}"))
-            started = lane.take(frame, side.broker.connection, trio.current_time())
-            assert isinstance(started, ExpressProduce if number % 10 else ExpressProduceSeveral)
+            started = fast_path.take(frame, side.broker.connection, trio.current_time())
+            assert isinstance(started, FastProduce if number % 10 else FastProduceSeveral)
             await answer(started)
-        assert sum(map(len, lane._templates)) == 5
+        assert sum(map(len, fast_path._templates)) == 5
         frame = bytearray(encode_request(request, 9, 1, "one more"))
-        await answer(lane.take(frame, side.broker.connection, trio.current_time()))
-        assert sum(map(len, lane._templates)) == 1
+        await answer(fast_path.take(frame, side.broker.connection, trio.current_time()))
+        assert sum(map(len, fast_path._templates)) == 1
 
 
 async def test_what_a_client_with_a_long_name_says_is_not_kept() -> None:
     async with two_brokers() as (_, side):
-        lane: Any = side.lanes[PRODUCE].lane
+        fast_path: Any = side.fast_paths[PRODUCE].fast_path
         for client_id, kept in (("c" * 30_000, 0), ("c" * 400, 1)):
             for number in range(2):
                 data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
@@ -112,8 +112,8 @@ async def test_what_a_client_with_a_long_name_says_is_not_kept() -> None:
                     acks=1, timeout_ms=10, topic_data=[TopicProduceData(name="plain", partition_data=data)]
                 )
                 await side.finish(side.start(encode_request(request, 9, number, client_id)))
-            assert [sum(map(len, lane._templates)), sum(map(len, lane._beginnings))] == [kept, kept]
-        assert side.lanes[PRODUCE].taken == 4
+            assert [sum(map(len, fast_path._templates)), sum(map(len, fast_path._beginnings))] == [kept, kept]
+        assert side.fast_paths[PRODUCE].taken == 4
 
 
 @pytest.mark.sources
@@ -133,7 +133,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
                 await side.finish(side.start(encode_request(request, 9, 7, "c")))
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].state() == sides[1].state()
-        assert sides[1].lanes[PRODUCE].taken == 1  # without a reply, the connection is closed
+        assert sides[1].fast_paths[PRODUCE].taken == 1  # without a reply, the connection is closed
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
@@ -149,7 +149,7 @@ async def test_an_authorizer_that_fails_is_answered_as_by_the_general_path(parti
             await side.finish(side.start(encode_request(request, 9, 7, "c")))
         assert sides[0].outcomes == sides[1].outcomes
         assert sides[0].outcomes[0] != sides[0].outcomes[1]
-        assert sides[1].lanes[PRODUCE].taken == 2
+        assert sides[1].fast_paths[PRODUCE].taken == 2
 
 
 async def test_requests_as_clients_send_them_take_the_lane() -> None:
@@ -161,10 +161,10 @@ async def test_requests_as_clients_send_them_take_the_lane() -> None:
         names = {one.name: topic for _, request in asked for one in request.topic_data}
         ids = {one.topic_id: topic for _, request in asked for one in request.topic_data}
         cluster: Any = SimpleNamespace(image=replace(image, topics=names, topics_by_id=ids))
-        lane = lanes(replace(broker.interfaces, cluster=cluster), API_TABLE)[PRODUCE]
+        fast_path = fast_paths(replace(broker.interfaces, cluster=cluster), API_TABLE)[PRODUCE]
         of_several = 0
         for frame, request in asked:
-            assert lane.take(frame, broker.connection, trio.current_time()) is not None
+            assert fast_path.take(frame, broker.connection, trio.current_time()) is not None
             of_several += sum(len(one.partition_data) for one in request.topic_data) > 1
         assert len(asked) > 5 * of_several > 0
 
@@ -179,13 +179,13 @@ def produce_frames() -> Iterator[tuple[bytearray, int, int]]:
 
 async def test_nothing_that_was_learned_outlives_a_change_of_the_cluster() -> None:
     async with two_brokers() as (_, side):
-        lane: Any = side.lanes[PRODUCE].lane
+        fast_path: Any = side.fast_paths[PRODUCE].fast_path
         for topic in ("plain", "small"):
             data = [PartitionProduceData(index=0, records=memoryview(batch(b"v")))]
             topics = [TopicProduceData(name=topic, partition_data=data)]
             request = ProduceRequest(acks=1, timeout_ms=10, topic_data=topics)
             await side.finish(side.start(encode_request(request, 9, 1, topic)))
-        assert sum(map(len, lane._templates)) == 2
+        assert sum(map(len, fast_path._templates)) == 2
         await side.broker.create("another")
         await side.finish(side.start(encode_request(request, 9, 2, "small")))
-        assert sum(map(len, lane._templates)) == 1
+        assert sum(map(len, fast_path._templates)) == 1

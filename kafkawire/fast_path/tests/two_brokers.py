@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from engine.api import Isolation
-from kafkawire.fast_path import lanes
+from kafkawire.fast_path import fast_paths
 from kafkawire.fetching.sessions import FetchSession, FetchTarget
 from kafkawire.handlers import API_TABLE
 from kafkawire.requests.context import Operation, ResourceType
@@ -22,7 +22,7 @@ from kafkawire.wire.connection import ProtocolViolation
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from kafkawire.requests.api import Lane
+    from kafkawire.requests.api import FastPath
     from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection_info import ConnectionInfo
 
@@ -36,11 +36,11 @@ PARTITIONS: Final = 3
 class CountingLane:
     """Fast path that counts the taken frames."""
 
-    lane: Lane
+    fast_path: FastPath
     taken: int = 0
 
     def take(self, frame: bytearray, connection: ConnectionInfo, now_s: float) -> StartedRequest | None:
-        started = self.lane.take(frame, connection, now_s)
+        started = self.fast_path.take(frame, connection, now_s)
         self.taken += started is not None
         return started
 
@@ -66,7 +66,7 @@ class Side:
     broker: Broker
     dispatcher: Dispatcher
     authorizer: RecordingAuthorizer
-    lanes: dict[int, CountingLane]  # by API key; the first broker has none
+    fast_paths: dict[int, CountingLane]  # by API key; the first broker has none
     outcomes: list[object] = field(default_factory=list)
 
     def start(self, frame: bytes) -> Any:
@@ -103,7 +103,7 @@ class Side:
         metrics = self.broker.interfaces.metrics
         found: dict[str, object] = {
             "asked": self.authorizer.asked,
-            "counters": {key: metrics.by_api[key] for key in lanes(self.broker.interfaces, API_TABLE)},
+            "counters": {key: metrics.by_api[key] for key in fast_paths(self.broker.interfaces, API_TABLE)},
             "sessions": [describe(one) for one in self.broker.interfaces.fetch_sessions._sessions.values()],
             "topics": {name: metrics.by_topic[name] for name in TOPICS},
             "violations": metrics.protocol_violations,
@@ -125,8 +125,8 @@ async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
             authorizer = RecordingAuthorizer()
             broker = await stack.enter_async_context(open_handlers(authorizer=authorizer))
             interfaces = replace(broker.interfaces, cluster=broker.cluster.real)  # one image as long as nothing changes
-            found = lanes(interfaces, API_TABLE) if with_lanes else {}
-            counting = {key: CountingLane(lane) for key, lane in found.items()}
+            found = fast_paths(interfaces, API_TABLE) if with_lanes else {}
+            counting = {key: CountingLane(fast_path) for key, fast_path in found.items()}
             sides.append(Side(broker, Dispatcher(interfaces, API_TABLE, counting), authorizer, counting))
             await broker.create("plain", PARTITIONS)
             await broker.create("stamped", PARTITIONS, message_timestamp_type="LogAppendTime")

@@ -16,7 +16,7 @@ import trio.testing
 
 from coordinator.state.log import StateMarker
 from coordinator.transactions.api import Partition
-from kafkawire.fast_path import lanes
+from kafkawire.fast_path import fast_paths
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -199,7 +199,7 @@ async def test_lanes_know_who_asks_and_which_links_count() -> None:
         asked = Asked([])
         interfaces = changed(real.interfaces, authorizer=asked)
         real.groups.answers["heartbeat"] = None
-        dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE))
+        dispatcher = Dispatcher(interfaces, API_TABLE, fast_paths(interfaces, API_TABLE))
         older, newer = (connected(changed(real, dispatcher=dispatcher)) for _ in range(2))
         beat = HeartbeatRequest(group_id="g", member_id="m")
         await older.ask(beat, 4)
@@ -280,7 +280,7 @@ async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed
         await real.create("t")
         asked = Asked([])
         interfaces = changed(real.interfaces, authorizer=asked)
-        dispatcher = Dispatcher(interfaces, API_TABLE, lanes(interfaces, API_TABLE) if with_lanes else {})
+        dispatcher = Dispatcher(interfaces, API_TABLE, fast_paths(interfaces, API_TABLE) if with_lanes else {})
         async with serving(changed(real, dispatcher=dispatcher)) as listener:
             older, newer = (Asking(Client(listener.connect())) for _ in range(2))
             await prove(older, 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from compat_tests.chaos.blows import Blows
+from compat_tests.chaos.faults import Blows
 
 if TYPE_CHECKING:
-    from compat_tests.chaos.blows import Blow
+    from compat_tests.chaos.faults import Blow
     from compat_tests.chaos.loop_image import LoopImage
     from compat_tests.harness.broker import Broker
 

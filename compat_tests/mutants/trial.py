@@ -1,7 +1,7 @@
 """The mutation test: it applies a mutant to a copy of the sources, and lets the long tests look for it.
 
-The product has no switches for bugs. A patch that does not apply any more has to be written again. The head of a patch
-says what the mutant does and which test catches it; that test runs first.
+The product has no switches for mutants. A patch that does not apply any more has to be written again. The head of a
+patch says what the mutant does and which test catches it; that test runs first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROTTEN = re.compile(r"\b(Attribute|Name|Type|Import|ModuleNotFound)Error\b")
 
 
 @dataclass(frozen=True)
-class Examiner:
+class MutantTest:
     """A test that finds mutants. `verdict`: a pattern of its output that reports a failure; a crash of the test is no
     verdict. `repeat`: the format of a command that shows the failure again, for the command of the pattern."""
 
@@ -136,51 +136,53 @@ CONNECTORS = (
     "spark_connectors/segments/tests/test_plan.py",
     "spark_connectors/segments/tests/test_reading.py",
 )
-EXAMINERS = (
-    Examiner(
+TESTS = (
+    MutantTest(
         "crash images",
         ("engine.tests.crash_states", "--workloads", "0:1000", "--share", "0.05", "--budget-s", "150", "--jobs", JOBS),
         r"^(?P<command>python -m engine\.tests\.crash_states --workload [^:]+(?: --image [^:]+:[^:]+)?): (?P<words>.*)",
     ),
-    Examiner(
+    MutantTest(
         "simulated broker",
         ("kafkawire.tests.simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
     ),
-    Examiner(
+    MutantTest(
         "simulated brokers",
         ("coordinator.tests.brokers_simulation", "--seeds", "0:400"),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?P<words>.*)",
     ),
-    Examiner(
+    MutantTest(
         "simulated brokers that replicate",
         ("kafkawire.tests.cluster_simulation", "--seeds", "0:2000", "--budget-s", "300", "--jobs", JOBS),
         r"^seed \d+ FAILED: (?P<command>.*)\n  (?!simulation crashed)(?P<words>.*)",
     ),
-    Examiner(
+    MutantTest(
         "replication, every order",
         ("kafkawire.tests.replication.model",),
         r"^(?P<command>python -m kafkawire\.tests\.replication\.model [^:]+): (?P<words>.*)",
     ),
-    Examiner(  # for states that a single broker cannot reach, or seldom does
+    MutantTest(  # for states that a single broker cannot reach, or seldom does
         "named cases",
         ("pytest", "-q", "-rf", "-x", *NAMED_CASES),
         FAILED_CASE,
         "python -m pytest {}",
     ),
-    Examiner(
+    MutantTest(
         "cases of several brokers",
         ("pytest", "-q", "-rf", "-x", *SEVERAL_BROKERS),
         FAILED_CASE,
         "python -m pytest {}",
     ),
-    Examiner("cases of the connectors", ("pytest", "-q", "-rf", "-x", *CONNECTORS), FAILED_CASE, "python -m pytest {}"),
+    MutantTest(
+        "cases of the connectors", ("pytest", "-q", "-rf", "-x", *CONNECTORS), FAILED_CASE, "python -m pytest {}"
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A failure that an examiner reports, and the command that shows it again in the same sources."""
+    """A failure that an test reports, and the command that shows it again in the same sources."""
 
     words: str
     command: str
@@ -188,31 +190,31 @@ class Finding:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The examiner that caught a mutant, and its finding; None if no examiner caught it."""
+    """The test that caught a mutant, and its finding; None if no test caught it."""
 
-    bug: str
+    mutant: str
     seconds: float
-    examiner: str | None = None
+    test: str | None = None
     finding: Finding | None = None
 
 
-def bugs() -> list[str]:
+def mutants() -> list[str]:
     return sorted(path.stem for path in PATCHES.glob("*.patch"))
 
 
-def patch_of(bug: str) -> Path:
-    return PATCHES / f"{bug}.patch"
+def patch_of(mutant: str) -> Path:
+    return PATCHES / f"{mutant}.patch"
 
 
-def examiners_of(bug: str) -> list[Examiner]:
-    """All examiners, the one that the patch names first. Raises ValueError if the patch names none."""
-    named = CAUGHT_BY.search(patch_of(bug).read_text(encoding="utf-8"))
-    if named is None or named.group(1) not in [one.name for one in EXAMINERS]:
-        raise ValueError(f"{bug}: the patch does not say by which test it is caught")
-    return sorted(EXAMINERS, key=lambda one: one.name != named.group(1))
+def tests_of(mutant: str) -> list[MutantTest]:
+    """All tests, the one that the patch names first. Raises ValueError if the patch names none."""
+    named = CAUGHT_BY.search(patch_of(mutant).read_text(encoding="utf-8"))
+    if named is None or named.group(1) not in [one.name for one in TESTS]:
+        raise ValueError(f"{mutant}: the patch does not say by which test it is caught")
+    return sorted(TESTS, key=lambda one: one.name != named.group(1))
 
 
-def plant(bug: str, directory: Path) -> None:
+def apply_mutant(mutant: str, directory: Path) -> None:
     """Make a copy of the sources with the mutant. Raises CalledProcessError if the patch does not apply."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, directory / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -220,30 +222,30 @@ def plant(bug: str, directory: Path) -> None:
         shutil.copy(ROOT / file, directory)
     # Not within a repository: a checkout around the copy must not redirect the paths.
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
-    command = ["git", "apply", str(patch_of(bug))]
+    command = ["git", "apply", str(patch_of(mutant))]
     subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True)
 
 
-def examine(bug: str, directory: Path) -> Outcome:
-    """Run the examiners one after the other, until one of them catches the mutant or `CAUGHT_WITHIN_S` is over."""
+def try_mutant(mutant: str, directory: Path) -> Outcome:
+    """Run the tests one after the other, until one of them catches the mutant or `CAUGHT_WITHIN_S` is over."""
     started_s = time.monotonic()
-    for examiner in examiners_of(bug):
+    for test in tests_of(mutant):
         left_s = CAUGHT_WITHIN_S - (time.monotonic() - started_s)
         if left_s <= 0:
             break
-        finding = run(examiner, directory, left_s)
+        finding = run(test, directory, left_s)
         if finding is not None:
-            return Outcome(bug, time.monotonic() - started_s, examiner.name, finding)
-    return Outcome(bug, time.monotonic() - started_s)
+            return Outcome(mutant, time.monotonic() - started_s, test.name, finding)
+    return Outcome(mutant, time.monotonic() - started_s)
 
 
-def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None:
-    """The examiner's finding in the sources of `directory`; None without one. Raises RuntimeError if the test could not
+def run(test: MutantTest, directory: Path, timeout_s: float) -> Finding | None:
+    """The test's finding in the sources of `directory`; None without one. Raises RuntimeError if the test could not
     run."""
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     environment.pop(SUMMARY, None)
     process = subprocess.Popen(
-        [sys.executable, "-m", *examiner.command],
+        [sys.executable, "-m", *test.command],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
@@ -261,9 +263,9 @@ def run(examiner: Examiner, directory: Path, timeout_s: float) -> Finding | None
             os.killpg(process.pid, signal.SIGKILL)  # its own processes with it
     if is_over:
         output, _ = process.communicate()
-    found = re.search(examiner.verdict, output, re.MULTILINE)
+    found = re.search(test.verdict, output, re.MULTILINE)
     if found is not None and ROTTEN.search(found["words"]):
         raise RuntimeError(f"the patch is rotten: {found['words']}")
     if found is None and process.returncode != 0 and not is_over:
-        raise RuntimeError(f"{examiner.name} did not run:\n{output[-2000:]}")
-    return None if found is None else Finding(found["words"], examiner.repeat.format(found["command"]))
+        raise RuntimeError(f"{test.name} did not run:\n{output[-2000:]}")
+    return None if found is None else Finding(found["words"], test.repeat.format(found["command"]))
