@@ -1,4 +1,4 @@
-"""Mutation test: `python -m compat_tests.mutants [MUTANT ...]` applies each mutant (default: all), and names its finder.
+"""Mutation test: `python -m compat_tests.mutants [MUTANT ...]` applies mutants (default: all), and names their finders.
 
 Exit code 1: a mutant was not caught. For each mutant, a command is printed that shows the failure again; `--plant
 DIRECTORY` makes the sources with one mutant for that command. The last line sums up.

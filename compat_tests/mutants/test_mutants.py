@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.mutants.trial import TESTS, apply_mutant, mutants, run, tests_of, try_mutant
+from compat_tests.mutants.trial import TESTS, apply_mutant, finders_of, mutants, run, try_mutant
 
 MUTANTS_COUNT = 268
 QUICK = ("ack-before-fsync", "record-read-before-fencing", "sequence-check-skipped", "torn-tail-kept")
@@ -15,7 +15,7 @@ QUICK = ("ack-before-fsync", "record-read-before-fencing", "sequence-check-skipp
 
 def test_all_mutants_are_there() -> None:
     assert len(mutants()) == MUTANTS_COUNT
-    assert all(len(tests_of(mutant)) == len(TESTS) for mutant in mutants())
+    assert all(len(finders_of(mutant)) == len(TESTS) for mutant in mutants())
 
 
 @pytest.mark.parametrize("mutant", mutants())
@@ -26,7 +26,7 @@ def test_patch_applies(mutant: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mutant", QUICK)
 def test_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
     apply_mutant(mutant, tmp_path)
-    assert try_mutant(mutant, tmp_path).test == tests_of(mutant)[0].name
+    assert try_mutant(mutant, tmp_path).test == finders_of(mutant)[0].name
 
 
 @pytest.mark.parametrize("words", ["NameError: name 'x' is not defined", "simulation crashed: KeyError"])

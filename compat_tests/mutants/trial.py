@@ -206,7 +206,7 @@ def patch_of(mutant: str) -> Path:
     return PATCHES / f"{mutant}.patch"
 
 
-def tests_of(mutant: str) -> list[MutantTest]:
+def finders_of(mutant: str) -> list[MutantTest]:
     """All tests, the one that the patch names first. Raises ValueError if the patch names none."""
     named = CAUGHT_BY.search(patch_of(mutant).read_text(encoding="utf-8"))
     if named is None or named.group(1) not in [one.name for one in TESTS]:
@@ -229,7 +229,7 @@ def apply_mutant(mutant: str, directory: Path) -> None:
 def try_mutant(mutant: str, directory: Path) -> Outcome:
     """Run the tests one after the other, until one of them catches the mutant or `CAUGHT_WITHIN_S` is over."""
     started_s = time.monotonic()
-    for test in tests_of(mutant):
+    for test in finders_of(mutant):
         left_s = CAUGHT_WITHIN_S - (time.monotonic() - started_s)
         if left_s <= 0:
             break
