@@ -118,7 +118,8 @@ class Tree:
         modules = self._batch.modules
         if not path.endswith(".py"):
             folder, _, name = path.rpartition("/")
-            return f"{moved(folder.replace('/', '.'), modules).replace('.', '/')}/{name}" if folder else path
+            package = folder.replace("/", ".")
+            return path if moved(package, modules) == package else f"{moved(package, modules).replace('.', '/')}/{name}"
         module = module_of(path)
         if module == moved(module, modules):
             return path

@@ -140,6 +140,7 @@ def checkout(tmp_path: Path) -> Path:
     files = SOURCES | {
         "p/x.py": "from p.a import make\n\nONE = make()\n",
         "p/q/data.txt": "1",
+        ".hidden/run": "2",
         "README.md": "`Old` of p/a.py",
         "pyproject.toml": 'modules = ["p.a"]',
         "mutants/m.patch": "`make` is not called.\n\ndiff --git a/p/x.py b/p/x.py\n--- a/p/x.py\n+++ b/p/x.py\n"
@@ -158,6 +159,7 @@ def test_a_whole_project(checkout: Path) -> None:
     assert (checkout / "p/b.py").read_text().startswith("class New")
     assert (checkout / "p/c.py").read_text() == "from p.b import New\n"
     assert (checkout / "p/r/q/data.txt").read_text() == "1"
+    assert (checkout / ".hidden/run").read_text() == "2"
     assert (checkout / "p/x.py").read_text() == "from p.b import build\n\nONE = build()\n"
     assert (checkout / "README.md").read_text() == "`New` of p/b.py"
     assert (checkout / "pyproject.toml").read_text() == 'modules = ["p.b"]'
