@@ -36,7 +36,7 @@ class SimulatedStateCaches:
         self._disks: dict[Path, _Disk] = {}
 
     async def open(self, directory: Path) -> SimulatedStateCache:
-        """Open a cache, in place of `coordinator.state.leveldb_cache.open_view`."""
+        """Open a cache, in place of `coordinator.state.leveldb_cache.open_state_cache`."""
         await trio.lowlevel.checkpoint()
         return SimulatedStateCache(self, self._disks.setdefault(directory, _Disk()))
 

@@ -55,7 +55,7 @@ class Opened(NamedTuple):
 
 
 class ControlPlane(Protocol):
-    """The control plane of this broker; implemented by `coordinator.cluster_manager.Coordinator`."""
+    """The control plane of this broker; implemented by `coordinator.cluster_manager.ClusterManager`."""
 
     @property
     def image(self) -> ClusterImage: ...  # the published one

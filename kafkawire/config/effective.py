@@ -82,7 +82,7 @@ class EffectiveConfigs:
         return self.log_config(topic.name, topic.configs).remote_storage
 
     def may_leave_in_tier(self, topic: TopicInfo) -> bool:
-        """See `coordinator.api.ConfigValidator`. True also for a topic that is leaving the tier."""
+        """See `coordinator.ports.ConfigValidator`. True also for a topic that is leaving the tier."""
         config = self.log_config(topic.name, topic.configs)
         return config.remote_storage or config.remote_delete_on_disable
 

@@ -84,7 +84,7 @@ class Source:
 class TopicKey:
     """A key of topics. If a topic does not set it, the first of `sources` that is set counts.
 
-    `field` is its field in `engine.api.LogConfig`; None: not built yet. A key without sources has its `default`.
+    `field` is its field in `engine.log_config.LogConfig`; None: not built yet. A key without sources has its `default`.
     """
 
     name: str

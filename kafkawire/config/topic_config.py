@@ -1,8 +1,8 @@
 """The keys of topics, Kafka's and kafkawire's, each with the broker keys that are its defaults.
 
-A row with a field of `engine.api.LogConfig` has effect; a row with None is not built yet, and may only have its default
-(RULES G1). The broker keys are Kafka's ServerTopicConfigSynonyms, in its order; only the first of several can be
-changed at run time (DynamicLogConfig). This module knows keys; `effective` knows their values.
+A row with a field of `engine.log_config.LogConfig` has effect; a row with None is not built yet, and may only have its
+default (RULES G1). The broker keys are Kafka's ServerTopicConfigSynonyms, in its order; only the first of several can
+be changed at run time (DynamicLogConfig). This module knows keys; `effective` knows their values.
 """
 
 from __future__ import annotations

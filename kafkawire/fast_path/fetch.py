@@ -35,7 +35,7 @@ _INT32: Final = Struct(">i")
 
 
 class FetchFastPath:
-    """Implements `kafkawire.requests.api.Lane`."""
+    """Implements `kafkawire.requests.api.FastPath`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker

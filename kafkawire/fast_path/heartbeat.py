@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class HeartbeatFastPath:
-    """Implements `kafkawire.requests.api.Lane`."""
+    """Implements `kafkawire.requests.api.FastPath`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ListOffsetsFastPath:
-    """Implements `kafkawire.requests.api.Lane`."""
+    """Implements `kafkawire.requests.api.FastPath`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker

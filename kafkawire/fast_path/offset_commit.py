@@ -52,7 +52,7 @@ class _Shapes(NamedTuple):
 
 
 class OffsetCommitFastPath:
-    """Implements `kafkawire.requests.api.Lane`."""
+    """Implements `kafkawire.requests.api.FastPath`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker

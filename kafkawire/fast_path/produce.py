@@ -49,7 +49,7 @@ _TRANSACTIONAL: Final = 0x10
 
 
 class ProduceFastPath:
-    """Implements `kafkawire.requests.api.Lane`."""
+    """Implements `kafkawire.requests.api.FastPath`."""
 
     def __init__(self, broker: BrokerInterfaces, api: Api) -> None:
         self._broker = broker

@@ -27,7 +27,7 @@ TIMEOUT_MS: Final = 10_000  # two syncs of a disk that takes almost five seconds
 
 class MetadataConfirmation:
     """Confirms the waiting reads of one broker; the caller runs `run` in a task. `follow_newest`: see
-    `coordinator.cluster_manager.Coordinator`."""
+    `coordinator.cluster_manager.ClusterManager`."""
 
     def __init__(self, waiting: WaitingReads, follow_newest: Callable[[], Awaitable[None]]) -> None:
         self._clock = waiting.clock

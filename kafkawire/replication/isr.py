@@ -36,7 +36,7 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
 class IsrWriter(Protocol):
-    """The part of the control plane that leaders use; implemented by `coordinator.cluster_manager.Coordinator`."""
+    """The part of the control plane that leaders use; implemented by `coordinator.cluster_manager.ClusterManager`."""
 
     @property
     def image(self) -> ClusterImage: ...

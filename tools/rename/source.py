@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tools.rename.batches import Batch
     from tools.rename.project import Project
 
+DOTTED = re.compile(r"(?<![\w./])[a-z]\w*(?:\.\w+)+")
+
 
 class Edit(NamedTuple):
     """Replaces the bytes from `begin` to `end`."""
@@ -198,6 +200,7 @@ class _Renaming:
                 yield Edit(begin, end, new)
 
     def _renamed_text(self, text: str, in_strings: dict[str, str]) -> str:
+        text = DOTTED.sub(lambda found: self._renamed_attribute(found.group()), text)
         text = rename_paths(text, self._batch.modules)
         if re.match(r"[rR]?[fF]", text):
             for old, new in in_strings.items():
@@ -209,6 +212,12 @@ class _Renaming:
             text = re.sub(rf"`{old}`", f"`{new}`", text)
             text = re.sub(rf"^(['\"]){old}\1$", rf"\g<1>{new}\1", text)  # as in `__slots__`
         return text
+
+    def _renamed_attribute(self, dotted: str) -> str:
+        """The new name of a symbol that a text names with its module, as in a test that replaces it."""
+        module, _, symbol = dotted.rpartition(".")
+        new = self._new_symbol(module, symbol) if self._project.is_module(module) else None
+        return f"{module}.{new}" if new else dotted
 
     def _in_formatted_strings(self) -> dict[str, str]:
         """Expressions in formatted strings: their nodes have no places of their own."""

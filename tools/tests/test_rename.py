@@ -66,6 +66,7 @@ def renamed(text: str, path: str = "p/x.py", batch: Batch = BATCH) -> str:
         ("from p import a\nf'{a.make(1)}'\n", "from p import (b)\nf'{b.build(1)}'\n"),
         ("run('p.a', 'p/a.py', 'p.abc')\n", "run('p.b', 'p/b.py', 'p.abc')\n"),
         ('__slots__ = ("settle", "a settle")\n', '__slots__ = ("close", "a settle")\n'),
+        ("patch('p.a.make', 'p.b.Old', 'p.a.made')\n", "patch('p.b.build', 'p.c.New', 'p.b.made')\n"),
         ("one.settle(settled)\n", "one.close(settled)\n"),
         ("é = 'é'; from p.a import Old\nOld()\n", "é = 'é'; from p.b import (New)\nNew()\n"),
     ],

@@ -139,7 +139,7 @@ async def test_large_records_stay_in_their_file_and_small_ones_leave_with_the_re
 
 
 async def test_a_session_of_more_partitions_than_a_turn_is_told_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("fetching.work", "handlers.fetch", "express.fetch"):
+    for module in ("fetching.work", "handlers.fetch", "fast_path.fetch"):
         monkeypatch.setattr(f"kafkawire.{module}.TARGETS_PER_TURN", 2)
     async with two_brokers() as sides:
         for side in sides:

@@ -90,7 +90,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Any], None]:
     def break_(name: str, handle: Any) -> None:
         table: tuple[Api, ...] = tuple(replace(api, handle=handle) if api.name == name else api for api in API_TABLE)
         monkeypatch.setattr("kafkawire.broker.API_TABLE", table)
-        monkeypatch.setattr("kafkawire.broker.lanes", lambda *_: {})  # fast paths do not use the table
+        monkeypatch.setattr("kafkawire.broker.fast_paths", lambda *_: {})  # fast paths do not use the table
 
     return break_
 

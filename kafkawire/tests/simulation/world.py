@@ -1,6 +1,6 @@
 """The machine under the broker: a disk that fails and loses power in the middle of a job, and a pool that can be slow.
 
-The difference from `kafkawire.testing.MemoryWorld`: the power can fail at any single file operation, jobs take time on
+The difference from `kafkawire.testing.MemoryDeps`: the power can fail at any single file operation, jobs take time on
 the mock clock, and a job of a dead broker is never done.
 """
 
