@@ -17,8 +17,17 @@ from tools.compile import MODULES
 if TYPE_CHECKING:
     from pathlib import Path
 
-TESTED_FOLDERS: Final = ("express", "fetching", "links", "replication", "requests", "security", "server", "wire")
-TESTED: Final = ("engine", *(f"kafkawire/{name}" for name in TESTED_FOLDERS))
+TESTED: Final = (
+    "engine",
+    "kafkawire/fast_path",
+    "kafkawire/fetching",
+    "kafkawire/peers",
+    "kafkawire/replication",
+    "kafkawire/requests",
+    "kafkawire/security",
+    "kafkawire/server",
+    "kafkawire/wire",
+)
 RECORDS: Final = 2_000
 
 
