@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from tools.generate_ledger_doc import ROOT, RUNS, read_runs
+from tools.rename.mutants import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parent.parent
+    from tools.generate_ledger_doc import Run
+
 PATCHES = ROOT / "compat_tests" / "mutants" / "patches"
-RUNS = ROOT / "docs" / "ledger" / "runs.jsonl"
 RULES = ROOT / "docs" / "rules.md"
 TARGET = ROOT / "docs" / "mutants.md"
 
@@ -44,19 +45,18 @@ class Mutant(NamedTuple):
 
 def read_mutant(name: str, patch: str) -> Mutant:
     """The mutant of a patch."""
-    head = re.split(r"^(?:diff --git |--- )", patch, maxsplit=1, flags=re.MULTILINE)[0]
+    head = head_of(patch)
     caught_by = ", ".join(CAUGHT_BY.findall(head))
     words = " ".join(CAUGHT_BY.sub("", head).split())
     return Mutant(name, words, caught_by, CHANGED.findall(patch)[0])
 
 
-def newest_runs(ledger: str) -> dict[str, str]:
+def newest_runs(ledger: Iterable[Run]) -> dict[str, str]:
     """Mutant -> date and seconds of its newest run."""
     found = {}
-    for line in ledger.splitlines():
-        run = json.loads(line)
-        if "bugs" in run["stage"] or "mutants" in run["stage"]:
-            found.update({name: f"{run['date']}, {seconds} s" for name, seconds in TIMES.findall(run["settings"])})
+    for run in ledger:
+        if "bugs" in run.stage or "mutants" in run.stage:
+            found.update({name: f"{run.date}, {seconds} s" for name, seconds in TIMES.findall(run.settings)})
     return found
 
 
@@ -88,7 +88,7 @@ def page() -> str:
     """The page for the patches as they are."""
     patches = [(path.stem, path.read_text(encoding="utf-8")) for path in sorted(PATCHES.rglob("*.patch"))]
     mutants = [read_mutant(name, patch) for name, patch in patches]
-    return render(mutants, newest_runs(RUNS.read_text("utf-8")), rules_of(RULES.read_text("utf-8")))
+    return render(mutants, newest_runs(read_runs(RUNS.read_text("utf-8"))), rules_of(RULES.read_text("utf-8")))
 
 
 def main() -> None:

@@ -5,14 +5,13 @@ Documents name code in backticks: `path/file.py`, or `path/file.py::Class.functi
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tools.suite import ROOT
+from tools.tests.definitions import defined_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,28 +37,12 @@ def named_in(text: str) -> Iterator[tuple[str, str | None]]:
             yield found["path"], found["name"]
 
 
-@lru_cache
-def definitions(path: Path) -> frozenset[str]:
-    """Functions, classes and assigned names of a module, as `name` or `Class.name`."""
-    return frozenset(_defined(ast.parse(path.read_text(encoding="utf-8")).body, ""))
-
-
-def _defined(body: list[ast.stmt], prefix: str) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield prefix + node.name
-        if isinstance(node, ast.ClassDef):
-            yield from _defined(node.body, f"{prefix}{node.name}.")
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        yield from (prefix + one.id for one in targets if isinstance(one, ast.Name))
-
-
 def wrong_names(text: str) -> list[str]:
     wrong = []
     for path, name in named_in(text):
         if not (ROOT / path).is_file():
             wrong.append(path)
-        elif name is not None and name not in definitions(ROOT / path):
+        elif name is not None and name not in defined_in(ROOT / path):
             wrong.append(f"{path}::{name}")
     return wrong
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tools.generate_ledger_doc import Run
 from tools.generate_mutants_doc import COLUMNS, HEAD, TARGET, Mutant, newest_runs, page, read_mutant, render, rules_of
 
 PATCH = """A commit is acknowledged
@@ -27,12 +28,12 @@ def test_a_patch_is_read() -> None:
 
 
 def test_the_newest_run_counts() -> None:
-    lines = [
-        '{"date": "2026-01-01", "stage": "mutants", "settings": "2 of 2 caught: early-ack 7 s, other 9 s"}',
-        '{"date": "2026-01-02", "stage": "mutants", "settings": "1 of 1 caught: early-ack 5 s"}',
-        '{"date": "2026-01-03", "stage": "kills", "settings": "other 1 s"}',
+    runs = [
+        Run("2026-01-01", "aaa", "mutants", "2 of 2 caught: early-ack 7 s, other 9 s", 1, 0),
+        Run("2026-01-02", "bbb", "mutants", "1 of 1 caught: early-ack 5 s", 1, 0),
+        Run("2026-01-03", "ccc", "kills", "other 1 s", 1, 0),
     ]
-    assert newest_runs("\n".join(lines)) == {"early-ack": "2026-01-02, 5 s", "other": "2026-01-01, 9 s"}
+    assert newest_runs(runs) == {"early-ack": "2026-01-02, 5 s", "other": "2026-01-01, 9 s"}
 
 
 def test_rules_that_name_a_mutant() -> None:

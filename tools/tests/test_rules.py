@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tools.suite import ROOT
+from tools.tests.definitions import defined_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,24 +78,6 @@ def wrong_with_item(item: str, marked: list[str]) -> Iterator[str]:
                 yield f"no file {one}"
         elif path.is_file() and one not in defined_in(path):
             yield f"no {one} in {path.relative_to(ROOT)}"
-
-
-@cache
-def defined_in(path: Path) -> set[str]:
-    """Functions, classes and constants of a module, and members of its classes, as `Class.name`."""
-    return set(_names(ast.parse(path.read_text(encoding="utf-8")).body, ""))
-
-
-def _names(body: list[ast.stmt], prefix: str) -> Iterator[str]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield prefix + node.name
-        if isinstance(node, ast.ClassDef):
-            yield from _names(node.body, f"{prefix}{node.name}.")
-        elif isinstance(node, ast.Assign):
-            yield from (prefix + one.id for one in node.targets if isinstance(one, ast.Name))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield prefix + node.target.id
 
 
 def cited_in(path: Path) -> set[str]:
