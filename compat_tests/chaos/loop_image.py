@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), as XFS_IOC_GOINGDOWN
 NO_LOG_FLUSH = struct.pack("I", 2)
 UNMOUNT_TIMEOUT_S = 10
+FILL_ATTEMPTS_MAX = 100  # an attempt fails if the broker takes some of the space at the same time
 
 
 def need_loop_mounts() -> None:
@@ -111,10 +112,13 @@ class LoopImage:
         (Path("/sys/fs/ext4") / Path(self._device).name / "trigger_fs_error").write_text("planted by a test")
 
     def fill(self, left_bytes: int) -> None:
-        """Fill the disk up to so many bytes, until `empty`."""
-        space = os.statvfs(self.mount_point)
-        with self._ballast.open("wb") as ballast:
-            os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+        """Fill the disk up to so many bytes, until `empty`. The broker may write to it meanwhile."""
+        for _ in range(FILL_ATTEMPTS_MAX):
+            space = os.statvfs(self.mount_point)
+            with self._ballast.open("wb") as ballast, suppress(OSError):
+                os.posix_fallocate(ballast.fileno(), 0, space.f_bavail * space.f_frsize - left_bytes)
+                return
+        raise AssertionError(f"{self.mount_point} gets no fuller: {os.statvfs(self.mount_point)}")
 
     def empty(self) -> None:
         """Free the space that `fill` takes, durably."""

@@ -248,7 +248,7 @@ class Campaign:
         deadline_s = time.monotonic() + seconds
         outcome = self._outcome
         with SaturatingProducers(self._cluster, LOAD, self._producers) as load:
-            self._pass(WARM_UP_S)
+            self._warm_up(load)
             while time.monotonic() < deadline_s:
                 for fault in self._random.sample(self._faults.all(), len(self._faults.all())):
                     self._strike(fault, load)
@@ -260,14 +260,22 @@ class Campaign:
         self._look_at_memory()
         return outcome
 
+    def _warm_up(self, load: SaturatingProducers) -> None:
+        rates = [self._window(load) for _ in range(round(WARM_UP_S / WINDOW_S))]
+        print(f"records/s while it warms up: {_listed(rates)}", flush=True)
+
     def _strike(self, fault: Callable[[], None], load: SaturatingProducers) -> None:
         name = fault.__name__.replace("_", " ")
         before = self._rate(load)
+        begun_s = time.monotonic()
         fault()
         self._outcome.faults[name] += 1
         ended_s = time.monotonic()
-        after, begun_s = self._recovery(load, before)
-        print(f"{name}: {before:.0f} records/s before, {after:.0f} from {begun_s:.0f} s after it", flush=True)
+        windows = self._recovery(load, before)
+        after = median(windows[-3:])
+        print(
+            f"{name}, {ended_s - begun_s:.0f} s: {before:.0f} records/s before, {_listed(windows)} after it", flush=True
+        )
         self._outcome.rates.setdefault(name, []).append((before, after))
         if after < RECOVERED_TO * before:
             self._note(f"behind {name}: {after:.0f} records/s, {before:.0f} before")
@@ -278,14 +286,12 @@ class Campaign:
             self._pass(1)
         self._look_at_memory()
 
-    def _recovery(self, load: SaturatingProducers, before: float) -> tuple[float, float]:
-        """The first rate after a fault that is enough, or the last one that begins in time; and when it begins."""
+    def _recovery(self, load: SaturatingProducers, before: float) -> list[float]:
+        """The rates of windows after a fault, until the median of three is enough, or the third begins too late."""
         windows = [self._window(load) for _ in range(3)]
-        begun_s = 0.0
-        while median(windows[-3:]) < RECOVERED_TO * before and begun_s < RECOVERED_WITHIN_S:
+        while median(windows[-3:]) < RECOVERED_TO * before and (len(windows) - 3) * WINDOW_S < RECOVERED_WITHIN_S:
             windows.append(self._window(load))
-            begun_s += WINDOW_S
-        return median(windows[-3:]), begun_s
+        return windows
 
     def _rate(self, load: SaturatingProducers) -> float:
         """Records a second: the median of three windows."""
@@ -314,6 +320,10 @@ class Campaign:
     def _note(self, anomaly: str) -> None:
         print(f"ANOMALY: {anomaly}", flush=True)
         self._outcome.anomalies.append(anomaly)
+
+
+def _listed(rates: list[float]) -> str:
+    return ", ".join(f"{rate:.0f}" for rate in rates)
 
 
 @contextmanager
