@@ -67,7 +67,7 @@ def working(
             assert time.monotonic() < deadline_s, "the work beside does not begin"
             time.sleep(0.05)
         yield beside
-        assert process.is_alive(), "the work beside has ended before what was measured"
+        assert process.is_alive(), "the work beside has ended before the measured work"
     finally:
         is_over.set()
         process.join()

@@ -127,7 +127,7 @@ def once(site: Site, topic: Topic, file_bytes: int, contender: Connector | Expor
 
 def run_case(site: Site, reading: Reading, options: Options) -> report.Result:
     """Measure a case. The first run of each is not counted: Spark gets warm, and modules are compiled."""
-    assert isinstance(site.broker, Kafkawire), "others do not tell what is sealed"
+    assert isinstance(site.broker, Kafkawire), "other brokers do not list sealed segments"
     topic = filled(site, reading, options)
     file_bytes = TOY_FILE_BYTES if options.toy else FILE_BYTES
     field = contenders(site.broker)

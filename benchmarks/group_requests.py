@@ -128,7 +128,7 @@ def wait_for_coordinator(port: int, group: str) -> None:
             if not found["error_code"] and not fetched["error_code"]:
                 return
             time.sleep(0.05)
-    raise LoadFailed(f"nobody coordinates group {group}")
+    raise LoadFailed(f"group {group} has no coordinator")
 
 
 def commit_requests(group: str, topic: str, partitions: Sequence[int], count: int) -> Requests:

@@ -136,7 +136,7 @@ def reading(directory: Path, tiers: Tiers, server: S3Server, options: Options) -
             once = partial(seeks.once, far, objects)
             results.append(bench.alternate(case, "by offset p50 ms", [near], once, options, SEEK_BOUND))
         once, bound = partial(readers, proxy, data[near.name], itertools.count()), f"as many GETs of {READERS} as of 1"
-        case = f"1 and {READERS} readers of a chunk that nobody has read"
+        case = f"1 and {READERS} readers of a chunk that is not cached"
         results.append(bench.alternate(case, "slowest ms", [near], once, options, bound))
         move(broker, server.endpoint)
     return results

@@ -9,7 +9,7 @@ from engine.commit.appends import Attendance, QueueBudget
 from engine.commit.commit_log import CommitLog
 from engine.errors import StorageError
 from engine.errors import UnreadableMessage as Unreadable
-from engine.files.disk import Disk, DiskLanes
+from engine.files.disk import Disk, DiskWorkers
 from engine.files.filesystem import FileSystem
 from engine.index.stored_index import StoredIndex
 from engine.log_dirs.layout import INDEX, Identity, Prepared, prepare
@@ -29,10 +29,10 @@ def new_log_dir(
     shared: Shared,
 ) -> LogDir:
     """Build the log dir of that number in `options`, without taking possession of it."""
-    path, lanes = options.log_dirs[number], DiskLanes.of(number, options.reader_lanes)
-    disk = Disk(path, world.filesystem, world.pool, lanes, on_offline)
+    path, workers = options.log_dirs[number], DiskWorkers.of(number, options.reader_workers)
+    disk = Disk(path, world.filesystem, world.pool, workers, on_offline)
     index = StoredIndex(
-        f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, lanes.index, world.on_problem
+        f"{path}/{INDEX}", world.filesystem, world.open_index, world.pool, workers.index, world.on_problem
     )
     budget = QueueBudget(options.queue_max_bytes // len(options.log_dirs))
     commit_log = CommitLog(disk, budget, attendance, lambda: shared.caches.files.is_crowded)

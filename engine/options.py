@@ -22,7 +22,7 @@ class StoreOptions:
     broker_id: int
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
-    reader_lanes: int = 1  # of each log dir
+    reader_workers: int = 1  # of each log dir
     journal_slot_size_bytes: int = 32 * 1024 * 1024
     open_files_max: int = 4096  # segments, not counting those with bytes that are not synced yet
     loaded_indexes_max: int = 1024  # of finished segments, at most 24 KiB each if not dense

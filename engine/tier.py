@@ -196,4 +196,4 @@ class NoTier:
         raise FileNotFoundError
 
     async def run(self, job: Callable[[], T]) -> T:
-        raise StorageError("what was asked for is in a remote tier, and there is none")
+        raise StorageError("the offset is in a remote tier, and this broker has none")

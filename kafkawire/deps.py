@@ -15,7 +15,7 @@ from coordinator.metadata_store.store import MetadataStore
 from coordinator.state.cache import StateCache
 from coordinator.state.leveldb_cache import open_state_cache
 from engine.files.filesystem import FileSystem, PosixFileSystem
-from engine.files.io_workers import Lanes, ThreadPool, WorkerPool
+from engine.files.io_workers import ThreadPool, WorkerPool, Workers
 from engine.index.store import LevelDbStore, OpenIndex
 from kafkawire.adapters.metadata import open_metadata
 from kafkawire.adapters.tier import open_object_store
@@ -46,7 +46,7 @@ class Deps:
     decode_elsewhere: Elsewhere
     log_levels: LogLevels = field(default_factory=LogLevels)
     descriptors: Descriptors = PLENTY
-    open_object_store: Callable[[Config, Lanes, Random], ObjectStore] = open_object_store
+    open_object_store: Callable[[Config, Workers, Random], ObjectStore] = open_object_store
 
 
 def real_deps() -> Deps:

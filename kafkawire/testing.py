@@ -55,7 +55,7 @@ class MemoryDeps:
 
     seed: int = 0
     filesystem: SimulatedFileSystem = field(default_factory=SimulatedFileSystem)
-    delays: DiskDelays = field(default_factory=DiskDelays)  # of the simulated disks, by `engine.files.disk.DiskLanes`
+    delays: DiskDelays = field(default_factory=DiskDelays)  # of the simulated disks, by `engine.files.disk.DiskWorkers`
     ensemble: FakeEnsemble = field(default_factory=FakeEnsemble)
     views: SimulatedStateCaches = field(default_factory=SimulatedStateCaches)
     listeners: dict[int, MemoryListener] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class MemoryDeps:
     async def _connect(self, _host: str, port: int) -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()
         if (listener := self.listeners.get(port)) is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at port {port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener at port {port}")
         return listener.connect()
 
     async def _open_metadata(self, _config: Config) -> MetadataStore:

@@ -48,9 +48,9 @@ _REFUSED: Final[Mapping[str, str]] = {
     "value.serializer": "values are bytes or text; cast them, or use functions of DataFrames",
     "partitioner.class": "classes of Java cannot be run here; a column partition says where a row goes",
     "transactional.id": "the sink has one of its own for each query",
-    "compression.gzip.level": "levels are those that Kafka's clients have by default",
-    "compression.lz4.level": "levels are those that Kafka's clients have by default",
-    "compression.zstd.level": "levels are those that Kafka's clients have by default",
+    "compression.gzip.level": "the levels are the defaults of Kafka's clients",
+    "compression.lz4.level": "the levels are the defaults of Kafka's clients",
+    "compression.zstd.level": "the levels are the defaults of Kafka's clients",
 }
 _SECURITY: Final = re.compile(r"(ssl|sasl|security)\.")
 

@@ -58,4 +58,4 @@ def check(spark: Any) -> None:
     ask = udf(lacking, "string", useArrow=False)  # without Arrow, which would need pyarrow in the worker
     (row,) = spark.range(1).select(ask("id").alias("problems")).collect()
     if row.problems:
-        raise WorkersLack(f"Python's workers lack what the connectors need: {row.problems}")
+        raise WorkersLack(f"the Python workers lack requirements of the connectors: {row.problems}")

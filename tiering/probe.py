@@ -31,7 +31,7 @@ async def probe(store: ObjectStore, root: str, name: str, now_ms: int) -> str | 
     except StoreUnavailable:
         raise
     except StoreError as error:
-        return f"the store does not do what it is asked for: {error}"
+        return f"the store does not carry out a request: {error}"
 
 
 async def _wrong(store: ObjectStore, key: str, now_ms: int) -> str | None:
@@ -49,7 +49,7 @@ async def _wrong(store: ObjectStore, key: str, now_ms: int) -> str | None:
     finally:
         await store.delete(key)
     if found is None or data != b"first" or key not in listed:
-        return "the store does not give back what was put there"
+        return "the store does not return the object that was put"
     if await store.head(key) is not None:
         return "the store does not delete"
     if abs(found.modified_ms - now_ms) > SKEW_MAX_MS:

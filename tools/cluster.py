@@ -220,7 +220,7 @@ def stop(processes: Sequence[Process]) -> None:
                 code = process.stop()
                 tell(f"{process.name} {'stopped' if code == process.in_order else f'ended with {code}'}")
     except KeyboardInterrupt:
-        tell("what is left is killed")
+        tell("the processes that are left are killed")
     finally:
         for process in processes:
             process.kill()

@@ -65,7 +65,7 @@ def row(client: Client, recorded: dict[str, Any]) -> str:
 def subject(file: str) -> str:
     """The first line of a test file's docstring."""
     told = ast.get_docstring(ast.parse((COMPAT_TESTS / file).read_text(encoding="utf-8")))
-    assert told, f"{file} does not say what it is about"
+    assert told, f"{file} has no subject in its docstring"
     return told.splitlines()[0].rstrip(".")
 
 

@@ -64,7 +64,7 @@ PANELS: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     ),
     ("Bytes kept", "bytes", (("{{topic}}", "sum by (topic) (kafka_log_log_size)"),)),
     (
-        "What should be none", "short",
+        "Counts that should be zero", "short",
         (
             ("partitions offline", "max(kafka_controller_kafkacontroller_offlinepartitionscount)"),
             ("replicas that are not open", "sum(kafka_server_replicamanager_offlinereplicacount)"),

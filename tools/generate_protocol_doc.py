@@ -28,8 +28,8 @@ GAPS: dict[str, list[tuple[str, str]]] = {
         ("share partitions get INVALID_REQUEST", "share groups"),
     ],
     "metadata": [("a request for an internal topic does not create it", "by intent")],
-    "api_versions": [("the only feature is `transaction.version`", "with what needs them")],
-    "update_features": [("the only feature is `transaction.version`", "with what needs them")],
+    "api_versions": [("the only feature is `transaction.version`", "with the APIs that need them")],
+    "update_features": [("the only feature is `transaction.version`", "with the APIs that need them")],
     "create_topics": [("configs that are not built yet are refused", "cluster")],
     "create_partitions": [("internal topics do not grow", "by intent")],
     "alter_partition_reassignments": [

@@ -34,7 +34,7 @@ SUMMARY = "KAFKAWIRE_LEDGER_SUMMARY"  # the file in which a stage may leave a li
 TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # pytest's name for where it makes directories of tests
 MISSING_TOOL = "needs "  # how every skip for a missing tool begins
 JOBS = str(os.cpu_count() or 1)  # of stages that run alone
-LANES = 3  # as many stages run side by side: two of them often wait
+SIDE_BY_SIDE_MAX = 3  # as many stages run side by side: two of them often wait
 LOOK_EVERY_S = 0.1  # whether one of them is over
 LEAVE_TIMEOUT_S = 60  # for fixtures to stop their brokers
 
@@ -171,11 +171,11 @@ TEST = [
     # The longest of those begins early: nothing shall be left that waits for it.
     beside("data dirs of earlier versions", 120, "compat_tests/formats"),
     beside("the README", 600, "compat_tests/readme"),
-    beside("mutants that are caught soon", 720, "compat_tests/mutants", "-k", "is_caught"),
+    beside("mutants with a fast test", 720, "compat_tests/mutants", "-k", "is_caught"),
     beside("clients", 1200, *NEWEST, "compat_tests/serve", *CLIENTS),
-    beside("spark: who is killed, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
+    beside("spark: kills, past brokers, sinks", 900, *SPARK_KILLS, "--durations=15"),
     beside("spark: streams and transactions", 900, *SPARK_STREAMS, "--durations=15"),
-    beside("what users install", 600, "compat_tests/install"),
+    beside("installation", 600, "compat_tests/install"),
     beside("spark: all else", 900, *OTHER_SPARK, "--durations=15"),
     beside("object stores and topics in the tier", 1080, *folders("object_stores", "tiering")),
     beside("kills, power cuts, failing disks", 1080, "compat_tests/chaos", *LATER),
@@ -240,13 +240,13 @@ LONG: list[Stage] = [
         KAFKAWIRE_CHAOS_LATE_TRANSACTIONS="2000",
     ),
     pytest_stage(
-        "5,000 changes of metadata, whatever happens to brokers and ZooKeeper",
+        "5,000 changes of metadata, with faults of brokers and ZooKeeper",
         3600,
         METADATA_CAMPAIGN,
         KAFKAWIRE_METADATA_CHANGES="5000",
     ),
     pytest_stage(
-        "twenty minutes of blows to three brokers that replicate, to their disks and what joins them",
+        "twenty minutes of faults of three brokers, their disks and their network",
         3600,
         "compat_tests/chaos/test_replication_campaign.py",
         KAFKAWIRE_CHAOS_REPLICATION_S="1200",
@@ -446,7 +446,7 @@ class Run:
 def has_room(stage: Stage, running: list[Run]) -> bool:
     """Whether a stage may start beside the running ones."""
     everyone = [stage, *(run.stage for run in running)]
-    return len(everyone) == 1 or (len(everyone) <= LANES and all(one.has_company for one in everyone))
+    return len(everyone) == 1 or (len(everyone) <= SIDE_BY_SIDE_MAX and all(one.has_company for one in everyone))
 
 
 def untold(_stage: Stage, _tally: Tally) -> None:

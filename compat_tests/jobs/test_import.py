@@ -269,7 +269,7 @@ def test_what_is_refused(other: Broker, target: Kafkawire, topic: str, tmp_path:
     client.produce(topic, b"first", partition=0)
     flush(client)
     imported(other, target, topic)
-    assert "is not what an import has left" in _after(other, target, topic, "again")
+    assert "was not written by this import" in _after(other, target, topic, "again")
     path = str(tmp_path / "map")
     create_topic(target, f"{topic}-map", 3)
     asked = "--to-topic", f"{topic}-map", "--offset-map", path, "--to-http", "http://127.0.0.1:9"

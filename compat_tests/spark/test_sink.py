@@ -158,7 +158,7 @@ def test_a_job_is_written_as_a_whole_or_not_at_all(spark: SparkSession, strict: 
 
     with pytest.raises(Exception, match=r"1\d{6} bytes.*max.request.size"):
         write(frame, **to(strict, topic))
-    with pytest.raises(Exception, match=r"max.message.bytes is below what kafka.batch.size lets a batch be"):
+    with pytest.raises(Exception, match=r"max.message.bytes is below the size that kafka.batch.size allows a batch"):
         write(frame.selectExpr("left(value, 90000) value"), **to(strict, topic))
     assert read(spark, strict, topic).count() == 0
     with pytest.raises(Exception, match="topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"):

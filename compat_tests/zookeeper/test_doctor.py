@@ -56,7 +56,7 @@ def test_credentials_that_are_refused(ensemble: ZooKeeperEnsemble, chroot: str, 
     credentials = tmp_path / "credentials"
     credentials.write_text("broker:wrong")
     broker = broker_of(tmp_path / "1", connect, 1, {"zookeeper.credentials.file": str(credentials)})
-    line = f"ZooKeeper ({connect}) lets nobody read and write {chroot} with these credentials"
+    line = f"ZooKeeper ({connect}) refuses to read and write {chroot} with these credentials"
     assert doctor(broker) == (1, [("problem", line)])
     assert start_refused(broker) == line
 

@@ -148,7 +148,7 @@ async def test_what_credentials_made_is_for_them_alone(ensemble: ZooKeeperEnsemb
     async with opened(ensemble.connect + path, credentials=CREDENTIALS) as mine:
         await mine.multi([Create("/a", b"")])
         for credentials, how in [(None, "without credentials"), ("broker:wrong", "with these credentials")]:
-            with pytest.raises(CannotStart, match=rf"ZooKeeper \(.*\) lets nobody read and write .* {how}$"):
+            with pytest.raises(CannotStart, match=rf"ZooKeeper \(.*\) refuses to read and write .* {how}$"):
                 async with opened(ensemble.connect + path, credentials=credentials):
                     pass
             async with opened(ensemble.connect, credentials=credentials) as other:

@@ -156,7 +156,7 @@ class ChangeLog:
         values = await read_changes(self._store, [before.version, *news] if before.version in numbers else news)
         if values.pop(before.version, self._newest) != self._newest:
             raise MetadataRolledBack(
-                f"{ROLLED_BACK}: change {before.version} is not the one that this broker has followed"
+                f"{ROLLED_BACK}: change {before.version} differs from the change that this broker has applied"
             )
         if news and [*values] != [*range(before.version + 1, news[-1] + 1)]:  # some are no longer kept
             await self._load(before.cluster_id)

@@ -60,11 +60,11 @@ def contradiction(known: Followed, history: History, newest: int, digest: str) -
         begins = f"the accepted history begins with change {history.first_change}"
         return f"this broker has followed change {known.change}, and {begins}"
     if history.generation < known.generation:
-        return f"this broker has followed history {known.generation}, and the store has history {history.generation}"
+        return f"this broker has applied history {known.generation}, and the store has history {history.generation}"
     if history.history_id != known.history_id:
-        return f"this broker has followed another history {known.generation} than the store has"
+        return f"this broker has applied another history {known.generation} than the store has"
     if newest < known.change:
-        return f"its newest change is {newest}, and this broker has followed change {known.change}"
+        return f"its newest change is {newest}, and this broker has applied change {known.change}"
     if digest and known.digest and digest != known.digest:
-        return f"change {known.change} is not the one that this broker has followed"
+        return f"change {known.change} differs from the change that this broker has applied"
     return None

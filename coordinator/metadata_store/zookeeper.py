@@ -137,7 +137,7 @@ async def _begin_within(store: ZooKeeperStore, settings: ZooKeeperSettings, *, m
             except NotAllowed as error:
                 with_what = "with these credentials" if settings.credentials else "without credentials"
                 path = error.path or settings.chroot or "/"
-                raise CannotStart(f"{place} lets nobody read and write {path} {with_what}") from None
+                raise CannotStart(f"{place} refuses to read and write {path} {with_what}") from None
             except _TooOld:
                 raise CannotStart(f"{place} is older than 3.6, the first that reads many nodes at once") from None
             else:

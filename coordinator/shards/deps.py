@@ -22,7 +22,7 @@ TableT = TypeVar("TableT", bound=StateTable[Asker])
 
 def ignore(shard: Shard[Any], letter: object) -> None:
     """The `send` of tables without an outbox: it is never called."""
-    raise AssertionError(f"{shard.partition}: nobody takes {letter}")
+    raise AssertionError(f"{shard.partition}: this table has no outbox, and sent {letter}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

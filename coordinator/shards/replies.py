@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Freshness(Enum):
     """The state that a reply to a command that wrote nothing has to reflect (RULES K24)."""
 
-    MAY_FALL_BACK = "what is in the log, acknowledged or not (RULES K26)"
-    MAY_BE_STALE = "what is acknowledged; a successor may have acknowledged more, not long ago"
+    MAY_FALL_BACK = "all records in the log, acknowledged or not (RULES K26)"
+    MAY_BE_STALE = "all acknowledged records; a successor may have acknowledged more, not long ago"
     NEWEST = "all that any coordinator had acknowledged when the request came"
 
 

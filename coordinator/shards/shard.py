@@ -293,7 +293,7 @@ class Shard(Generic[TableT]):
         end_offset = [one.result() for one in written.pending][-1]
         if end_offset - self._checkpoint.next_offset != written.offset_count:
             written.release()
-            raise StateLogFailed("somebody else writes to it")  # as an administrator's tool may
+            raise StateLogFailed("another writer appends to it")  # as an administrator's tool may
         replay_offset = min(end_offset, self._log.stable_offset)
         checkpoint = Checkpoint(self.topic_id, self._log.leader_epoch, end_offset, replay_offset)
         self._advance(checkpoint, written.changes)  # with all of its records

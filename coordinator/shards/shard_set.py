@@ -209,7 +209,7 @@ class ShardSet(Generic[TableT]):
             await self._until_it_serves(topic)
         leader = topic.partitions[partition_of(name, len(topic.partitions))].leader
         if leader == NO_LEADER:
-            raise CoordinatorNotAvailable(f"nobody leads the partition of {name}")
+            raise CoordinatorNotAvailable(f"the partition of {name} has no leader")
         return leader
 
     async def _until_it_serves(self, topic: TopicInfo) -> None:

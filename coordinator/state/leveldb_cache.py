@@ -136,7 +136,7 @@ class _Database:
         """The number of the last batch. Raises Damaged if an earlier batch is missing."""
         numbers = sorted(int.from_bytes(found.value or b"", "big") for found in self._scan(b"b"))
         if not numbers or numbers != list(range(max(0, numbers[-1] - SLOTS) + 1, numbers[-1] + 1)):
-            raise Damaged("some of what was written is missing")
+            raise Damaged("a written batch is missing")
         return numbers[-1]
 
     def load(self, partition: int) -> tuple[Checkpoint, Sequence[StateRecord]] | None:

@@ -329,7 +329,7 @@ def ended_for_good(
         raise ProducerFenced(f"producer {asking.producer_id} has another id now")
     known = _of_its_producer(known, asking)
     if commits and known.state is not TransactionState.ONGOING:
-        raise InvalidTransactionState(f"there is nothing to commit in what is {known.state.name}")
+        raise InvalidTransactionState(f"a transaction in state {known.state.name} cannot be committed")
     return _decided_for_good(known, wanted, now_ms, new_id)
 
 

@@ -61,7 +61,7 @@ async def write_cluster(store: MetadataStore, broker_id: int, cluster: RestoredC
         ]
         await commit(store, last)
     except StoreError as error:
-        raise CannotStart(f"the metadata store did not take what was restored: {error!r}") from error
+        raise CannotStart(f"the metadata store refused the restored metadata: {error!r}") from error
 
 
 async def _write_topic(store: MetadataStore, topic: TopicInfo) -> None:
@@ -79,7 +79,7 @@ async def refuse_used(store: MetadataStore) -> None:
             await store.get(path)
         except NoNode:
             continue
-        raise CannotStart("the metadata store has a cluster, or what an earlier try has left of one")
+        raise CannotStart("the metadata store has a cluster, or the rest of an earlier attempt")
 
 
 def _topic(topic: RestoredTopic, broker_id: int) -> TopicInfo:

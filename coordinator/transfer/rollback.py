@@ -49,7 +49,7 @@ LEADER_EPOCH_MAX: Final = 2**31 - 1
 CHANGE_MAX: Final = 10**10 - 1  # ten digits
 FEATURES_RAISES: Final = 100  # changes of features are an administrator's
 ATTEMPTS_MAX: Final = 10
-SOMEBODY_WRITES: Final = "somebody else writes to the metadata store: look what runs, and try again"
+OTHER_WRITER: Final = "another process writes to the metadata store: stop it, and try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ async def accept(store: MetadataStore, found: Found, history: History) -> None:
         await _drop_changes(store)
         await _finish(store, cluster_id, history)
     except (BadVersion, NodeExists, NoNode) as error:
-        raise AcceptanceRefused(f"{SOMEBODY_WRITES} ({error!r})") from error
+        raise AcceptanceRefused(f"{OTHER_WRITER} ({error!r})") from error
 
 
 async def _begin(store: MetadataStore, image: ClusterImage, history: History) -> None:

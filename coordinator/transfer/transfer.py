@@ -126,14 +126,14 @@ async def _begin(store: MetadataStore, digest: str) -> None:
         await _write(store, marked)
     else:
         if found != digest:
-            raise TransferRefused("the metadata store has what the import of another file has left, not finished")
+            raise TransferRefused("the metadata store has an unfinished import of another file")
 
 
 async def _write(store: MetadataStore, operations: Sequence[Operation]) -> None:
     try:
         await commit(store, operations)
     except (NodeExists, NoNode) as error:
-        raise TransferRefused(f"somebody else writes to the metadata store: {error!r}") from error
+        raise TransferRefused(f"another process writes to the metadata store: {error!r}") from error
 
 
 def _with_its_version(node: ExportedNode) -> Iterable[Operation]:

@@ -31,7 +31,7 @@ from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, Pa
 from engine.logs.recovery.truncation_plan import begin_anew
 from engine.logs.segments.segment import Cut, cut_off, segment_name
 
-_LOST = "what it held of the last appends is lost, unless the segments have it"
+_LOST = "its part of the last appends is lost, unless the segments have it"
 
 
 class Directories(NamedTuple):

@@ -13,16 +13,16 @@ import trio
 from engine.claims import Claims
 from engine.errors import StorageError, UnreadableMessage
 from engine.files.filesystem import DiskFull, File, FileSystem, Unreadable
-from engine.files.io_workers import Lanes, WorkerPool
+from engine.files.io_workers import WorkerPool, Workers
 
 T = TypeVar("T")
 
-LANES = 5  # lanes of the pool for one disk, besides its reading lanes
+WORKERS = 5  # workers of the pool for one disk, besides its reading workers
 
 
 @dataclass(frozen=True, slots=True)
-class DiskLanes:
-    """The lanes of the pool that serve one disk only: a disk that hangs does not block others."""
+class DiskWorkers:
+    """The workers of the pool that serve one disk only: a disk that hangs does not block others."""
 
     rounds: int
     index: int
@@ -33,14 +33,14 @@ class DiskLanes:
 
     @property
     def all(self) -> range:
-        """All lanes of the disk."""
+        """All workers of the disk."""
         return range(self.rounds, self.readers.stop)
 
     @classmethod
-    def of(cls, number: int, readers: int) -> "DiskLanes":
-        """The lanes of disk number `number`, counted from 0, with `readers` reading lanes."""
-        first = number * (LANES + readers)
-        rest = first + LANES
+    def of(cls, number: int, readers: int) -> "DiskWorkers":
+        """The workers of disk number `number`, counted from 0, with `readers` reading workers."""
+        first = number * (WORKERS + readers)
+        rest = first + WORKERS
         return cls(first, first + 1, first + 2, first + 3, first + 4, range(rest, rest + readers))
 
 
@@ -72,16 +72,16 @@ class Disk:
         path: str,
         filesystem: FileSystem,
         pool: WorkerPool,
-        lanes: DiskLanes,
+        workers: DiskWorkers,
         on_offline: Callable[[OSError], None],
     ) -> None:
         self.path = path
         self.filesystem = filesystem
-        self.lanes = lanes
+        self.workers = workers
         self.offline_reason: str | None = None
         self._is_closed = False
         self._pool = pool
-        self._readers = Lanes(pool, lanes.readers)
+        self._readers = Workers(pool, workers.readers)
         self._on_offline = on_offline
         self._syncing: Claims[File] = Claims()
 
@@ -94,27 +94,27 @@ class Disk:
         return await self._guarded(lambda: self._readers.run(job))
 
     async def run_between_rounds(self, job: Callable[[], T]) -> T:
-        """Run urgent file work for which appends wait, in the lane of commit batches. Raises as `run`."""
-        return await self._guarded(lambda: self._pool.run(self.lanes.rounds, job))
+        """Run urgent file work for which appends wait, in the worker of commit batches. Raises as `run`."""
+        return await self._guarded(lambda: self._pool.run(self.workers.rounds, job))
 
     async def scan(self, job: Callable[[], T]) -> T:
-        """Run file work that may take long, in a lane of its own. Raises as `run`."""
-        return await self._guarded(lambda: self._pool.run(self.lanes.scans, job))
+        """Run file work that may take long, in a worker of its own. Raises as `run`."""
+        return await self._guarded(lambda: self._pool.run(self.workers.scans, job))
 
     async def run_round(self, job: Callable[[], T]) -> T:
         """Run the file work of a commit batch. Raises OSError: the commit batch decides whether the disk is lost."""
-        return await self._pool.run(self.lanes.rounds, job)
+        return await self._pool.run(self.workers.rounds, job)
 
     async def sync(self, files: Sequence[File]) -> None:
         """Make the content of files durable, outside of commit batches, which do not wait for it. Raises as `run`."""
         async with self.syncing(files):
-            await self._guarded(lambda: self._pool.sync(self.lanes.flushes, files))
+            await self._guarded(lambda: self._pool.sync(self.workers.flushes, files))
 
     async def sync_round(self, files: Sequence[File]) -> None:
         """Make the content of files durable for a commit batch. Raises StorageError, after which the disk is
         offline."""
         async with self.syncing(files):
-            await self._guarded(lambda: self._pool.sync(self.lanes.rounds, files, is_urgent=True))
+            await self._guarded(lambda: self._pool.sync(self.workers.rounds, files, is_urgent=True))
 
     def syncing(self, files: Collection[File]) -> "Syncing":
         """Exclude other syncs of these files within the block. Raises StorageError if another sync of one has failed

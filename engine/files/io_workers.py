@@ -1,7 +1,7 @@
 """Worker pools, which run blocking file work.
 
-A pool has lanes, numbered by the caller: the jobs of a lane run one after the other, in order. `ThreadPool` gives each
-lane a thread. `LoopPool` runs the same functions as trio tasks, so that a whole broker can be simulated on one thread.
+A pool has workers, numbered by the caller: the jobs of a worker run one after the other. `ThreadPool` gives each
+worker a thread. `LoopPool` runs the same functions as trio tasks, so that one thread simulates a whole broker.
 A job gets all its input as arguments, and touches no state of the event loop. docs/decisions/0003-where-io-runs.md has
 the measurements behind the two precautions here about the interpreter lock.
 """
@@ -29,11 +29,11 @@ LET_IN_FOR_S = 0.00001
 class WorkerPool(Protocol):
     """Runs jobs on threads, or on the event loop in a simulation."""
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         """Run a job, and return its result or raise its error. Not cancellable, because the file operation would go
         on."""
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         """Make the content of files durable, or raise the OSError of one. Not cancellable.
 
         `is_urgent`: a commit batch waits for it, so it may cost the event loop some time.
@@ -43,24 +43,24 @@ class WorkerPool(Protocol):
         """End the workers; no job may be running."""
 
 
-class Lanes:
-    """Several lanes of a pool, for jobs in any order: each job goes to the lane with the fewest."""
+class Workers:
+    """Several workers of a pool, for jobs in any order: each job goes to the worker with the fewest."""
 
-    def __init__(self, pool: WorkerPool, lanes: Iterable[int]) -> None:
+    def __init__(self, pool: WorkerPool, workers: Iterable[int]) -> None:
         self._pool = pool
-        self._jobs = dict.fromkeys(lanes, 0)
+        self._jobs = dict.fromkeys(workers, 0)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a job, as `WorkerPool.run`."""
-        return await self._on_a_lane(lambda lane: self._pool.run(lane, job))
+        return await self._on_a_worker(lambda worker: self._pool.run(worker, job))
 
-    async def _on_a_lane(self, work: Callable[[int], Awaitable[T]]) -> T:
-        lane = min(self._jobs, key=self._jobs.__getitem__)
-        self._jobs[lane] = self._jobs.pop(lane) + 1  # among equally idle lanes, use another one next
+    async def _on_a_worker(self, work: Callable[[int], Awaitable[T]]) -> T:
+        worker = min(self._jobs, key=self._jobs.__getitem__)
+        self._jobs[worker] = self._jobs.pop(worker) + 1  # among equally idle workers, use another one next
         try:
-            return await work(lane)
+            return await work(worker)
         finally:
-            self._jobs[lane] -= 1
+            self._jobs[worker] -= 1
 
 
 def sync_all(files: Sequence[File]) -> None:
@@ -126,10 +126,10 @@ class _LetWorkersIn(trio.abc.Instrument):
 
 
 class ThreadPool:
-    """A pool with one thread for each lane, started at first use. Create and use it inside `trio.run`.
+    """A pool with one thread for each worker, started at first use. Create and use it inside `trio.run`.
 
-    The kernel syncs files (`engine.files.kernel_sync`) where it can, else the lane's thread. Each lane has its own AIO
-    context, so that it never waits for another lane's syncs.
+    The kernel syncs files (`engine.files.kernel_sync`) where it can, else the worker's thread. Each worker has an AIO
+    context of its own, so that it never waits for another worker's syncs.
     """
 
     def __init__(self) -> None:
@@ -141,16 +141,16 @@ class ThreadPool:
         self._threads: list[threading.Thread] = []
         self._kernel = KernelSyncs()
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         descriptors = [descriptor for file in files if (descriptor := file.fileno()) is not None]
-        context = self._kernel.of(lane)
+        context = self._kernel.of(worker)
         if context is not None and len(descriptors) == len(files):
             await context.sync(descriptors, is_urgent=is_urgent)
         else:
-            await self.run(lane, partial(sync_all, files))
+            await self.run(worker, partial(sync_all, files))
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        jobs = self._queues.get(lane) or self._start(lane)
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
+        jobs = self._queues.get(worker) or self._start(worker)
         item = _Job(job, trio.lowlevel.current_task())
         self._door.job_leaves()
         jobs.put(item)  # type: ignore[arg-type]  # the queue only ever performs it
@@ -158,9 +158,9 @@ class ThreadPool:
         self._door.job_is_back()
         return item.outcome()
 
-    def _start(self, lane: int) -> "queue.SimpleQueue[_Job[object] | None]":
-        jobs = self._queues[lane] = queue.SimpleQueue()
-        thread = threading.Thread(target=self._serve, args=(jobs,), name=f"io-{lane}", daemon=True)
+    def _start(self, worker: int) -> "queue.SimpleQueue[_Job[object] | None]":
+        jobs = self._queues[worker] = queue.SimpleQueue()
+        thread = threading.Thread(target=self._serve, args=(jobs,), name=f"io-{worker}", daemon=True)
         self._threads.append(thread)
         thread.start()
         return jobs
@@ -190,14 +190,14 @@ class LoopPool:
     """A pool that runs jobs on the event loop itself, one scheduling step later: deterministic."""
 
     def __init__(self) -> None:
-        self._lanes: dict[int, trio.Lock] = {}
+        self._workers: dict[int, trio.Lock] = {}
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        return await self.run_after(lane, trio.lowlevel.checkpoint, job)
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
+        return await self.run_after(worker, trio.lowlevel.checkpoint, job)
 
-    async def run_after(self, lane: int, wait: Callable[[], Awaitable[None]], job: Callable[[], T]) -> T:
-        """Run a job as `run`, after `wait`, which occupies the lane."""
-        lock = self._lanes.setdefault(lane, trio.Lock())
+    async def run_after(self, worker: int, wait: Callable[[], Awaitable[None]], job: Callable[[], T]) -> T:
+        """Run a job as `run`, after `wait`, which occupies the worker."""
+        lock = self._workers.setdefault(worker, trio.Lock())
         with trio.CancelScope(shield=True):
             await lock.acquire()
             await wait()
@@ -206,8 +206,8 @@ class LoopPool:
         finally:
             lock.release()
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        await self.run(lane, partial(sync_all, files))
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        await self.run(worker, partial(sync_all, files))
 
     def close(self) -> None:
         """Do nothing: there are no threads to end."""

@@ -4,8 +4,8 @@
 they are done. If the kernel or a sandbox does not offer AIO, opening a context raises OSError, and the pool syncs in
 threads.
 
-A context holds a bounded number of syncs, and a disk that hangs never returns its own. So each lane of the pool has its
-own context: syncs of one disk never take the room of another, and background flushes never that of commit batches.
+A context holds a bounded number of syncs, and a disk that hangs never returns its own. So each worker of the pool has a
+context of its own: syncs of one disk never take the room of another, and flushes never that of commit batches.
 docs/decisions/0014-kernel-sync.md has the measurements.
 """
 
@@ -154,7 +154,7 @@ class KernelSync:
 
 
 class KernelSyncs(trio.abc.Instrument):
-    """The AIO contexts of a pool: one for each lane that syncs, created at its first sync.
+    """The AIO contexts of a pool: one for each worker that syncs, created at its first sync.
 
     The kernel's worker runs on the CPU that submitted the sync. If the event loop never blocks, the worker would wait
     for a whole scheduler tick (4 ms). So a busy loop yields its CPU at every turn while an urgent sync is in flight.
@@ -162,23 +162,23 @@ class KernelSyncs(trio.abc.Instrument):
 
     def __init__(self, new_context: Callable[[], KernelSync] = KernelSync) -> None:
         self._new_context = new_context
-        self._by_lane: dict[int, KernelSync | None] = {}
+        self._by_worker: dict[int, KernelSync | None] = {}
         self._contexts: list[KernelSync] = []
         trio.lowlevel.add_instrument(self)
 
-    def of(self, lane: int) -> KernelSync | None:
-        """The context of a lane. None: the kernel refused one (fs.aio-max-nr, a sandbox), and a thread syncs."""
+    def of(self, worker: int) -> KernelSync | None:
+        """The context of a worker. None: the kernel refused one (fs.aio-max-nr, a sandbox), and a thread syncs."""
         try:
-            return self._by_lane[lane]
+            return self._by_worker[worker]
         except KeyError:
-            return self._open(lane)
+            return self._open(worker)
 
-    def _open(self, lane: int) -> KernelSync | None:
+    def _open(self, worker: int) -> KernelSync | None:
         context = None
         with suppress(OSError):
             context = self._new_context()
             self._contexts.append(context)
-        self._by_lane[lane] = context
+        self._by_worker[worker] = context
         return context
 
     def before_io_wait(self, timeout: float) -> None:

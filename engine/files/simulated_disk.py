@@ -183,9 +183,9 @@ class SimulatedPool(DelayedPool):
     """A pool whose jobs run on the event loop, with syncs beside them, so that a file may have two syncs at once:
     deterministic."""
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         end = begin_sync(files)
-        await self.delays.of_sync(lane)
+        await self.delays.of_sync(worker)
         end()
 
 

@@ -54,14 +54,14 @@ class StoredIndex:
         filesystem: FileSystem,
         open_index: OpenIndex,
         pool: WorkerPool,
-        lane: int,
+        worker: int,
         report: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._filesystem = filesystem
         self._open_index = open_index
         self._pool = pool
-        self._lane = lane
+        self._worker = worker
         self.on_replaced: Callable[[], None] = lambda: None
         self._report = report
         self._store: IndexStore | None = None
@@ -74,7 +74,7 @@ class StoredIndex:
 
     async def open(self) -> None:
         """Open the store, or replace a broken one, and read the data that partitions need when they are opened."""
-        self._store, problem = await self._pool.run(self._lane, self._open)
+        self._store, problem = await self._pool.run(self._worker, self._open)
         if problem is not None:
             self._report(problem)
         if self._store is not None:
@@ -264,7 +264,7 @@ class StoredIndex:
         await self.write_pending(sync=True)
         if self._store is not None:
             store, self._store = self._store, None
-            await self._pool.run(self._lane, store.close)
+            await self._pool.run(self._worker, store.close)
 
     # The store and its replacement
 
@@ -274,7 +274,7 @@ class StoredIndex:
         if store is None:
             return None
         try:
-            return await self._pool.run(self._lane, partial(_guarded, job, store))
+            return await self._pool.run(self._worker, partial(_guarded, job, store))
         except IndexBroken as error:
             await self._replace(store, str(error))
             return None
@@ -286,7 +286,7 @@ class StoredIndex:
         self._report(f"the index {self._directory} is dropped and built anew: {reason}")
         self._stored = {}
         async with self._replacing:
-            self._store, problem = await self._pool.run(self._lane, partial(self._open, broken))
+            self._store, problem = await self._pool.run(self._worker, partial(self._open, broken))
         if problem is not None:
             self._report(problem)
         self.on_replaced()

@@ -128,6 +128,6 @@ async def _secure(log_dir: LogDir, resident: Resident, doomed: list[Segment]) ->
         job = partial(secure_producers, log_dir.disk.filesystem, log.directory, segments, offset, needed_from)
         await log_dir.disk.run(job)
     except CorruptMessage as error:
-        reason = f"who produced below offset {offset} of {log.directory} cannot be told: {error}"
+        reason = f"the producers below offset {offset} of {log.directory} are not known: {error}"
         raise CorruptMessage(reason) from error
     await log_dir.index.secure(index_key(resident.partition), log)

@@ -120,7 +120,7 @@ class LogDir:
         self.stats = shared.stats
         self.on_problem = shared.on_problem
         self.note_closed = shared.note_closed
-        self.examiner = RecordValidator(commit_log.committer, shared.pool, disk.lanes.examiner, commit_log.budget)
+        self.examiner = RecordValidator(commit_log.committer, shared.pool, disk.workers.examiner, commit_log.budget)
         self.keys = KeyIndexer(index)
         self.deleter = Deleter(disk)
         self.reading = ReadingParts(disk, commit_log, index, shared.caches, shared.tier, shared.on_problem)

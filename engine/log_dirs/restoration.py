@@ -103,7 +103,7 @@ def _check(log: RestoredLog) -> None:
         try:
             log.lost_markers()
         except (SnapshotDamaged, FooterDamaged) as damage:
-            what = f"{directory_name(log.partition)}: what the tier has of its producers"
+            what = f"{directory_name(log.partition)}: its producer snapshot in the remote tier"
             raise StoreRefused(f"{what}: {damage}") from damage
 
 

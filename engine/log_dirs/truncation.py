@@ -94,7 +94,7 @@ def _why_not(one: Truncation) -> EngineError | None:
         return OffsetOutOfRange(f"offset {one.offset} is below the local start {log.local_start_offset}")
     sealed = [segment for segment in log.segments if segment.is_sealed and segment.end_offset > one.offset]
     if sealed and not one.below_sealed:
-        return OffsetOutOfRange(f"offset {one.offset} is below {sealed[-1].end_offset}, where what is sealed ends")
+        return OffsetOutOfRange(f"offset {one.offset} is below {sealed[-1].end_offset}, the end of the sealed segments")
     return None
 
 

@@ -141,7 +141,7 @@ def verify(filesystem: FileSystem, partition: PartitionFiles, segment: SegmentFi
         problem = f"it ends with offset {end_offset - 1}, the next segment begins with {segment.next_base_offset}"
         return examined._replace(problem=problem)
     if not is_what_was_sealed(partition.identity, segment, examined.tally):
-        return examined._replace(problem="it is not what was sealed")
+        return examined._replace(problem="its content differs from its footer")
     if segment.footer_problem is not None:
         return examined._replace(problem=segment.footer_problem)
     return examined
@@ -185,7 +185,7 @@ def _examine(filesystem: FileSystem, partition: PartitionFiles, segment: Segment
             if not may_follow(header.base_offset, next_offset, compacted_to):
                 raise CorruptMessage(f"offset {header.base_offset} follows {next_offset - 1} at position {at.position}")
             if header.leader_epoch < epoch or not _is_right(stored := file.read_at(at.position, header.size_bytes), at):
-                raise CorruptMessage(f"the batch at position {at.position} is not what was written")
+                raise CorruptMessage(f"the batch at position {at.position} is damaged")
             tally.add(header)
             marker = _marker(stored, at)
             if marker is not None and marker.outcome is Outcome.ABORT:

@@ -128,7 +128,7 @@ class _Repair:
         is_right = is_what_was_sealed(self._partition.identity, segment, verdict.tally)
         name = f"{directory}/{footer_name(segment.base_offset)}"
         if not is_right and not self._accept_loss:
-            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: it is not what was sealed")
+            self.left.append(f"{directory}/{segment_name(segment.base_offset)}: its content differs from its footer")
         elif segment.next_base_offset is None or not transactions.is_stable(segment.next_base_offset):
             return
         elif segment.footer is None or not is_right:
@@ -161,7 +161,9 @@ class _Repair:
         end_by(self._points, barrier)
         self._points[self._key] = _cut_point(self._points[self._key], offset, log.epochs.latest)
         cut_off(self._filesystem, directory, Cut(offset, base_offset, position))
-        self.done.append(f"{directory} ends before offset {offset}: what was behind is in files *{QUARANTINED_SUFFIX}")
+        self.done.append(
+            f"{directory} ends before offset {offset}: the records behind it are in files *{QUARANTINED_SUFFIX}"
+        )
 
     def _is_in_the_tier(self) -> bool:
         """Whether the tier has everything that is missing before the first file."""
@@ -176,12 +178,14 @@ class _Repair:
         directory, point = self._partition.directory, self._point
         if base_offset <= point.tiered_to:
             self._points[self._key] = point._replace(local_start_offset=base_offset)
-            self.done.append(f"{directory} has no files below offset {base_offset}: the remote tier has what was there")
+            self.done.append(
+                f"{directory} has no files below offset {base_offset}: the remote tier has the records before it"
+            )
         elif point.log_start_offset < point.local_start_offset:
             self.left.append(f"{directory} has no files below offset {base_offset}, and the remote tier ends before it")
         else:
             self._points[self._key] = point._replace(log_start_offset=base_offset)
-            self.done.append(f"{directory} begins at offset {base_offset}: what was before is lost")
+            self.done.append(f"{directory} begins at offset {base_offset}: the records before it are lost")
 
     def _quarantine(self, base_offset: int, position: int, behind: Sequence[int]) -> None:
         filesystem, directory = self._filesystem, self._partition.directory

@@ -176,9 +176,9 @@ def checked(records: memoryview) -> tuple[list[memoryview], list[BatchHeader]]:
         header = parse_header(records, position)
         batch = records[position : position + header.size_bytes]
         if header.magic != MAGIC or not HEADER_SIZE_BYTES <= header.size_bytes == len(batch):
-            raise CorruptMessage(f"there is no whole batch at position {position} of what was fetched")
+            raise CorruptMessage(f"there is no whole batch at position {position} of the fetched records")
         if not has_right_crc(batch, header):
-            raise CorruptMessage(f"the batch at position {position} of what was fetched does not match its CRC")
+            raise CorruptMessage(f"the batch at position {position} of the fetched records does not match its CRC")
         batches.append(batch)
         headers.append(header)
         position += header.size_bytes

@@ -82,7 +82,9 @@ class Progress:
 
     def note_durable(self, end: LogPosition) -> bool:
         """Note the durable end; returns whether the high watermark moved."""
-        assert self.durable.offset <= end.offset <= self.written.offset, "durable is what was written, and stays"
+        assert self.durable.offset <= end.offset <= self.written.offset, (
+            "the durable end moves forward, up to the written end"
+        )
         self.durable = end
         return self._advance()
 

@@ -58,15 +58,15 @@ class HeldPool:
     inner: LoopPool = field(default_factory=LoopPool)
     waiting: int = 0
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         if self.is_holding:
             self.waiting += 1
             await self.release.wait()
             self.waiting -= 1
-        return await self.inner.run(lane, job)
+        return await self.inner.run(worker, job)
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        await self.run(lane, partial(sync_all, files))
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        await self.run(worker, partial(sync_all, files))
 
     def close(self) -> None:
         self.inner.close()
@@ -81,12 +81,12 @@ class MortalPool(HeldPool):
 
     is_dead = False
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         if self.is_holding:
             await self.release.wait()
         if self.is_dead:
             raise Dead
-        return await self.inner.run(lane, job)
+        return await self.inner.run(worker, job)
 
     def die(self) -> None:
         self.is_dead = True
@@ -126,7 +126,7 @@ class SlowSyncs(SimulatedPool):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         if self.is_slow:
             self.begun.append(Begun(files))
             await self.begun[-1].wait()
@@ -135,7 +135,7 @@ class SlowSyncs(SimulatedPool):
 
 
 @dataclass
-class HeldLanes(LoopPool):
+class HeldWorkers(LoopPool):
     """A loop pool in which the jobs of the workers in `held` wait until `let_go`."""
 
     held: set[int] = field(default_factory=set)
@@ -145,14 +145,14 @@ class HeldLanes(LoopPool):
     def __post_init__(self) -> None:
         super().__init__()
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        self.begun.append(lane)
-        while lane in self.held:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
+        self.begun.append(worker)
+        while worker in self.held:
             await self._changed.park()
-        return await super().run(lane, job)
+        return await super().run(worker, job)
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
-        await self.run(lane, lambda: sync_all(files))
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+        await self.run(worker, lambda: sync_all(files))
 
     def let_go(self) -> None:
         self.held.clear()

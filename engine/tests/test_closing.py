@@ -10,7 +10,7 @@ import trio
 from engine.api import TopicPartition
 from engine.closing import LATE_AFTER_S
 from engine.errors import NotLeaderOrFollower
-from engine.files.disk import DiskLanes
+from engine.files.disk import DiskWorkers
 from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.log_dirs.layout import CLEAN_SHUTDOWN
@@ -18,7 +18,7 @@ from engine.store import SegmentStore
 from engine.tests.helpers import append, batch, options, running
 
 ON_A, ON_B = (TopicPartition(bytes(16), "payments", number) for number in (0, 1))
-LANES_OF_A = DiskLanes.of(0, options().reader_lanes)
+WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)
 
 
 @asynccontextmanager
@@ -33,14 +33,14 @@ async def two_disks(
         try:
             yield store
         finally:
-            pool.delays.set(LANES_OF_A.all)
+            pool.delays.set(WORKERS_OF_A.all)
 
 
 @pytest.mark.parametrize("what", ["append", "opening", "checkpoint"])
 async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) -> None:
     filesystem, pool, problems = SimulatedFileSystem(), SimulatedPool(), list[str]()
     async with two_disks(filesystem, pool, problems) as store, trio.open_nursery() as nursery:
-        pool.delays.hang(LANES_OF_A.all)
+        pool.delays.hang(WORKERS_OF_A.all)
         if what == "append":
             store.get(ON_A).append(memoryview(batch(b"never answered")), acks=1)
         elif what == "opening":
@@ -53,7 +53,7 @@ async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) ->
         assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
         assert not filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
         assert [one.split(" unless ")[0] for one in problems] == ["/a does not answer:"]
-        pool.delays.set(LANES_OF_A.all)  # and when it answers in time, it is closed in order as well
+        pool.delays.set(WORKERS_OF_A.all)  # and when it answers in time, it is closed in order as well
     assert filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
 
 
@@ -61,7 +61,7 @@ async def test_nothing_is_written_behind_the_marker() -> None:
     filesystem, pool = SimulatedFileSystem(), SimulatedPool()
     async with two_disks(filesystem, pool, []) as store, trio.open_nursery() as nursery:
         disk = store.get(ON_B).log_dir.disk
-        pool.delays.hang(LANES_OF_A.all)
+        pool.delays.hang(WORKERS_OF_A.all)
         nursery.start_soon(store.delete_partitions, [ON_A])
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(store.close)
@@ -69,7 +69,7 @@ async def test_nothing_is_written_behind_the_marker() -> None:
         assert filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
         [error] = await store.delete_partitions([ON_B])
         assert isinstance(error, NotLeaderOrFollower)
-        pool.delays.set(LANES_OF_A.all)
+        pool.delays.set(WORKERS_OF_A.all)
         await trio.testing.wait_all_tasks_blocked()
         assert filesystem.exists("/b/payments-1"), "the next start deletes it"
         assert disk.offline_reason is None

@@ -6,7 +6,7 @@ import trio.testing
 
 from engine.api import Following, Isolation, Leadership, TopicPartition
 from engine.errors import NotLeaderOrFollower, StorageError
-from engine.files.disk import DiskLanes
+from engine.files.disk import DiskWorkers
 from engine.files.simulated_disk import SimulatedFileSystem, SimulatedPool
 from engine.log_config import LogConfig
 from engine.partitions.partition import Partition
@@ -15,7 +15,7 @@ from engine.store import SegmentStore
 from engine.tests.helpers import ORDERS, append, batch, options, running
 
 CONFIG = LogConfig()
-LANES_OF_A = DiskLanes.of(0, options().reader_lanes)
+WORKERS_OF_A = DiskWorkers.of(0, options().reader_workers)
 FIRST, SECOND, THIRD, FOURTH = (TopicPartition(bytes([1] * 16), "new", number) for number in range(4))
 
 
@@ -34,7 +34,7 @@ async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role(
     pool = SimulatedPool()
     async with running(SimulatedFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
         await two_led(store)
-        pool.delays.hang(LANES_OF_A.all)
+        pool.delays.hang(WORKERS_OF_A.all)
         nursery.start_soon(store.open_partitions, roles(THIRD, FOURTH))
         with trio.fail_after(1):
             await trio.testing.wait_all_tasks_blocked()
@@ -43,7 +43,7 @@ async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role(
         assert (led.log_dir.disk.path, led.leader_epoch) == ("/b", 1)
         with trio.fail_after(1):
             assert await store.delete_partitions([FOURTH, SECOND]) == [None, None]
-        pool.delays.set(LANES_OF_A.all)
+        pool.delays.set(WORKERS_OF_A.all)
 
 
 async def test_a_new_partition_goes_to_a_log_dir_that_is_not_behind_if_there_is_one() -> None:
@@ -110,12 +110,12 @@ async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partiti
     pool = SimulatedPool()
     async with running(SimulatedFileSystem(), options("/a"), pool=pool) as store:
         log = await store.open_partition(ORDERS, CONFIG, 0)
-        pool.delays.hang(LANES_OF_A.all)
+        pool.delays.hang(WORKERS_OF_A.all)
         staged = log.append(memoryview(batch(b"x")), acks=1)
         await trio.testing.wait_all_tasks_blocked()
         queued = log.append(memoryview(batch(b"y")), acks=1)
         store.changes.suspend(ORDERS, None)
-        pool.delays.set(LANES_OF_A.all)
+        pool.delays.set(WORKERS_OF_A.all)
         for one in (staged, queued):
             with pytest.raises(NotLeaderOrFollower):
                 await one.wait()

@@ -321,7 +321,7 @@ class WatchedPool(LoopPool):
 
     is_working = False
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         def watched() -> T:
             self.is_working = True
             try:
@@ -329,7 +329,7 @@ class WatchedPool(LoopPool):
             finally:
                 self.is_working = False
 
-        return await super().run(lane, watched)
+        return await super().run(worker, watched)
 
 
 async def delete(store: SegmentStore) -> None:

@@ -144,7 +144,7 @@ class TransactionalLog(RuleBasedStateMachine):
         cleaner = CleanerOptions(io_buffer_size_bytes=300, backoff_ms=BACKOFF_S * 1000)
         base = options(journal_slot_size_bytes=slot_size_bytes)
         self.options = dataclasses.replace(
-            base, open_files_max=open_max, loaded_indexes_max=open_max, reader_lanes=2, cleaner=cleaner
+            base, open_files_max=open_max, loaded_indexes_max=open_max, reader_workers=2, cleaner=cleaner
         )
         self.loop.run(self._open)
 

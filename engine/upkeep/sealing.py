@@ -106,7 +106,7 @@ class Sealer:
             return
         if not tally.is_of(footer, resident.partition, segment.base_offset, segment.size_bytes):
             segment.is_condemned = True
-            self._damaged(resident, segment, "it is not what was sealed")
+            self._damaged(resident, segment, "its content differs from its footer")
 
     async def _read(self, resident: Resident, segment: Segment) -> Tally | None:
         """Read and check a segment; None if it is damaged."""

@@ -110,7 +110,7 @@ class Tierable:
         try:
             file, tally = await read_whole(self._log_dir, self._opened, segment, _in_between, watcher)
             if not tally.is_of(footer, self.partition, segment.base_offset, segment.size_bytes):
-                raise CorruptMessage("it is not what was sealed")
+                raise CorruptMessage("its content differs from its footer")
         except CorruptMessage as error:
             self._found_damaged(segment, error)
             raise
@@ -243,7 +243,7 @@ def _producers(
     try:
         table = read_snapshot(filesystem, directory, end_offset).producers
     except SnapshotDamaged as damage:
-        raise CorruptMessage(f"who produced before offset {end_offset} cannot be told: {damage}") from damage
+        raise CorruptMessage(f"the producers before offset {end_offset} are not known: {damage}") from damage
     return encode_snapshot(Snapshot(end_offset, table, aborted_from=end_offset)) if table else b""
 
 

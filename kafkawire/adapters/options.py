@@ -107,7 +107,7 @@ def store_options(config: Config, cluster_id: str, open_files_max: int) -> Store
         broker_id=config.node_id,
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         producer_id_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-        reader_lanes=config.io_workers,
+        reader_workers=config.io_workers,
         stray_retention_ms=config.stray_retention_ms,
         open_files_max=open_files_max,
         retention=retention_options(config),

@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from engine.files.filesystem import PosixFileSystem
-from engine.files.io_workers import Lanes
+from engine.files.io_workers import Workers
 from kafkawire.adapters.tier_cluster import ClusterCopies, ClusterSource
 from kafkawire.adapters.tier_deletions import DeletionOptions, DeletionWorld, TierDeletions
 from tiering.cluster_objects import ClusterObjects
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-JOB_LANES = range(-8, -4)  # threads of the pool; those of log dirs have other numbers
-LANES_SPARE = 4  # for manifests
+JOB_WORKERS = range(-8, -4)  # threads of the pool; those of log dirs have other numbers
+WORKERS_SPARE = 4  # for manifests
 CACHE_DIRECTORY = "tier-cache"
 TOPICS_NAMED_MAX = 3  # in one line for the operator
 
@@ -101,7 +101,7 @@ class TierWorld(Protocol):
     """Dependencies of the tier. `open_object_store` has the signature of that function in this module."""
 
     @property
-    def open_object_store(self) -> Callable[[Config, Lanes, Random], ObjectStore]: ...
+    def open_object_store(self) -> Callable[[Config, Workers, Random], ObjectStore]: ...
     @property
     def filesystem(self) -> FileSystem: ...
     @property
@@ -124,8 +124,8 @@ async def open_tier(
     if config.tier_store is None:
         _refuse_to_leave(opening.tiered)
         return None
-    lanes, jobs = Lanes(world.pool, store_lanes(config.tier_copiers)), Lanes(world.pool, JOB_LANES)
-    opened = world.open_object_store(config, lanes, world.random)
+    workers, jobs = Workers(world.pool, store_workers(config.tier_copiers)), Workers(world.pool, JOB_WORKERS)
+    opened = world.open_object_store(config, workers, world.random)
     store, root = CountedStore(opened), config.tier_store.root
     await _prepare(opened)
     await _try(store, root, world)
@@ -186,9 +186,9 @@ async def _confirm(store: ObjectStore, root: str, cluster_id: str, generation: i
         raise TierRefused(f"tier.store: {error}") from error
 
 
-def store_lanes(copiers: int) -> range:
+def store_workers(copiers: int) -> range:
     """More threads than requests at a time: cold reads do not wait behind the upload of a segment."""
-    return range(JOB_LANES.start - FLIGHTS_MAX - copiers - LANES_SPARE, JOB_LANES.start)
+    return range(JOB_WORKERS.start - FLIGHTS_MAX - copiers - WORKERS_SPARE, JOB_WORKERS.start)
 
 
 async def _close_at_the_end(store: ObjectStore) -> None:
@@ -199,7 +199,7 @@ async def _close_at_the_end(store: ObjectStore) -> None:
         store.close()
 
 
-async def _cache_files(config: Config, world: TierWorld, jobs: Lanes) -> ChunkFiles:
+async def _cache_files(config: Config, world: TierWorld, jobs: Workers) -> ChunkFiles:
     directory = (config.tier_cache_dir or config.log_dirs[0] / CACHE_DIRECTORY).absolute()
     files = ChunkFiles(world.filesystem, str(directory))
     try:
@@ -238,14 +238,14 @@ def tell(problem: str) -> None:
     _log.error("remote tier problem found", problem=problem)
 
 
-def open_object_store(config: Config, lanes: Lanes, random: Random) -> ObjectStore:
+def open_object_store(config: Config, workers: Workers, random: Random) -> ObjectStore:
     """Open the object store that `tier.store` names."""
     url = config.tier_store
     assert url is not None
     if not url.is_s3:
-        return DirectoryStore(url.bucket, lanes, lambda: random.randbytes(16).hex(), PosixFileSystem().open)
+        return DirectoryStore(url.bucket, workers, lambda: random.randbytes(16).hex(), PosixFileSystem().open)
     from tiering.stores.s3 import S3Options, S3Store, found_credentials  # takes memory, so not without an S3 store
 
     credentials = found_credentials(config.tier_s3_access_key, config.tier_s3_secret_key)
     endpoint = config.tier_s3_endpoint or f"https://s3.{config.tier_s3_region}.amazonaws.com"
-    return S3Store(S3Options(endpoint.rstrip("/"), url.bucket, config.tier_s3_region, credentials), lanes)
+    return S3Store(S3Options(endpoint.rstrip("/"), url.bucket, config.tier_s3_region, credentials), workers)

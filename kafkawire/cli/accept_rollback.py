@@ -36,7 +36,8 @@ NO_EVIDENCE: Final = (
 )  # fmt: skip
 @click.option(
     "--log-dir", "log_dirs", multiple=True, type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A log dir of a stopped broker, to learn what it has followed. --config names those of its broker.",
+    help="A log dir of a stopped broker, to read the newest change that it has applied. --config names those of its "
+    "broker.",
 )  # fmt: skip
 @click.option("--yes", "is_meant", is_flag=True, help="Carry it out. Without it, the command only prints its plan.")
 @click.option("--force", is_flag=True, help="Carry it out even if no log dir shows a rollback of the store.")

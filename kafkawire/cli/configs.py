@@ -72,7 +72,7 @@ def set_configs(
         for one in values
     ]
     if not changes:
-        raise click.UsageError("say what to change: KEY=VALUE, --delete, --append or --subtract")
+        raise click.UsageError("name a change: KEY=VALUE, --delete, --append or --subtract")
     resource = _resource(topic, broker, all_brokers)
     return partial(config_reports.report_changes, resource=resource, changes=changes, dry_run=dry_run)
 

@@ -177,7 +177,7 @@ def _report(address: Address, started: Started | None, trip: Trip) -> Report:
         else f"No broker listened on {address}. One was started: process {started.pid}, its log is {LOG_NAME}.",
         f"Topic {trip.topic} {'was created' if trip.created else 'was there'}, with {trip.partitions} partition(s).",
         f"Produced {RECORDS} records in {trip.produce_ms:.0f} ms, each acknowledged by all replicas in sync.",
-        f"Read them back in {trip.consume_ms:.0f} ms: they are what was sent.",
+        f"Read them back in {trip.consume_ms:.0f} ms: they are equal to the records that were sent.",
         "",
         "Type next:",
         *(f"  {command:<{width}}  # {why}" for command, why in to_type),
@@ -191,7 +191,7 @@ def _to_type(address: Address, started: Started | None, topic: str) -> list[tupl
         (f"kafkawire consume {topic}{where} --from-beginning -n 3 -o json", "records, as programs read them"),
         (f"echo 'customer-1:hello' | kafkawire produce {topic}{where} -K:", "one more, with a key"),
         (f"kafkawire consume {topic}{where} --offset -1 -e", "the last of each partition"),
-        (f"kafkawire topics describe {topic}{where}", "who has its partitions"),
-        ("kafkawire --help", "and what else there is"),
+        (f"kafkawire topics describe {topic}{where}", "the leader and the replicas of each partition"),
+        ("kafkawire --help", "all commands"),
     ]
     return commands if started is None else [*commands, (f"kill {started.pid}", "stop the broker; its data stays")]

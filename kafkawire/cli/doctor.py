@@ -124,9 +124,9 @@ def _damage(filesystem: FileSystem, one: DirFacts) -> list[Finding]:
                     name = f"{partition.directory.rpartition('/')[2]}/{segment_name(segment.base_offset)}"
                     severity = Severity.NOTE if verdict.is_torn else Severity.PROBLEM
                     advice = (
-                        "behind what is known to be durable: the next start cuts it off"
+                        "behind the last durable record: the next start truncates it"
                         if verdict.is_torn
-                        else "nobody is served it; restore the file, or --accept-loss"
+                        else "it is not served; restore the file, or use --accept-loss"
                     )
                     findings.append(Finding(severity, name, verdict.problem, advice))
     return findings

@@ -75,7 +75,7 @@ def _get(url: str, query: dict[str, str]) -> Any:
     except (OSError, HTTPException) as error:
         raise click.ClickException(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
     except ValueError:
-        raise click.ClickException(f"{url} answers what is no JSON") from None
+        raise click.ClickException(f"{url} sent a reply that is not JSON") from None
 
 
 def _reason(error: Any) -> str:

@@ -146,7 +146,7 @@ def repair(accept_loss: bool, drop_index: bool) -> Work:
         from engine.offline.repair import repair as repair_log_dir
 
         outcome = repair_log_dir(filesystem, path, accept_loss=accept_loss, drops_index=drop_index)
-        hint = [] if accept_loss or not outcome.left else ["--accept-loss gives up what is missing, and only that"]
+        hint = [] if accept_loss or not outcome.left else ["--accept-loss gives up the missing records, and only those"]
         document = {"done": outcome.done, "left": outcome.left}
         return Report(document, (), [(line,) for line in outcome.done], remarks=hint, problems=list(outcome.left))
 
@@ -210,7 +210,7 @@ def _add(report: Report, partition: PartitionFiles, segment: SegmentFile, verdic
         return
     line = f"{partition.directory}/{segment_name(segment.base_offset)}: {problem}"
     if verdict is not None and verdict.is_torn:
-        report.remarks.append(f"{line}; behind what is known to be durable: cut off at the next start")
+        report.remarks.append(f"{line}; behind the last durable record: truncated at the next start")
     else:
         report.problems.append(line)
 

@@ -64,7 +64,11 @@ def _document(holding: PartitionHolding) -> dict[str, Any]:
 def verified(audited: Audited, *, reads: bool) -> Report:
     """Report of the check of all copied segments."""
     document = {"objects": audited.objects, "read_bytes": audited.size_bytes, "problems": sorted(audited.problems)}
-    how = f"{audited.size_bytes:,} bytes of them were read" if reads else "by what the store says; --read reads them"
+    how = (
+        f"{audited.size_bytes:,} bytes of them were read"
+        if reads
+        else "by the sizes and checksums of the store; --read reads the objects"
+    )
     report = Report(document, problems=sorted(audited.problems))
     report.remarks.append(f"{audited.objects} objects; {how}")
     return report

@@ -35,182 +35,193 @@ class Config(ClusterConfig):
 
     # Identity and addresses
     node_id: int = setting(
-        "node.id", read.integer(0), "1", "The id of this broker, which no other of the cluster has.", also="broker.id"
+        "node.id", read.integer(0), "1", "The id of this broker: unique in the cluster.", also="broker.id"
     )
-    rack: str = setting("broker.rack", read.text, None, "Where the broker stands; told to clients.")
+    rack: str = setting(
+        "broker.rack", read.text, None, "The rack of this broker. Clients learn it from Metadata responses."
+    )
     listeners: tuple[Listener, ...] = setting(
         "listeners", read.listeners, "PLAINTEXT://127.0.0.1:9092",
-        "The addresses clients are served at, as NAME://host:port; without a host it is every address.",
+        "The addresses that the broker listens at, as NAME://host:port. Without a host, the listener is bound to "
+        "every address.",
         Update.PER_BROKER,
     )  # fmt: skip
     advertised_listeners: tuple[Listener, ...] = setting(
         "advertised.listeners", read.advertised_listeners, None,
-        "The addresses clients are told, for listeners that they reach by another one than the broker listens at.",
+        "The addresses that clients connect to, where they differ from listeners.",
     )  # fmt: skip
     listener_protocols: tuple[tuple[str, str], ...] = setting(
         "listener.security.protocol.map", read.protocols, ",".join(f"{one}:{one}" for one in PROTOCOLS),
-        "The security protocol of each listener, by its name. Only PLAINTEXT can be served yet.", Update.PER_BROKER,
+        "The security protocol of each listener, by listener name. Only PLAINTEXT is supported yet.", Update.PER_BROKER,
     )  # fmt: skip
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names", read.upper_words, None,
-        "Listeners that are for KRaft controllers. They are not opened: this broker needs no KRaft quorum.",
+        "Listeners for KRaft controllers. The broker does not open them: it needs no KRaft quorum.",
     )  # fmt: skip
     http_listener: tuple[str, int] | None = setting(
         "http.listeners", read.http_address, "http://127.0.0.1:9644",
-        "Where health and metrics are served, as http://host:port; empty, nowhere.",
+        "The address that serves health and metrics, as http://host:port. Empty: no HTTP listener.",
     )  # fmt: skip
     http_allowed_hosts: tuple[str, ...] = setting(
         "http.allowed.hosts", read.hosts, "",
-        "The names HTTP is asked for by, beside addresses, localhost and the host of http.listeners; * is any. Another "
-        "name is not answered: whoever has one could point it here and let a browser read every topic.",
+        "The host names that an HTTP request may name, in addition to addresses, localhost and the host of "
+        "http.listeners. * is any name. A request with another name is refused: the owner of that name could point "
+        "it here, and a browser would read every topic for it.",
     )  # fmt: skip
 
     # Disks
     log_dirs: tuple[Path, ...] = setting(
         "log.dirs", read.directories, "data",
-        "The directories records are kept in; of several, each partition is in one.", also="log.dir",
+        "The log dirs. Each partition is in one of them.", also="log.dir",
     )  # fmt: skip
     metadata_dir: Path | None = setting(
         "metadata.log.dir", read.directory, None,
-        "The directory of the cluster's metadata. Not set, it is metadata in the first of log.dirs.",
+        "The directory of the cluster's metadata. Not set: the directory metadata in the first of log.dirs.",
     )  # fmt: skip
     disk_reject_ratio: float = setting(
         "disk.reject.ratio", read.ratio(), "0.95",
-        "The part of a disk's space in use from which on it takes no more records; 1 is never.",
+        "The used share of a disk at which the disk takes no more records. 1: never.",
     )  # fmt: skip
     disk_max_used_ratio: float = setting(
         "disk.max.used.ratio", read.ratio(), "1.0",
-        "The part of a disk's space in use above which the oldest segments of topics with cleanup.policy=delete go "
-        "before their time; 1 is never.",
+        "The used share of a disk above which the oldest segments of topics with cleanup.policy=delete are deleted "
+        "before their retention ends. 1: never.",
     )  # fmt: skip
     stray_retention_ms: int = setting(
         "log.dir.stray.retention.ms", read.long(0), "604800000",
-        "How long a log that the metadata does not name is kept, in milliseconds of running time: only time counts in "
-        "which the broker runs and can use the metadata.",
+        "How long a stray log (a log that the metadata does not name) is kept. Only time in which the broker runs "
+        "and can use the metadata counts.",
     )  # fmt: skip
     journal_slot_size_bytes: int = setting(
         "journal.slot.bytes", read.integer(64 * 1024), str(32 * MIB),
-        "The size of each of the two to four files of a log dir's journal, where small appends go first.",
+        "The size of each of the two to four files of a log dir's journal. Small appends are written there first.",
     )  # fmt: skip
     io_workers: int = setting(
         "io.workers",
         read.integer(1, 64),
         "2",
-        "How many threads read from each log dir, besides five for its other work.",
+        "The number of threads that read from each log dir. Five more threads do the other work of the log dir.",
     )
 
     # Old segments
     retention_initial_delay_ms: int = setting(
         "log.initial.task.delay.ms", read.long(0), "30000",
-        "How long after a start it is first looked for segments that are too old or too many.",
+        "How long after a start the first retention check runs.",
     )  # fmt: skip
     retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms", read.long(1), "300000",
-        "How often is looked for segments that retention.ms or retention.bytes lets go.",
+        "The interval between two checks for segments that retention.ms or retention.bytes allows to delete.",
     )  # fmt: skip
     cleanup_window: DailyWindow | None = setting(
         "log.cleanup.window", read.daily_window, None,
-        "When in a day that may happen, such as 04:00-05:00 of local time. Not set, it is all day.",
+        "The time of day in which retention checks run, such as 04:00-05:00 of local time. Not set: all day.",
     )  # fmt: skip
 
     # Sealed segments
     scrub_bytes_per_s: int = setting(
         "scrub.bytes.per.second", read.long(0), str(4 * MIB),
-        "How much of finished segments each log dir reads in a second, to seal them or to check them again; 0 checks "
-        "nothing again.",
+        "The bytes of closed segments that each log dir reads in a second, to seal segments or to check them again. "
+        "0: no segment is checked again.",
     )  # fmt: skip
     scrub_interval_ms: int = setting(
-        "scrub.interval.ms", read.long(1000), "86400000", "How long sealed segments are left alone between two checks."
+        "scrub.interval.ms", read.long(1000), "86400000", "How long a sealed segment is left alone between two checks."
     )
 
     # Topics
     num_partitions: int = setting(
-        "num.partitions", read.integer(1), "1", "The partitions of a topic that is created without a number of them."
+        "num.partitions", read.integer(1), "1", "The number of partitions of a new topic, if the request names none."
     )
     default_replication_factor: int = setting(
         "default.replication.factor", read.integer(1, 2**15 - 1), "1",
-        "The replicas of a topic that is created without a number of them.",
+        "The number of replicas of each partition of a new topic, if the request names none.",
     )  # fmt: skip
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable", read.boolean, "true",
-        "Whether a topic that a client asks for and that there is not is created, if the client agrees.",
+        "Whether a topic is created when a client asks for its metadata, if the client allows it.",
     )  # fmt: skip
-    delete_topic_enable: bool = setting(
-        "delete.topic.enable", read.boolean, "true", "Whether topics can be deleted at all."
-    )
+    delete_topic_enable: bool = setting("delete.topic.enable", read.boolean, "true", "Whether topics can be deleted.")
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms", read.integer(1), "86400000",
-        "How long a partition remembers an idempotent producer that writes nothing.", Update.CLUSTER_WIDE,
+        "How long a partition remembers an idempotent producer after its last write.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     transaction_partition_verification: bool = setting(
         "transaction.partition.verification.enable", read.boolean, "true",
-        "Whether a transaction's coordinator is asked, before a producer that adds partitions by itself writes to one.",
+        "Whether the transaction coordinator is asked before a transactional producer writes to a partition for the "
+        "first time in a transaction.",
         Update.CLUSTER_WIDE,
     )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
         "producer.id.expiration.check.interval.ms", read.integer(1), "600000",
-        "How often is looked for producers that can be forgotten.",
+        "The interval between two checks for expired producer ids.",
     )  # fmt: skip
 
     # Compaction
     cleaner_enable: bool = setting(
         "log.cleaner.enable", read.boolean, "true",
-        "Whether compacted topics, those of committed offsets among them, are compacted.",
+        "Whether compacted topics, including the topic of committed offsets, are compacted.",
     )  # fmt: skip
     cleaner_threads: int = setting(
-        "log.cleaner.threads", read.integer(0, 1000), "1", "How many logs are compacted at once.", Update.CLUSTER_WIDE
+        "log.cleaner.threads",
+        read.integer(0, 1000),
+        "1",
+        "The number of logs that are compacted at the same time.",
+        Update.CLUSTER_WIDE,
     )
     cleaner_dedupe_buffer_size_bytes: int = setting(
         "log.cleaner.dedupe.buffer.size", read.long(MIB + 1), str(128 * MIB),
-        "The memory for keys while logs are compacted, at 160 bytes a key; what does not fit takes another pass.",
+        "The memory for the keys of logs that are being compacted, at 160 bytes a key. Keys that do not fit need "
+        "another pass.",
         Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_dedupe_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor", read.ratio(), "0.9",
-        "The part of log.cleaner.dedupe.buffer.size that is used.", Update.CLUSTER_WIDE,
+        "The used share of log.cleaner.dedupe.buffer.size.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_io_buffer_size_bytes: int = setting(
         "log.cleaner.io.buffer.size", read.integer(0), str(512 * 1024),
-        "How much of a log is read, and compacted, before others have their turn.", Update.CLUSTER_WIDE,
+        "The bytes of one log that the cleaner reads and compacts before the next log has its turn.",
+        Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_io_max_bytes_per_s: float = setting(
         "log.cleaner.io.max.bytes.per.second", read.above_zero(), "1.7976931348623157E308",
-        "How much compaction reads and writes in a second, at most and over all logs.", Update.CLUSTER_WIDE,
+        "The bytes that compaction reads and writes in a second, over all logs.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms", read.long(0), "15000",
-        "After what time the cleaner looks again, when there was nothing to compact.", Update.CLUSTER_WIDE,
+        "The pause of the cleaner after a check that found no log to compact.", Update.CLUSTER_WIDE,
     )  # fmt: skip
 
     # Requests and connections
     max_fetch_size_bytes: int = setting(
-        "fetch.max.bytes", read.integer(1024), str(55 * MIB), "How much a fetch is answered with at most."
+        "fetch.max.bytes", read.integer(1024), str(55 * MIB), "The maximum size of a Fetch response."
     )
     max_request_partitions: int = setting(
         "max.request.partition.size.limit", read.integer(1), "2000",
-        "How many partitions a request for topics' partitions is answered with at most.",
+        "The maximum number of partitions in a DescribeTopicPartitions response.",
     )  # fmt: skip
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", read.integer(0), "1000",
-        "How many clients can be remembered what they fetch, so that they need not say it again.",
+        "The maximum number of incremental fetch sessions. A client without a session names all partitions in each "
+        "Fetch.",
     )  # fmt: skip
     max_request_size_bytes: int = setting(
-        "socket.request.max.bytes", read.integer(1), str(100 * MIB), "The largest request that is taken."
+        "socket.request.max.bytes", read.integer(1), str(100 * MIB), "The maximum size of a request."
     )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes", read.long_or_unlimited(1 * MIB), str(512 * MIB),
-        "How many bytes of requests may be held, over all connections, before no more are read; -1 is any.",
+        "The bytes of requests that may be held in memory, over all connections, before the broker stops reading "
+        "from them. -1: no limit.",
     )  # fmt: skip
     max_connections: int = setting(
-        "max.connections", read.integer(0), str(INT_MAX), "How many connections there may be.", Update.CLUSTER_WIDE
+        "max.connections", read.integer(0), str(INT_MAX), "The maximum number of connections.", Update.CLUSTER_WIDE
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", read.integer(0), str(INT_MAX),
-        "How many connections there may be from one address.", Update.CLUSTER_WIDE,
+        "The maximum number of connections from one address.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", read.long_or_unlimited(1), "600000",
-        "How long a connection on which nothing is asked stays open; -1 is for ever.",
+        "How long a connection stays open without a request. -1: for ever.",
     )  # fmt: skip
 
     given: Mapping[str, str] = field(

@@ -23,85 +23,95 @@ class ClusterConfig(TierConfig):
 
     zookeeper_connect: str = setting(
         "zookeeper.connect", read.text, "",
-        "The ZooKeeper servers that coordinate the cluster, as host:port,host:port/chroot. Empty: this broker stands "
+        "The ZooKeeper servers that coordinate the cluster, as host:port,host:port/chroot. Empty: the broker runs "
         "alone, and its metadata is in a directory.",
     )  # fmt: skip
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms", read.integer(1), "18000",
-        "After what time without a word from this broker ZooKeeper takes it for dead.",
+        "The time without a message from this broker after which ZooKeeper expires its session.",
     )  # fmt: skip
     zookeeper_connection_timeout_ms: int | None = setting(
         "zookeeper.connection.timeout.ms", read.optional(read.integer(1)), None,
-        "How long a start looks for a ZooKeeper server that answers. Not set, it is zookeeper.session.timeout.ms.",
+        "How long a start waits for a connection to ZooKeeper. Not set: zookeeper.session.timeout.ms.",
     )  # fmt: skip
     zookeeper_credentials_file: Path | None = setting(
         "zookeeper.credentials.file", read.directory, None,
-        "A file with user:password, by which this broker is known to ZooKeeper (digest); the nodes that it makes are "
-        "for these credentials alone.",
+        "A file with user:password, the digest credentials of this broker for ZooKeeper. Only these credentials can "
+        "read and write the nodes that the broker creates.",
     )  # fmt: skip
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name", read.optional(read.upper_word), None,
-        "The listener at which brokers reach each other. Not set, it is PLAINTEXT.",
+        "The listener that brokers use to reach each other. Not set: PLAINTEXT.",
     )  # fmt: skip
     inter_broker_secret_file: Path | None = setting(
         "inter.broker.secret.file", read.directory, None,
-        "A file with the secret by which brokers of one cluster know each other; with zookeeper.connect there has to "
-        "be one.",
+        "A file with the secret that brokers of one cluster share. It is required with zookeeper.connect.",
     )  # fmt: skip
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", read.boolean, "true",
-        "Whether leaders go back, now and then, to the first of a partition's replicas.",
+        "Whether leaderships return to the preferred leader, the first replica of each partition.",
     )  # fmt: skip
     leader_imbalance_check_interval_seconds: int = setting(
-        "leader.imbalance.check.interval.seconds", read.long(1), "300", "How often leaders go back."
+        "leader.imbalance.check.interval.seconds",
+        read.long(1),
+        "300",
+        "The interval between two checks for leaderships to return to preferred leaders.",
     )
     controller_recovery_wait_ms: int = setting(
         "controller.recovery.wait.ms", read.long(0), "10000",
-        "How long the controller waits for the replicas in sync of a partition, if the processes of all of them have "
-        "ended, before it elects the one with the longest log of those that are back. 0: it elects the first that is "
-        "back.",
+        "How long the controller waits, after the processes of all in-sync replicas of a partition have ended, "
+        "before it elects the replica with the longest log of those that are back. 0: the first replica that is back "
+        "is elected.",
     )  # fmt: skip
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms", read.long(1), "30000",
-        "A follower leaves the ISR if it does not fetch for so long, or lacks what its leader had so long ago. "
-        "It joins again when it lags less.",
+        "A follower leaves the ISR if, for this time, it has sent no Fetch or has not caught up with its leader's "
+        "log end. It rejoins when its lag in time is smaller.",
     )  # fmt: skip
     replica_fetch_wait_max_ms: int = setting(
         "replica.fetch.wait.max.ms", read.integer(1, 1000), "500",
-        "How long a leader lets a follower wait that asks for more than there is.",
+        "How long a leader holds a follower's Fetch that finds no new records.",
     )  # fmt: skip
     replica_fetch_min_size_bytes: int = setting(
-        "replica.fetch.min.bytes", read.integer(1), "1", "How much there has to be for a follower that can wait."
+        "replica.fetch.min.bytes",
+        read.integer(1),
+        "1",
+        "The bytes that a follower's Fetch waits for, until replica.fetch.wait.max.ms.",
     )
     replica_fetch_max_size_bytes: int = setting(
         "replica.fetch.max.bytes", read.integer(0), "1048576",
-        "How much of one partition a follower fetches at once. A batch that is larger comes all the same; and more, if "
-        "replica.fetch.response.max.bytes leaves room, unless the topic names replicas whose rate is limited.",
+        "The bytes of one partition in a follower's Fetch. A larger first batch is sent all the same. A response has "
+        "more of a partition if replica.fetch.response.max.bytes leaves room and the topic names no throttled "
+        "replicas.",
     )  # fmt: skip
     replica_fetch_response_max_size_bytes: int = setting(
         "replica.fetch.response.max.bytes", read.integer(0), "10485760",
-        "How much of all partitions a follower fetches at once; a batch that is larger comes all the same.",
+        "The bytes of all partitions in a follower's Fetch. A larger first batch is sent all the same.",
     )  # fmt: skip
     replica_fetch_backoff_ms: int = setting(
         "replica.fetch.backoff.ms", read.integer(0), "1000",
-        "How long a follower rests that could not fetch, or take what it fetched; after first refusals less.",
+        "The pause of a follower after a failed Fetch or a failed append. The pause is shorter after the first "
+        "failures.",
     )  # fmt: skip
     leader_throttled_bytes_per_s: int = setting(
         "leader.replication.throttled.rate", read.long(0), str(read.LONG_MAX),
-        "How much replicas that are not in sync may fetch from here in a second, of partitions that "
+        "The bytes that replicas outside the ISR may fetch from this broker in a second, over the partitions that "
         "leader.replication.throttled.replicas names.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     follower_throttled_bytes_per_s: int = setting(
         "follower.replication.throttled.rate", read.long(0), str(read.LONG_MAX),
-        "How much this broker may fetch in a second of partitions of which it is not in sync and that "
+        "The bytes that this broker may fetch in a second for replicas outside the ISR, over the partitions that "
         "follower.replication.throttled.replicas names.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     throttle_samples: int = setting(
         "replication.quota.window.num", read.integer(1), "11",
-        "Over how many samples what is throttled between brokers is measured.",
+        "The number of samples from which the rate of throttled replication is measured.",
     )  # fmt: skip
     throttle_sample_s: int = setting(
-        "replication.quota.window.size.seconds", read.integer(1), "1", "How long such a sample lasts."
+        "replication.quota.window.size.seconds",
+        read.integer(1),
+        "1",
+        "The length of a sample of throttled replication.",
     )
 
     @property

@@ -19,52 +19,56 @@ class TierConfig(CoordinatorConfig):
 
     tier_enable: bool = setting(
         "remote.log.storage.system.enable", read.boolean, "false",
-        "Whether topics may have finished segments in remote storage. tier.store says where that is.",
+        "Whether topics may copy closed segments to remote storage. tier.store names the storage.",
     )  # fmt: skip
     tier_store: StoreUrl | None = setting(
         "tier.store", read.object_store, "",
-        "Where finished segments of topics with remote.storage.enable go: file:///directory, or s3://bucket/prefix.",
+        "The remote storage for closed segments of topics with remote.storage.enable: file:///directory, or "
+        "s3://bucket/prefix.",
     )  # fmt: skip
     tier_s3_endpoint: str = setting(
         "tier.s3.endpoint", read.text, "",
-        "The URL of the S3 server, as http://host:port or https://host; empty is AWS, in tier.s3.region.",
+        "The URL of the S3 server, as http://host:port or https://host. Empty: AWS, in tier.s3.region.",
     )  # fmt: skip
     tier_s3_region: str = setting("tier.s3.region", read.text, "us-east-1", "The region that requests are signed for.")
     tier_s3_access_key: str = setting(
         "tier.s3.access.key", read.text, "",
-        "Who asks the S3 server. Empty: AWS_ACCESS_KEY_ID in the environment, or the default profile of "
-        "~/.aws/credentials, says so.",
+        "The access key for the S3 server. Empty: AWS_ACCESS_KEY_ID of the environment, or the default profile of "
+        "~/.aws/credentials.",
     )  # fmt: skip
     tier_s3_secret_key: str = setting(
-        "tier.s3.secret.key", read.password, None, "The secret of tier.s3.access.key, which is never shown or logged."
+        "tier.s3.secret.key", read.password, None, "The secret of tier.s3.access.key. It is never shown or logged."
     )
     tier_interval_ms: int = setting(
         "remote.log.manager.task.interval.ms", read.long(1), "30000",
-        "How often is looked for segments that are to be copied to the tier, or deleted there.",
+        "The interval between two checks for segments to copy to remote storage, or to delete there.",
     )  # fmt: skip
-    tier_copiers: int = setting("tier.copiers", read.integer(1, 16), "2", "How many segments are copied at a time.")
+    tier_copiers: int = setting(
+        "tier.copiers", read.integer(1, 16), "2", "The number of segments that are copied at the same time."
+    )
     tier_copy_max_bytes_per_s: int = setting(
         "remote.log.manager.copy.max.bytes.per.second", read.long(1), str(LONG_MAX),
-        "How much is copied to the tier in a second, over a few segments, and evenly within one.", Update.CLUSTER_WIDE,
+        "The bytes that are copied to remote storage in a second. The rate holds over a few segments, and within "
+        "each segment.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     tier_fetch_max_wait_ms: int = setting(
         "remote.fetch.max.wait.ms", read.integer(1), "500",
-        "How long a fetch waits for what only the tier has, if it has nothing else to tell and does not want to wait "
-        "longer; what has not come then comes with one of the next.", Update.CLUSTER_WIDE,
+        "How long a Fetch without other records waits for records that are only in remote storage, if its max.wait "
+        "is not shorter. Records that arrive later are returned by a later Fetch.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     tier_list_offsets_timeout_ms: int = setting(
         "remote.list.offsets.request.timeout.ms", read.long(1), "30000",
-        "How long a ListOffsets waits for what only the tier can tell, unless it says itself how long; then it is told "
-        "that its time is over.", Update.CLUSTER_WIDE,
+        "How long a ListOffsets waits for an answer from remote storage, if the request names no timeout. The "
+        "response is then REQUEST_TIMED_OUT.", Update.CLUSTER_WIDE,
     )  # fmt: skip
     tier_cache_dir: Path | None = setting(
         "tier.cache.dir", read.directory, "",
-        "A directory of its own for parts of segments that were read from the tier; without one it is tier-cache "
-        "below the first of log.dirs. What is in it is removed at the start.",
+        "A directory of its own for parts of segments that were read from remote storage. Not set: tier-cache in the "
+        "first of log.dirs. **Its content is deleted at each start.**",
     )  # fmt: skip
     tier_cache_size_bytes: int = setting(
         "tier.cache.size.bytes", read.long(0), str(1024 * MIB),
-        "How much of the tier is kept in tier.cache.dir; the newest 16 MiB are whatever it says.",
+        "The maximum size of tier.cache.dir. The newest 16 MiB always stay.",
     )  # fmt: skip
 
 

@@ -76,35 +76,35 @@ def _alone(name: str, reader: Reader, default: str, documentation: str, field: s
 _SEGMENTS: Final = (
     _row(
         "segment.bytes", integer(MIB), "segment_size_bytes",
-        "The size at which a segment is finished and the next one begun. Retention and compaction work on whole "
+        "The size at which a segment is closed and the next one is rolled. Retention and compaction work on whole "
         "segments.",
         Default("log.segment.bytes", "1073741824"),
     ),
     _row(
         "segment.ms", long(1), "segment_age_ms",
-        "The time after which a segment is finished although it is not full, counted from its first record, so that "
-        "retention and compaction get at old records of a quiet partition.",
+        "The time after its first record at which a segment is closed although it is not full, so that retention and "
+        "compaction reach the old records of a quiet partition.",
         Default("log.roll.ms", None), Default("log.roll.hours", "168", integer(1), HOUR_MS),
     ),
     _row(
         "segment.jitter.ms", long(0), "segment_jitter_ms",
-        "By how much, at most and chosen by chance, a segment is finished earlier than segment.ms says, so that many "
-        "partitions do not do it at once.",
+        "The maximum random time by which a segment is closed before segment.ms, so that many partitions do not roll "
+        "at the same time.",
         Default("log.roll.jitter.ms", None), Default("log.roll.jitter.hours", "0", integer(0), HOUR_MS),
     ),
     _row(
         "segment.index.bytes", integer(4), "segment_index_size_bytes",
-        "The size of a segment's offset index, at eight bytes an entry: when it is full the segment is finished.",
+        "The size of a segment's offset index, at eight bytes an entry. A segment is closed when its index is full.",
         Default("log.index.size.max.bytes", "10485760"),
     ),
     _row(
         "index.interval.bytes", integer(0), None,
-        "About how many bytes of records lie between two entries of the offset index.",
+        "The approximate distance in bytes between two entries of the offset index.",
         Default("log.index.interval.bytes", "4096"),
     ),
     _row(
         "preallocate", boolean, "preallocate",
-        "Whether a new segment gets its disk space at once.",
+        "Whether the disk space of a new segment is allocated when the segment is created.",
         Default("log.preallocate", "false"),
     ),
     _row(
@@ -117,18 +117,18 @@ _SEGMENTS: Final = (
 _FLUSH: Final = (
     _row(
         "flush.policy", member(FlushPolicy), "flush_policy",
-        "When an append counts, and is answered with acks=1: sync, once it is on the disk, or async, as in Apache "
-        "Kafka, once the system has it. Internal topics are always sync.",
+        "When an append is acknowledged with acks=1: after a sync to disk (sync), or after the write to the page "
+        "cache (async), as in Apache Kafka. Internal topics always use sync.",
         Default("log.flush.policy", "sync"),
     ),
     _row(
         "flush.messages", long(1), "flush_messages",
-        "With flush.policy=async: after how many messages the log is synced to disk.",
+        "The number of messages after which the log is synced to disk. Only with flush.policy=async.",
         Default("log.flush.interval.messages", NO_LIMIT),
     ),
     _row(
         "flush.ms", long(0), "flush_interval_ms",
-        "With flush.policy=async: for how long a message may stay unsynced.",
+        "The maximum time a message stays unsynced. Only with flush.policy=async.",
         Default("log.flush.interval.ms", None), Default("log.flush.scheduler.interval.ms", NO_LIMIT),
     ),
 )  # fmt: skip
@@ -136,48 +136,48 @@ _FLUSH: Final = (
 _MESSAGES: Final = (
     _row(
         "max.message.bytes", integer(0), "max_message_size_bytes",
-        "The largest batch of records, compressed if the producer compresses, that is taken.",
+        "The maximum size of a record batch, after compression if the producer compresses.",
         Default("message.max.bytes", "1048588"),
     ),
     _row(
         "message.timestamp.type", member(TimestampType), "timestamp_type",
-        "Which timestamp a record keeps: the producer's (CreateTime) or that of its arrival (LogAppendTime).",
+        "The timestamp that a record keeps: the producer's (CreateTime), or the time of its append (LogAppendTime).",
         Default("log.message.timestamp.type", "CreateTime"),
     ),
     _row(
         "message.timestamp.before.max.ms", long(0), "timestamp_before_max_ms",
-        "How far a producer's timestamp may lie in the past. Batches beyond are refused.",
+        "The maximum time by which a producer's timestamp may lie in the past. Other batches are refused.",
         Default("log.message.timestamp.before.max.ms", NO_LIMIT),
     ),
     _row(
         "message.timestamp.after.max.ms", long(0), "timestamp_after_max_ms",
-        "How far a producer's timestamp may lie in the future. Batches beyond are refused.",
+        "The maximum time by which a producer's timestamp may lie in the future. Other batches are refused.",
         Default("log.message.timestamp.after.max.ms", "3600000"),
     ),
     _row(
         "compression.type", member(CompressionType), "compression_type",
-        "The codec that batches are stored in: one that comes in another is compressed anew. With producer all stay as "
-        "they came. Internal topics always have producer.",
+        "The codec of stored batches. A batch with another codec is recompressed. With producer, each batch keeps "
+        "its codec. Internal topics always use producer.",
         Default("compression.type", "producer"),
     ),
     _row(
         "compression.gzip.level", integer_or(-1, 1, 9), "gzip_level",
-        "How hard gzip tries when compression.type is gzip: 1 to 9, -1 for its own choice.",
+        "The gzip compression level, if compression.type is gzip: 1 to 9, or -1 for the default of gzip.",
         Default("compression.gzip.level", "-1"),
     ),
     _row(
         "compression.lz4.level", integer(1, 17), "lz4_level",
-        "How hard lz4 tries when compression.type is lz4: 1 to 17; 9 is its fast way.",
+        "The lz4 compression level, if compression.type is lz4: 1 to 17. 9 is its fast mode.",
         Default("compression.lz4.level", "9"),
     ),
     _row(
         "compression.zstd.level", integer(-131_072, 22), "zstd_level",
-        "How hard zstd tries when compression.type is zstd: up to 22, and below zero for speed.",
+        "The zstd compression level, if compression.type is zstd: up to 22. Negative levels are faster.",
         Default("compression.zstd.level", "3"),
     ),
     _row(
         "index.keys", boolean, "index_keys",
-        "Whether the keys of records are indexed, so that the records of a key are found without reading the log.",
+        "Whether the keys of records are indexed, so that the records of a key are found without a scan of the log.",
         Default("log.index.keys", "false"),
     ),
 )  # fmt: skip
@@ -185,42 +185,43 @@ _MESSAGES: Final = (
 _RETENTION: Final = (
     _row(
         "cleanup.policy", members(CleanupPolicy), "cleanup_policy",
-        "What becomes of old records: delete removes segments by age and size, compact keeps the newest record of "
-        "each key, both do both, none keeps everything.",
+        "How old records are removed: delete removes segments by age and size, compact keeps the newest record of "
+        "each key, both names together do both, and an empty list keeps all records.",
         Default("log.cleanup.policy", "delete"),
     ),
     _row(
         "retention.ms", long(-1), "retention_ms",
-        "With cleanup.policy=delete: how long records are kept, by the largest timestamp of their segment; -1 is for "
-        "ever.",
+        "How long records are kept, by the largest timestamp of their segment. -1: for ever. Only with "
+        "cleanup.policy=delete.",
         Default("log.retention.ms", None, optional(no_zero(long(-1)))),
         Default("log.retention.minutes", None, optional(no_zero(integer())), MINUTE_MS),
         Default("log.retention.hours", "168", no_zero(integer()), HOUR_MS),
     ),
     _row(
         "retention.bytes", long(), "retention_size_bytes",
-        "With cleanup.policy=delete: the size a partition may have before its oldest segments are deleted; -1 is any.",
+        "The size of a partition above which its oldest segments are deleted. -1: no limit. Only with "
+        "cleanup.policy=delete.",
         Default("log.retention.bytes", "-1"),
     ),
     _row(
         "delete.retention.ms", long(0), "delete_retention_ms",
-        "How long a compacted topic keeps the record without a value that deletes a key: the time a reader that "
-        "began at the start has to see it.",
+        "How long a compacted topic keeps a tombstone. A consumer that starts at the beginning has so much time to "
+        "see the deletion.",
         Default("log.cleaner.delete.retention.ms", "86400000"),
     ),
     _row(
         "min.compaction.lag.ms", long(0), "min_compaction_lag_ms",
-        "How long a record of a compacted topic is safe from compaction.",
+        "The minimum age of a record before compaction may remove it.",
         Default("log.cleaner.min.compaction.lag.ms", "0"),
     ),
     _row(
         "max.compaction.lag.ms", long(1), "max_compaction_lag_ms",
-        "How long a record of a compacted topic may stay before it must be looked at by compaction.",
+        "The maximum age of a record before its log must be compacted.",
         Default("log.cleaner.max.compaction.lag.ms", NO_LIMIT),
     ),
     _row(
         "min.cleanable.dirty.ratio", ratio(is_zero_allowed=True), "min_cleanable_dirty_ratio",
-        "How much of a compacted log must be new before compaction is worth its work: a part between 0 and 1.",
+        "The share of a log that must be new before it is compacted: between 0 and 1.",
         Default("log.cleaner.min.cleanable.ratio", "0.5"),
     ),
 )  # fmt: skip
@@ -228,49 +229,51 @@ _RETENTION: Final = (
 _REPLICATION: Final = (
     _row(
         "min.insync.replicas", integer(1), "min_insync_replicas",
-        "How many replicas must have a record before a producer with acks=all is told that it is written. More than "
-        "there are replicas counts as all of them.",
+        "The number of in-sync replicas that a produce request with acks=all needs. A number above that of the "
+        "replicas counts as all of them.",
         Default("min.insync.replicas", "1"),
     ),
     _row(
         "unclean.leader.election.enable", boolean, "may_elect_unclean",
-        "Whether a replica that lacks records may become leader when no other is left, and the records be lost.",
+        "Whether a replica outside the ISR and the ELR may become leader when no other replica is available. **This "
+        "can lose acknowledged records.**",
         Default("unclean.leader.election.enable", "false"),
     ),
     _alone(
         "leader.replication.throttled.replicas", _replicas, "",
-        "Of which leaders, as partition:broker, what replicas not in sync fetch counts and is limited by "
-        "leader.replication.throttled.rate; * is all of them.", "leader_throttled_replicas",
+        "The leaders whose sending to replicas outside the ISR is limited by leader.replication.throttled.rate, as "
+        "partition:broker. * is all of them.", "leader_throttled_replicas",
     ),
     _alone(
         "follower.replication.throttled.replicas", _replicas, "",
-        "Of which followers not in sync, as partition:broker, fetching is limited by "
-        "follower.replication.throttled.rate; * is all of them.", "follower_throttled_replicas",
+        "The followers outside the ISR whose fetching is limited by follower.replication.throttled.rate, as "
+        "partition:broker. * is all of them.", "follower_throttled_replicas",
     ),
 )  # fmt: skip
 
 _TIERING: Final = (
     _alone(
-        "remote.storage.enable", boolean, "false", "Whether finished segments are copied to remote storage.",
+        "remote.storage.enable", boolean, "false", "Whether closed segments are copied to remote storage.",
         "remote_storage",
     ),
     _alone(
-        "remote.log.copy.disable", boolean, "false", "Whether remote storage is only read, with no new copies.",
+        "remote.log.copy.disable", boolean, "false", "Whether remote storage is only read, and no segment is copied.",
         "remote_copy_disabled",
     ),
     _alone(
         "remote.log.delete.on.disable", boolean, "false",
-        "Whether what is in remote storage is deleted when remote.storage.enable becomes false.",
+        "Whether the topic's data in remote storage is deleted when remote.storage.enable becomes false.",
         "remote_delete_on_disable",
     ),
     _row(
         "local.retention.ms", long(-2), "local_retention_ms",
-        "How long segments that are in remote storage also stay on the broker; -2 is as long as retention.ms says.",
+        "How long a segment that is in remote storage stays on the broker, too. -2: as long as retention.ms.",
         Default("log.local.retention.ms", "-2"),
     ),
     _row(
         "local.retention.bytes", long(-2), "local_retention_size_bytes",
-        "How much of a partition that is in remote storage also stays on the broker; -2 is as retention.bytes says.",
+        "The bytes of a partition that are in remote storage and stay on the broker, too. -2: as many as "
+        "retention.bytes.",
         Default("log.local.retention.bytes", "-2"),
     ),
 )  # fmt: skip

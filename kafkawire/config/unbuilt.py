@@ -20,59 +20,60 @@ _per_broker = partial(_unbuilt, update=Update.PER_BROKER)
 _SECURITY_KEYS: Final = (
     _unbuilt(
         "authorizer.class.name", text, "",
-        "Who decides what a client may do. Without one anybody may do anything.",
+        "The class that decides whether a client may do an operation. Empty: every client may do everything.",
     ),
     _unbuilt(
         "security.inter.broker.protocol", text, "PLAINTEXT",
-        "How brokers talk to each other where inter.broker.listener.name does not say it.",
+        "The security protocol between brokers, if inter.broker.listener.name is not set.",
     ),
-    _unbuilt("security.providers", text, None, "Classes that make the algorithms of TLS and SASL."),
+    _unbuilt("security.providers", text, None, "Classes that provide the algorithms of TLS and SASL."),
     _per_broker(
         "principal.builder.class", class_name,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "What makes a client's name of how it was authenticated.",
+        "The class that builds a client's principal.",
     ),
     _unbuilt(
         "connections.max.reauth.ms", long(), "0",
-        "How long a connection may go on until its client is authenticated again; 0 is for ever.",
+        "How long a connection may be used until its client must authenticate again. 0: for ever.",
     ),
     _unbuilt(
         "connection.failed.authentication.delay.ms", integer(0), "100",
-        "How long a client that failed to be authenticated waits for its connection to be closed.",
+        "The delay before a connection is closed whose authentication failed.",
     ),
-    _unbuilt("delegation.token.secret.key", password, None, "The secret that delegation tokens are signed with."),
+    _unbuilt("delegation.token.secret.key", password, None, "The secret that signs delegation tokens."),
     _unbuilt(
         "delegation.token.max.lifetime.ms", long(1), "604800000",
-        "After what time a delegation token cannot be renewed any more.",
+        "The time after which a delegation token cannot be renewed.",
     ),
     _unbuilt(
         "delegation.token.expiry.time.ms", long(1), "86400000",
-        "After what time a delegation token has to be renewed.",
+        "The time after which a delegation token must be renewed.",
     ),
     _unbuilt(
         "delegation.token.expiry.check.interval.ms", long(1), "3600000",
-        "How often is looked for delegation tokens that expired.",
+        "The interval between two checks for expired delegation tokens.",
     ),
-    _cluster_wide("config.providers", words, "", "Where values of keys that name another place are looked up."),
+    _cluster_wide("config.providers", words, "", "The providers that resolve values which name an external source."),
 )  # fmt: skip
 
 _POLICY_KEYS: Final = (
-    _unbuilt("create.topic.policy.class.name", class_name, None, "What decides which topics may be created."),
-    _unbuilt("alter.config.policy.class.name", class_name, None, "What decides which configs may be changed."),
-    _unbuilt("client.quota.callback.class", class_name, None, "What decides which quota a client has."),
+    _unbuilt("create.topic.policy.class.name", class_name, None, "The class that decides which topics may be created."),
+    _unbuilt("alter.config.policy.class.name", class_name, None,
+        "The class that decides which configs may be changed."),
+    _unbuilt("client.quota.callback.class", class_name, None, "The class that decides the quota of a client."),
     *(
         key
-        for whose, what in {
+        for prefix, measured in {
             "quota": "clients' traffic",
             "controller.quota": "changes of topics",
             "alter.log.dirs.replication.quota": "traffic between log dirs",
         }.items()
         for key in (
-            _unbuilt(f"{whose}.window.num", integer(1), "11", f"Over how many samples {what} is measured."),
-            _unbuilt(f"{whose}.window.size.seconds", integer(1), "1", f"How long a sample of {what} lasts."),
+            _unbuilt(f"{prefix}.window.num", integer(1), "11", f"The number of samples of {measured}."),
+            _unbuilt(f"{prefix}.window.size.seconds", integer(1), "1", f"The length of a sample of {measured}."),
         )
     ),
-    _per_broker("cordoned.log.dirs", words, "", "The log dirs that get no new partitions; * is all of them."),
+    _per_broker("cordoned.log.dirs", words, "", "The log dirs that get no new partitions. * is all of them."),
 )  # fmt: skip
 
 # A stock server.properties may have Kafka's default. Any other value would be a promise that is not kept.
@@ -81,7 +82,7 @@ _KEYS: Final = (
     *_POLICY_KEYS,
     _cluster_wide(
         "max.connection.creation.rate", integer(0), str(INT_MAX),
-        "How many connections are accepted in a second.",
+        "The maximum number of new connections in a second.",
     ),
     _cluster_wide(
         "max.connections.per.ip.overrides", text, "",
@@ -89,15 +90,15 @@ _KEYS: Final = (
     ),
     _unbuilt(
         "group.coordinator.rebalance.protocols", words, "classic",
-        "The protocols in which groups of consumers may come to an agreement.",
+        "The rebalance protocols that consumer groups may use.",
     ),
     _unbuilt(
         "offsets.topic.compression.codec", integer(), "0",
-        "The codec, by its number, in which committed offsets are stored; 0 is none.",
+        "The codec of stored committed offsets, by number. 0: none.",
     ),
     _unbuilt(
         "transaction.two.phase.commit.enable", boolean, "false",
-        "Whether producers may ask for transactions without a time-out, which somebody else decides.",
+        "Whether producers may ask for transactions without a timeout, for a two-phase commit.",
     ),
 )  # fmt: skip
 
@@ -109,14 +110,14 @@ _NO_LIMIT: Final = str(LONG_MAX)
 UNLISTED_KEYS: Final[dict[str, Key]] = {
     key.name: key
     for key in (
-        _unbuilt("super.users", text, "", "Who may do anything, whatever the ACLs say."),
+        _unbuilt("super.users", text, "", "The principals that may do everything, regardless of ACLs."),
         _unbuilt(
             "allow.everyone.if.no.acl.found", boolean, "false",
-            "Whether anybody may do anything with a resource that no ACL is about.",
+            "Whether every client may use a resource that has no ACL.",
         ),
         _unbuilt(
             "replica.alter.log.dirs.io.max.bytes.per.second", long(1), _NO_LIMIT,
-            "How much of partitions is moved between log dirs in a second.",
+            "The bytes of partitions that are moved between log dirs in a second.",
         ),
     )
 }  # fmt: skip

@@ -34,21 +34,25 @@ class UnbuiltKey(NamedTuple):
 
 
 GROUP_KEYS: Final = (
-    UnbuiltKey("consumer.assignment.interval.ms", "1000", INT, "How long assignments of a group are kept apart."),
-    UnbuiltKey("consumer.heartbeat.interval.ms", "5000", INT, "How often members are to send heartbeats."),
-    UnbuiltKey("consumer.session.timeout.ms", "45000", INT, "After how long without heartbeats a member is removed."),
-    UnbuiltKey("share.assignment.interval.ms", "1000", INT, "How long assignments of a share group are kept apart."),
+    UnbuiltKey(
+        "consumer.assignment.interval.ms", "1000", INT, "The minimum time between two assignments of a consumer group."
+    ),
+    UnbuiltKey("consumer.heartbeat.interval.ms", "5000", INT, "The heartbeat interval of members."),
+    UnbuiltKey(
+        "consumer.session.timeout.ms", "45000", INT, "The time without heartbeats after which a member is removed."
+    ),
+    UnbuiltKey(
+        "share.assignment.interval.ms", "1000", INT, "The minimum time between two assignments of a share group."
+    ),
     UnbuiltKey(
         "share.auto.offset.reset",
         "latest",
         STRING,
-        "Where a share group begins to read a partition.",
+        "The position at which a share group starts to read a partition.",
         has_broker_key=False,
     ),
-    UnbuiltKey("share.delivery.count.limit", "5", INT, "How often a record is delivered at most."),
-    UnbuiltKey(
-        "share.heartbeat.interval.ms", "5000", INT, "How often members of a share group are to send heartbeats."
-    ),
+    UnbuiltKey("share.delivery.count.limit", "5", INT, "The maximum number of deliveries of a record."),
+    UnbuiltKey("share.heartbeat.interval.ms", "5000", INT, "The heartbeat interval of members of a share group."),
     UnbuiltKey(
         "share.isolation.level",
         "read_uncommitted",
@@ -57,7 +61,7 @@ GROUP_KEYS: Final = (
         has_broker_key=False,
     ),
     UnbuiltKey(
-        "share.partition.max.record.locks", "2000", INT, "How many records of a partition can be acquired at once."
+        "share.partition.max.record.locks", "2000", INT, "The maximum number of acquired records of a partition."
     ),
     UnbuiltKey("share.record.lock.duration.ms", "30000", INT, "How long a record stays acquired."),
     UnbuiltKey(
@@ -68,29 +72,32 @@ GROUP_KEYS: Final = (
         has_broker_key=False,
     ),
     UnbuiltKey(
-        "share.session.timeout.ms", "45000", INT, "After how long without heartbeats a share group's member is removed."
+        "share.session.timeout.ms",
+        "45000",
+        INT,
+        "The time without heartbeats after which a member of a share group is removed.",
     ),
     UnbuiltKey(
-        "streams.assignment.interval.ms", "1000", INT, "How long assignments of a streams group are kept apart."
+        "streams.assignment.interval.ms", "1000", INT, "The minimum time between two assignments of a streams group."
     ),
-    UnbuiltKey(
-        "streams.heartbeat.interval.ms", "5000", INT, "How often members of a streams group are to send heartbeats."
-    ),
+    UnbuiltKey("streams.heartbeat.interval.ms", "5000", INT, "The heartbeat interval of members of a streams group."),
     UnbuiltKey(
         "streams.initial.rebalance.delay.ms", "3000", INT, "How long a new streams group waits for more members."
     ),
-    UnbuiltKey("streams.num.standby.replicas", "0", INT, "How many standby replicas a task of a streams group has."),
+    UnbuiltKey(
+        "streams.num.standby.replicas", "0", INT, "The number of standby replicas of a task of a streams group."
+    ),
     UnbuiltKey(
         "streams.session.timeout.ms",
         "45000",
         INT,
-        "After how long without heartbeats a streams group's member is removed.",
+        "The time without heartbeats after which a member of a streams group is removed.",
     ),
 )
 CLIENT_METRICS_KEYS: Final = (
-    UnbuiltKey("interval.ms", "300000", INT, "How often clients are to send metrics."),
-    UnbuiltKey("match", "", LIST, "Which clients are to send metrics."),
-    UnbuiltKey("metrics", "", LIST, "Which metrics clients are to send."),
+    UnbuiltKey("interval.ms", "300000", INT, "The interval at which clients send metrics."),
+    UnbuiltKey("match", "", LIST, "The clients that send metrics."),
+    UnbuiltKey("metrics", "", LIST, "The metrics that clients send."),
 )
 KEYS: Final = {ConfigResourceType.GROUP: GROUP_KEYS, ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS}
 

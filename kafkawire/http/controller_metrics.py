@@ -53,7 +53,7 @@ class ControllerMetrics:
             ("kafkawire_brokers_fenced", "Brokers fenced.", counters.brokers_fenced),
             (
                 "kafkawire_short_replicas",
-                "Replicas that an election after a restart of all of them found shorter than another one.",
+                "Replicas found shorter than another replica in an election after all of them restarted.",
                 counters.short_replicas,
             ),
         ):
@@ -65,6 +65,6 @@ class ControllerMetrics:
         )
         yield GaugeMetricFamily(
             "kafka_controller_kafkacontroller_fencedbrokercount",
-            "Registered brokers that are fenced, or do not serve yet.",
+            "Registered brokers that are fenced, or are not ready yet.",
             len(image.members) - len(image.brokers),
         )

@@ -100,17 +100,17 @@ class GroupMetrics:
             states.add_metric([state.value], count)
         yield states
         for name, documentation, value in (
-            ("offset_count", "Offsets kept.", found.offset_count),
+            ("offset_count", "Committed offsets in the cache.", found.offset_count),
             ("offset_commit_count", "Offsets committed.", counters.commits),
-            ("offset_expiration_count", "Offsets that were kept long enough.", counters.expired_offsets),
-            ("group_completed_rebalance_count", "Rebalances that came to a generation.", counters.generations),
+            ("offset_expiration_count", "Expired offsets.", counters.expired_offsets),
+            ("group_completed_rebalance_count", "Completed rebalances.", counters.generations),
         ):
             yield UnknownMetricFamily(_KAFKA + name, documentation, value)  # the type that the JMX exporter gives them
         yield CounterMetricFamily(
-            "kafkawire_group_members_expired", "Members that were silent for too long.", counters.expired_members
+            "kafkawire_group_members_expired", "Members removed after their session timeout.", counters.expired_members
         )
         yield GaugeMetricFamily(
-            "kafkawire_groups_left_out", "Groups whose offsets are too many to be shown.", found.left_out
+            "kafkawire_groups_left_out", "Groups without a series of their own, as they are too many.", found.left_out
         )
 
 

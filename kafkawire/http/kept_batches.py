@@ -99,7 +99,7 @@ class KeptBatchesRoute:
             if request.headers.get("content-type") != CONTENT_TYPE:
                 raise Refused(415, f"batches are {CONTENT_TYPE}")
             if peer_of(request) not in LOOPBACK:
-                raise Refused(403, "batches are taken from who asks from this machine alone")
+                raise Refused(403, "batches are accepted only from this machine")
             query = Query.parse(parameters(request))
             topic = self._topics.topic(request, Operation.WRITE, Operation.ALTER)
             return await self._append(topic, query, memoryview(bytearray(await request.body())))

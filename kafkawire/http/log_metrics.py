@@ -29,19 +29,34 @@ _REDPANDA_REQUEST: Final = 'redpanda_request="%s",redpanda_topic="%s"'
 _REDPANDA_PARTITION: Final = 'redpanda_partition="%d",redpanda_topic="%s"'
 _BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics_"
 _OF_PARTITIONS: Final[tuple[tuple[str, str, str, Callable[[PartitionStatistics], int]], ...]] = (
-    ("kafka_log_log_logendoffset", "End of a log.", _PARTITION, lambda one: one.log_end_offset),
-    ("kafka_log_log_logstartoffset", "Start of a log.", _PARTITION, lambda one: one.log_start_offset),
+    ("kafka_log_log_logendoffset", "Log end offset of a log.", _PARTITION, lambda one: one.log_end_offset),
+    ("kafka_log_log_logstartoffset", "Log start offset of a log.", _PARTITION, lambda one: one.log_start_offset),
     ("kafka_log_log_numlogsegments", "Segments of a log.", _PARTITION, lambda one: one.segment_count),
     ("kafka_log_log_size", "Bytes of a log.", _PARTITION, lambda one: one.size_bytes),
-    ("kafka_topic_partition_current_offset", "End of a partition.", _PARTITION, lambda one: one.high_watermark),
-    ("kafka_topic_partition_oldest_offset", "Start of a partition.", _PARTITION, lambda one: one.log_start_offset),
+    (
+        "kafka_topic_partition_current_offset",
+        "Log end offset of a partition.",
+        _PARTITION,
+        lambda one: one.high_watermark,
+    ),
+    (
+        "kafka_topic_partition_oldest_offset",
+        "Log start offset of a partition.",
+        _PARTITION,
+        lambda one: one.log_start_offset,
+    ),
     (
         "kafka_cluster_partition_laststableoffsetlag",
         "Records behind the last stable offset.",
         _PARTITION,
         lambda one: one.high_watermark - one.last_stable_offset,
     ),
-    ("redpanda_kafka_max_offset", "End of a partition.", _REDPANDA_PARTITION, lambda one: one.high_watermark),
+    (
+        "redpanda_kafka_max_offset",
+        "Log end offset of a partition.",
+        _REDPANDA_PARTITION,
+        lambda one: one.high_watermark,
+    ),
 )
 
 
@@ -76,28 +91,34 @@ class LogMetrics:
             samples = [(one.partition, one.topic, value(one)) for one in found]
             yield from lines(name, documentation, "gauge", labels, samples)
         yield text_of(
-            [GaugeMetricFamily("kafkawire_partitions_left_out", "Partitions not shown one by one.", left_out)]
+            [
+                GaugeMetricFamily(
+                    "kafkawire_partitions_left_out",
+                    "Partitions without a series of their own, as they are too many.",
+                    left_out,
+                )
+            ]
         )
 
     def _of_topics(self) -> Iterator[bytes]:
         image = self._image()
         counted = [(topic, one) for topic, one in self._by_topic.items() if topic in image.topics]
         of_all = (
-            ("messagesin", "Records written.", [(topic, one.messages_in) for topic, one in counted]),
-            ("bytesin", "Bytes of records written.", [(topic, one.bytes_in) for topic, one in counted]),
+            ("messagesin", "Appended records.", [(topic, one.messages_in) for topic, one in counted]),
+            ("bytesin", "Bytes of appended records.", [(topic, one.bytes_in) for topic, one in counted]),
             ("bytesout", "Bytes of records read.", [(topic, one.bytes_out) for topic, one in counted]),
-            ("failedproducerequests", "Batches refused.", [(topic, one.failed_produces) for topic, one in counted]),
-            ("failedfetchrequests", "Reads refused.", [(topic, one.failed_fetches) for topic, one in counted]),
+            ("failedproducerequests", "Refused batches.", [(topic, one.failed_produces) for topic, one in counted]),
+            ("failedfetchrequests", "Refused reads.", [(topic, one.failed_fetches) for topic, one in counted]),
         )
         for name, documentation, samples in of_all:
             yield from lines(f"{_BROKER_TOPIC}{name}_total", documentation, "counter", _TOPIC, samples)
         produced = [(topic, one.messages_in) for topic, one in counted]
         name = "redpanda_kafka_records_produced_total"
-        yield from lines(name, "Records written.", "counter", _REDPANDA_TOPIC, produced)
+        yield from lines(name, "Appended records.", "counter", _REDPANDA_TOPIC, produced)
         moved = [
             sample
             for topic, one in counted
             for sample in (("produce", topic, one.bytes_in), ("consume", topic, one.bytes_out))
         ]
         name = "redpanda_kafka_request_bytes_total"
-        yield from lines(name, "Bytes of records written and read.", "counter", _REDPANDA_REQUEST, moved)
+        yield from lines(name, "Bytes of appended and read records.", "counter", _REDPANDA_REQUEST, moved)

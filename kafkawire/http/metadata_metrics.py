@@ -64,14 +64,14 @@ class MetadataMetrics:
     def _of_store(self) -> Iterator[Metric]:
         text = "Seconds since the metadata store last answered."
         yield GaugeMetricFamily("kafkawire_metadata_age_seconds", text, self.store.age_s)
-        text = "Changes of the metadata that were read and are not applied yet."
+        text = "Metadata changes that were read and are not applied yet."
         yield GaugeMetricFamily("kafkawire_metadata_publication_lag", text, self.publication_lag())
-        text = "Metadata that could not be used."
+        text = "Metadata that was unreadable, missing or rolled back, by kind."
         errors = CounterMetricFamily("kafkawire_metadata_errors", text, labels=["reason"])
         for reason, count in self.failures.counts.items():
             errors.add_metric([reason], count)
         yield errors
-        text = "From a request to the metadata store to its answer; Kafka's ZooKeeperRequestLatencyMs."
+        text = "Time from a request to the metadata store to its response; Kafka's ZooKeeperRequestLatencyMs."
         latency = HistogramMetricFamily("kafkawire_metadata_request_latency_seconds", text, labels=[])
         add_durations(latency, [], self.store.latency)
         yield latency
@@ -84,7 +84,7 @@ class MetadataMetrics:
         for one in SessionState:
             state.add_metric([one.value], int(one is session.state))
         yield state
-        text = "Seconds since a ZooKeeper server was last heard."
+        text = "Seconds since the last packet of a ZooKeeper server."
         yield GaugeMetricFamily("kafkawire_zookeeper_silent_seconds", text, session.silent_s())
         for name, documentation, value in (
             ("zookeepersyncconnects", "Connections to ZooKeeper.", session.sync_connects),

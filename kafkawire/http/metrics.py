@@ -57,9 +57,11 @@ class BrokerCollector(Collector):
         yield from self._of_cleaner()
 
     def _of_requests(self) -> Iterator[Metric]:
-        counts = CounterMetricFamily("kafkawire_requests", "Requests begun.", labels=["request"])
-        failures = CounterMetricFamily("kafkawire_request_failures", "Requests that hit a bug.", labels=["request"])
-        text = "From the request's last byte to its reply."
+        counts = CounterMetricFamily("kafkawire_requests", "Started requests.", labels=["request"])
+        failures = CounterMetricFamily(
+            "kafkawire_request_failures", "Requests that ended with an unexpected exception.", labels=["request"]
+        )
+        text = "Time from the last byte of a request to its response."
         latency = HistogramMetricFamily("kafkawire_request_latency_seconds", text, labels=["request"])
         redpanda = HistogramMetricFamily("redpanda_kafka_request_latency_seconds", text, labels=["redpanda_request"])
         for api in self.requests.by_api.values():
@@ -69,7 +71,7 @@ class BrokerCollector(Collector):
             if api.name in REDPANDA_REQUESTS:
                 add_durations(redpanda, [REDPANDA_REQUESTS[api.name]], api.latency)
         violations = CounterMetricFamily(
-            "kafkawire_protocol_violations", "Connections closed for bytes that are no request."
+            "kafkawire_protocol_violations", "Connections closed after bytes that are not a request."
         )
         violations.add_metric([], self.requests.protocol_violations)
         yield from (counts, failures, latency, redpanda, violations)
@@ -88,14 +90,16 @@ class BrokerCollector(Collector):
         yield closed
         yield CounterMetricFamily("kafkawire_received_bytes", "Bytes received.", stats.received_size_bytes)
         yield CounterMetricFamily("kafkawire_sent_bytes", "Bytes sent.", stats.sent_size_bytes)
-        yield GaugeMetricFamily("kafkawire_in_flight_bytes", "Request bytes held.", stats.in_flight_size_bytes)
-        text = "Connections that are not read, as queued.max.request.bytes is reached."
+        yield GaugeMetricFamily("kafkawire_in_flight_bytes", "Bytes of requests in memory.", stats.in_flight_size_bytes)
+        text = "Connections that are not read because queued.max.request.bytes is reached."
         yield GaugeMetricFamily("kafkawire_connections_paused", text, stats.connections_paused)
-        text = "Request bytes of clients whose replies have not left."
+        text = "Bytes of client requests without a sent response."
         yield GaugeMetricFamily("kafkawire_unanswered_request_bytes", text, stats.unanswered_size_bytes)
-        text = "Connections that are not read until their Produce is answered, as too many bytes are unanswered."
+        text = "Connections that are not read because their unanswered Produce requests hold too many bytes."
         yield GaugeMetricFamily("kafkawire_connections_muted", text, stats.connections_muted)
-        yield CounterMetricFamily("kafkawire_connection_pauses", "How often a connection was paused so.", stats.pauses)
+        yield CounterMetricFamily(
+            "kafkawire_connection_pauses", "Pauses of connections for queued.max.request.bytes.", stats.pauses
+        )
 
     def _of_cluster(self) -> Iterator[Metric]:
         image = self.image()
@@ -109,16 +113,20 @@ class BrokerCollector(Collector):
         is_controller = image.controller_id == self.broker_id
         for name, documentation, value in (
             ("kafka_server_replicamanager_partitioncount", "Partitions of this broker.", hosted),
-            ("kafka_server_replicamanager_offlinereplicacount", "Replicas here that are not open.", len(not_served)),
+            (
+                "kafka_server_replicamanager_offlinereplicacount",
+                "Replicas of this broker that are not open.",
+                len(not_served),
+            ),
             ("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.", len(led)),
             (
                 "kafka_server_replicamanager_underreplicatedpartitions",
-                "Partitions led here with replicas that are not in sync.",
+                "Partitions led by this broker with replicas outside the ISR.",
                 under_replicated,
             ),
             (
                 "kafka_server_replicamanager_reassigningpartitions",
-                "Partitions led here that are on their way to other replicas.",
+                "Partitions led by this broker with a reassignment in progress.",
                 reassigning,
             ),
             ("kafka_controller_kafkacontroller_activecontrollercount", "1 on the controller.", int(is_controller)),
@@ -127,13 +135,13 @@ class BrokerCollector(Collector):
             ("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions.", len(states)),
             (
                 "kafka_controller_kafkacontroller_offlinepartitionscount",
-                "Partitions without a leader that serves.",
+                "Partitions without an available leader.",
                 offline,
             ),
             ("redpanda_cluster_brokers", "Brokers.", len(image.brokers)),
             ("redpanda_cluster_topics", "Topics.", len(image.topics)),
             ("redpanda_cluster_partitions", "Partitions.", len(states)),
-            ("redpanda_cluster_unavailable_partitions", "Partitions without a leader that serves.", offline),
+            ("redpanda_cluster_unavailable_partitions", "Partitions without an available leader.", offline),
         ):
             yield GaugeMetricFamily(name, documentation, value)
 
@@ -147,25 +155,27 @@ class BrokerCollector(Collector):
         name = "kafka_log_logmanager_offlinelogdirectorycount"
         yield GaugeMetricFamily(name, "Log dirs that are offline.", offline)
         behind_s = [one.behind_s for one in dirs if one.behind_s is not None]
-        told = "Log dirs whose partitions wait for their roles, as the disk does not answer in time."
+        told = "Log dirs whose disk is too slow to apply role changes."
         yield GaugeMetricFamily("kafkawire_log_dirs_behind", told, len(behind_s))
-        age = "Since when the first of them has applied nothing."
+        age = "Time since the first of them last applied a role change."
         yield GaugeMetricFamily("kafkawire_log_dirs_behind_max_seconds", age, max(behind_s, default=0.0))
         online = GaugeMetricFamily("kafkawire_log_dir_online", "1 while a log dir is online.", labels=["dir"])
         partitions = GaugeMetricFamily("kafkawire_log_dir_partitions", "Partitions of a log dir.", labels=["dir"])
         unflushed = GaugeMetricFamily(
-            "kafkawire_unflushed_bytes", "In segment files, not synced there; synced topics have them in the journal.",
+            "kafkawire_unflushed_bytes", "Bytes in segment files that are not synced there, perhaps in the journal.",
             labels=["dir"],
         )  # fmt: skip
         strays = GaugeMetricFamily(
-            "kafkawire_strays", "Logs that the metadata does not name, kept for a while.", labels=["dir"]
+            "kafkawire_strays", "Stray logs: logs that the metadata does not name.", labels=["dir"]
         )
-        stray_bytes = GaugeMetricFamily("kafkawire_stray_bytes", "Their sizes.", labels=["dir"])
+        stray_bytes = GaugeMetricFamily("kafkawire_stray_bytes", "Bytes of stray logs.", labels=["dir"])
         rounds = HistogramMetricFamily(
-            "kafkawire_write_latency_seconds", "A round: from taking appends to answering them.", labels=["dir"]
+            "kafkawire_write_latency_seconds",
+            "Time of a commit batch, from its first append to its acknowledgements.",
+            labels=["dir"],
         )
         syncs = HistogramMetricFamily(
-            "kafkawire_sync_latency_seconds", "Making a round durable, which is part of it.", labels=["dir"]
+            "kafkawire_sync_latency_seconds", "Time of the sync of a commit batch.", labels=["dir"]
         )
         for one in dirs:
             online.add_metric([one.path], int(one.offline_reason is None))
@@ -179,16 +189,20 @@ class BrokerCollector(Collector):
 
     def _of_storage(self) -> Iterator[Metric]:
         stats = self.storage
-        segments = CounterMetricFamily("kafkawire_segments_removed", "Segments removed.", labels=["reason"])
-        removed = CounterMetricFamily("kafkawire_segments_removed_bytes", "Their sizes.", labels=["reason"])
+        segments = CounterMetricFamily("kafkawire_segments_removed", "Deleted segments.", labels=["reason"])
+        removed = CounterMetricFamily(
+            "kafkawire_segments_removed_bytes", "Bytes of deleted segments.", labels=["reason"]
+        )
         for reason in Reason:
             segments.add_metric([reason.value], stats.removed_segments[reason])
             removed.add_metric([reason.value], stats.removed_bytes[reason])
         yield from (segments, removed)
         yield CounterMetricFamily("kafkawire_segments_sealed", "Segments sealed.", stats.sealed_segments)
-        scrubbed = "Bytes of segments read to be sealed, or again."
+        scrubbed = "Bytes of segments read to seal or to scrub them."
         yield CounterMetricFamily("kafkawire_scrubbed_bytes", scrubbed, stats.scrubbed_bytes)
-        yield CounterMetricFamily("kafkawire_damage_found", "What scrubbing found wrong.", stats.damage_found)
+        yield CounterMetricFamily(
+            "kafkawire_damage_found", "Damaged segments that the scrubber has found.", stats.damage_found
+        )
 
     def _of_cleaner(self) -> Iterator[Metric]:
         """Kafka's LogCleaner and LogCleanerManager. Values of cleaner threads are those of the last pass here."""
@@ -198,28 +212,48 @@ class BrokerCollector(Collector):
         recopied = 100 * last.written_bytes / last.read_bytes if last.read_bytes else 0
         of_manager, of_cleaner = "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
         for name, documentation, value in (
-            (f"{of_manager}max_dirty_percent", "How much of the dirtiest log is new.", 100 * stats.dirtiest_ratio),
-            (f"{of_manager}time_since_last_run_ms", "Since something to compact was looked for.", idle_ms),
-            (f"{of_cleaner}cleaner_recopy_percent", "How much of what was made anew stayed.", recopied),
-            (f"{of_cleaner}max_clean_time_secs", "How long it took to compact a log.", last.duration_s),
-            (f"{of_cleaner}max_buffer_utilization_percent", "Of the room for keys.", 100 * last.buffer_ratio),
-            (f"{of_cleaner}deadthreadcount", "None: an error in the cleaner ends the broker.", 0),
+            (
+                f"{of_manager}max_dirty_percent",
+                "New share of the dirtiest log, in percent.",
+                100 * stats.dirtiest_ratio,
+            ),
+            (
+                f"{of_manager}time_since_last_run_ms",
+                "Time since the cleaner's last check for logs to compact.",
+                idle_ms,
+            ),
+            (
+                f"{of_cleaner}cleaner_recopy_percent",
+                "Bytes written by compaction, in percent of the bytes read.",
+                recopied,
+            ),
+            (f"{of_cleaner}max_clean_time_secs", "Time of the last compaction of a log.", last.duration_s),
+            (
+                f"{of_cleaner}max_buffer_utilization_percent",
+                "Used share of the cleaner's key map, in percent.",
+                100 * last.buffer_ratio,
+            ),
+            (f"{of_cleaner}deadthreadcount", "Always 0: an error in the cleaner ends the broker.", 0),
         ):
             yield GaugeMetricFamily(name, documentation, value)
         name = f"{of_manager}uncleanable_partitions_count"
-        given_up = GaugeMetricFamily(name, "Logs not compacted any more.", labels=["logdirectory"])
+        given_up = GaugeMetricFamily(name, "Logs that the cleaner has given up.", labels=["logdirectory"])
         for path, count in stats.given_up.items():
             given_up.add_metric([path], count)
         yield given_up
         yield CounterMetricFamily("kafkawire_compactions", "Logs compacted.", stats.passes)
-        yield CounterMetricFamily("kafkawire_compaction_read_bytes", "Bytes of segments made anew.", stats.read_bytes)
-        yield CounterMetricFamily("kafkawire_compaction_written_bytes", "What stayed of them.", stats.written_bytes)
+        yield CounterMetricFamily(
+            "kafkawire_compaction_read_bytes", "Bytes of segments that compaction read.", stats.read_bytes
+        )
+        yield CounterMetricFamily(
+            "kafkawire_compaction_written_bytes", "Bytes of segments that compaction wrote.", stats.written_bytes
+        )
 
     def _of_loop(self) -> Iterator[Metric]:
-        lag = HistogramMetricFamily("kafkawire_event_loop_lag_seconds", "How late the event loop came.", labels=[])
+        lag = HistogramMetricFamily("kafkawire_event_loop_lag_seconds", "Lag of the event loop.", labels=[])
         add_durations(lag, [], self.loop.lag)
         yield lag
         name = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
-        yield GaugeMetricFamily(name, "How much of the time the event loop rests, of 1.", self.loop.idle_ratio)
+        yield GaugeMetricFamily(name, "Idle share of the event loop, from 0 to 1.", self.loop.idle_ratio)
         busy = "CPU time of the event loop."
         yield CounterMetricFamily("redpanda_cpu_busy_seconds", busy, self.loop.busy_s)

@@ -93,7 +93,7 @@ class ReplicationMetrics:
             one.records, one.late_ms = max(one.records, lag.offsets), max(one.late_ms, lag.late_ms)
 
     def _round_trips(self) -> Metric:
-        text = "From a response of this broker to the follower's next Fetch: its append and sync, and the network."
+        text = "Time from a Fetch response to the follower's next Fetch: its append and sync, and the network."
         family = HistogramMetricFamily("kafkawire_follower_round_trip_seconds", text, labels=["follower"])
         for broker_id, durations in sorted(self.counters.round_trips.items()):
             add_durations(family, [str(broker_id)], durations)
@@ -105,23 +105,55 @@ class ReplicationMetrics:
         waited_s = max(0.0, trio.current_time() - waiting.since_s) if waiting.appends else 0.0
         manager, counted, counters = "kafka_server_replicamanager_", "kafka_server_brokertopicmetrics_", self.counters
         for name, documentation, value in (
-            (f"{manager}underminisrpartitioncount", "Led here, with fewer in sync than asked for.", found.under_min),
-            (f"{manager}atminisrpartitioncount", "Led here, with no more in sync than asked for.", found.at_min),
-            ("kafkawire_waiting_appends", "Appends led here that wait for other replicas.", waiting.appends),
-            ("kafkawire_waiting_appends_bytes", "Bytes of their batches, in the log.", waiting.size_bytes),
-            ("kafkawire_waiting_appends_seconds", "For how long the oldest of them has waited.", waited_s),
-            ("kafkawire_stale_leaders", "Led here, without a session, and not followed by enough.", found.stale),
-            ("kafkawire_waiting_reads", "Reads that wait until it is known who leads.", len(self.reads)),
-            ("kafka_server_leaderreplication_byte_rate", "Fetched here in a second, of throttled replicas.", led),
-            ("kafka_server_followerreplication_byte_rate", "Fetched by this broker, of throttled replicas.", followed),
+            (
+                f"{manager}underminisrpartitioncount",
+                "Partitions led by this broker with an ISR below min.insync.replicas.",
+                found.under_min,
+            ),
+            (
+                f"{manager}atminisrpartitioncount",
+                "Partitions led by this broker with an ISR of exactly min.insync.replicas.",
+                found.at_min,
+            ),
+            ("kafkawire_waiting_appends", "Appends that wait for the high watermark.", waiting.appends),
+            (
+                "kafkawire_waiting_appends_bytes",
+                "Bytes of appends that wait for the high watermark.",
+                waiting.size_bytes,
+            ),
+            (
+                "kafkawire_waiting_appends_seconds",
+                "Age of the oldest append that waits for the high watermark.",
+                waited_s,
+            ),
+            (
+                "kafkawire_stale_leaders",
+                "Partitions led without a metadata session and without Fetches of enough followers.",
+                found.stale,
+            ),
+            (
+                "kafkawire_waiting_reads",
+                "Reads that wait until followers or the metadata confirm the leader.",
+                len(self.reads),
+            ),
+            ("kafka_server_leaderreplication_byte_rate", "Bytes that throttled followers fetched in a second.", led),
+            (
+                "kafka_server_followerreplication_byte_rate",
+                "Bytes that this broker fetched in a second for throttled replicas.",
+                followed,
+            ),
         ):
             yield GaugeMetricFamily(name, documentation, value)
         for name, documentation, value in (
-            (f"{manager}isrshrinks", "How often an ISR led here became smaller.", counters.isr_shrinks),
-            (f"{manager}isrexpands", "How often an ISR led here became greater.", counters.isr_expands),
+            (f"{manager}isrshrinks", "ISR shrinks of partitions led by this broker.", counters.isr_shrinks),
+            (f"{manager}isrexpands", "ISR expansions of partitions led by this broker.", counters.isr_expands),
             ("kafkawire_replica_truncations", "Followers' logs truncated by their leader.", counters.truncations),
             ("kafkawire_replica_restarts", "Followers' logs discarded and copied again.", counters.restarts),
-            ("kafkawire_replica_failures", "Followers closed: their log contradicts the leader's.", counters.failures),
+            (
+                "kafkawire_replica_failures",
+                "Followers closed because their log contradicts the leader's.",
+                counters.failures,
+            ),
             (f"{counted}replicationbytesin", "Bytes fetched from leaders.", counters.bytes_in),
             (f"{counted}replicationbytesout", "Bytes fetched by followers.", counters.bytes_out),
         ):
@@ -130,11 +162,13 @@ class ReplicationMetrics:
 
 def _of_followers(followers: defaultdict[int, _Follower]) -> Iterator[Metric]:
     records = GaugeMetricFamily(
-        "kafkawire_replica_lag_records", "What a follower lacks of a partition led here, at most.", labels=["follower"]
+        "kafkawire_replica_lag_records",
+        "Greatest lag of a follower over partitions led by this broker, in records.",
+        labels=["follower"],
     )
     late = GaugeMetricFamily(
         "kafkawire_replica_lag_seconds",
-        "How long its leader has had what it lacks of one, at most.",
+        "Greatest lag of a follower over partitions led by this broker, in time.",
         labels=["follower"],
     )
     for broker_id, one in sorted(followers.items()):

@@ -95,7 +95,7 @@ class SealedSegments:
             query = Query.parse(parameters(request))
             topic = self._topics.topic(request)
             if query.has_files and peer_of(request) not in LOOPBACK:
-                raise Refused(403, "where files are is told to who asks from this machine alone")
+                raise Refused(403, "paths of files are sent only to clients on this machine")
             return await self._look_up(topic, query)
 
         return await answered(ask)

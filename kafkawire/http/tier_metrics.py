@@ -88,13 +88,13 @@ class _Partitions:
 
 _COUNTERS: Final[tuple[tuple[str, str, Callable[[TierStatistics], int]], ...]] = (
     ("remotecopybytes", "Bytes copied to the tier.", lambda one: one.copied_bytes),
-    ("remotecopyrequests", "Copies begun.", lambda one: one.copied_segments + one.copy_errors),
-    ("remotecopyerrors", "Copies that failed.", lambda one: one.copy_errors),
+    ("remotecopyrequests", "Started uploads.", lambda one: one.copied_segments + one.copy_errors),
+    ("remotecopyerrors", "Failed uploads.", lambda one: one.copy_errors),
     ("remotedeleterequests", "Deletions from the tier.", lambda one: one.deleted + one.delete_errors),
     ("remotedeleteerrors", "Deletions that failed.", lambda one: one.delete_errors),
     ("remotefetchbytes", "Bytes of records fetched from the tier.", lambda one: one.fetched_bytes),
-    ("remotefetchrequests", "Requests for them.", lambda one: one.fetches),
-    ("remotefetcherrors", "Requests for them that failed.", lambda one: one.fetch_errors),
+    ("remotefetchrequests", "Fetches of records from the tier.", lambda one: one.fetches),
+    ("remotefetcherrors", "Failed fetches of records from the tier.", lambda one: one.fetch_errors),
 )
 _GAUGES: Final[tuple[tuple[str, str, Callable[[_Topic], int]], ...]] = (
     ("remotecopylagbytes", "Bytes that wait to be copied.", lambda one: one.lag_bytes),
@@ -106,7 +106,7 @@ _GAUGES: Final[tuple[tuple[str, str, Callable[[_Topic], int]], ...]] = (
 )
 _OF_REDPANDA: Final[tuple[tuple[str, str, str, Callable[[_Topic], int]], ...]] = (
     ("uploaded_bytes", "counter", "Bytes copied to the tier.", lambda one: one.counted.copied_bytes),
-    ("deleted_segments", "counter", "Deleted from the tier.", lambda one: one.counted.deleted),
+    ("deleted_segments", "counter", "Deletions from the tier.", lambda one: one.counted.deleted),
     ("segments", "gauge", "Segments in the tier.", lambda one: one.segments),
     ("segments_pending_deletion", "gauge", "Segments that are to be deleted.", lambda one: one.doomed),
     ("cloud_log_size", "gauge", "Bytes of the log in the tier.", lambda one: one.size_bytes),
@@ -188,7 +188,7 @@ def _of_store(store: CountedStore) -> Iterator[Metric]:
     counted = store.statistics
     labels = ["operation", "outcome"]
     requests = CounterMetricFamily("kafkawire_tier_requests", "Requests of the store.", labels=labels)
-    text = "How long they took."
+    text = "Time of requests of the store."
     latency = HistogramMetricFamily("kafkawire_tier_request_latency_seconds", text, labels=["operation"])
     for operation, one in counted.operations.items():
         for outcome in OUTCOMES:
@@ -199,7 +199,7 @@ def _of_store(store: CountedStore) -> Iterator[Metric]:
     yield CounterMetricFamily("kafkawire_tier_sent_bytes", "Bytes put into the store.", counted.sent_bytes)
     yield CounterMetricFamily("kafkawire_tier_received_bytes", "Bytes got from the store.", counted.received_bytes)
     name = "kafkawire_tier_store_away_seconds"
-    yield GaugeMetricFamily(name, "Since when the store does not answer.", store.away_s)
+    yield GaugeMetricFamily(name, "Time since the store stopped answering.", store.away_s)
     errors = CounterMetricFamily(
         "redpanda_cloud_storage_errors", "Requests that failed.", labels=["redpanda_direction"]
     )
@@ -210,22 +210,22 @@ def _of_store(store: CountedStore) -> Iterator[Metric]:
 
 def _of_all(tier: WatchedTier, partitions: _Partitions) -> Iterator[Metric]:
     total, cache = tier.keeper.topics.total, tier.cache
-    text = "Segments copied."
+    text = "Uploaded segments."
     yield CounterMetricFamily("redpanda_cloud_storage_segment_uploads", text, total.copied_segments)
-    text = "Manifests that nobody needed any more."
+    text = "Manifests that were deleted because no reader needs them."
     yield CounterMetricFamily("kafkawire_tier_manifests_collected", text, total.collected)
-    text = "For how long the segment has waited that waits for longest to be copied."
+    text = "Age of the oldest segment that waits for its upload."
     yield GaugeMetricFamily("kafkawire_tier_copy_oldest_seconds", text, partitions.waiting_s)
     text = "Partitions that are fenced or damaged in the tier."
     yield GaugeMetricFamily("kafkawire_tier_partitions_troubled", text, partitions.troubled)
-    text = "Tries to delete a deleted topic from the tier that failed."
+    text = "Failed attempts to delete a deleted topic from the tier."
     yield CounterMetricFamily("kafkawire_tier_topic_deletion_errors", text, tier.deletions.errors)
-    text = "Deleted topics whose last try to delete them from the tier failed."
+    text = "Deleted topics whose last deletion from the tier failed."
     yield GaugeMetricFamily("kafkawire_tier_topic_deletions_failing", text, tier.deletions.failing)
-    text = "Bytes of segments that are here."
+    text = "Bytes of the tier cache."
     yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_size_bytes", text, cache.size_bytes)
-    yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_files", "Files of them.", cache.file_count)
-    text = "Parts of segments that others took the room of."
+    yield GaugeMetricFamily("redpanda_cloud_storage_cache_space_files", "Files of the tier cache.", cache.file_count)
+    text = "Chunks evicted from the tier cache."
     yield CounterMetricFamily("kafkawire_tier_cache_evictions", text, cache.statistics.evicted)
 
 

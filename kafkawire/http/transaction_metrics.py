@@ -61,20 +61,20 @@ class TransactionMetrics:
             by_state.add_metric([state.label], states[state])
         yield by_state
         for name, documentation, value in (
-            ("transactions_begun", "Transactions begun.", counters.begun),
-            ("transactions_committed", "Transactions committed, everywhere.", counters.committed),
-            ("transactions_aborted", "Transactions aborted, everywhere.", counters.aborted),
-            ("transactions_timed_out", "Transactions that took too long.", counters.timed_out),
-            ("transactional_ids_expired", "Transactional ids that nobody used for long.", counters.expired_ids),
-            ("transaction_markers_refused", "Transactions that a partition refused to end.", counters.stuck_markers),
+            ("transactions_begun", "Started transactions.", counters.begun),
+            ("transactions_committed", "Committed transactions with all markers written.", counters.committed),
+            ("transactions_aborted", "Aborted transactions with all markers written.", counters.aborted),
+            ("transactions_timed_out", "Transactions aborted after their timeout.", counters.timed_out),
+            ("transactional_ids_expired", "Expired transactional ids.", counters.expired_ids),
+            ("transaction_markers_refused", "Transactions whose marker a partition refused.", counters.stuck_markers),
         ):
             yield CounterMetricFamily(f"kafkawire_{name}", documentation, value)
         yield GaugeMetricFamily(
-            "kafkawire_transaction_oldest_seconds", "Since when the oldest transaction is not over.", oldest_s
+            "kafkawire_transaction_oldest_seconds", "Age of the oldest ongoing transaction.", oldest_s
         )
         yield GaugeMetricFamily(
             "kafka_server_replicamanager_partitionswithlatetransactionscount",
-            "Partitions with a transaction that is open for longer than any may be.",
+            "Partitions with a transaction open for longer than transaction.max.timeout.ms.",
             late,
         )
 

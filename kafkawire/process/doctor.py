@@ -91,8 +91,9 @@ def _listeners(config: Config) -> Iterator[Finding]:
             )  # fmt: skip
     if config.http_listener is not None and not _is_loopback(config.http_listener[0]):
         yield Finding(
-            Severity.WARNING, "http.listeners", "whoever reaches it can read every topic: it has no security yet",
-            "bind 127.0.0.1, or put a proxy that asks who it is before it",
+            Severity.WARNING, "http.listeners",
+            "every client that reaches it can read every topic: it has no security yet",
+            "bind 127.0.0.1, or put a proxy with authentication before it",
         )  # fmt: skip
 
 
@@ -127,10 +128,10 @@ def _dir(one: DirFacts, config: Config) -> Iterator[Finding]:
     if not one.exists:
         yield Finding(Severity.NOTE, subject, "it is not there yet: the broker will make it")
     elif one.is_in_use:
-        yield Finding(Severity.NOTE, subject, "a broker runs on it: what needs it to be stopped is not examined")
+        yield Finding(Severity.NOTE, subject, "a broker uses it: the checks that need a stopped broker are skipped")
     elif not one.was_stopped_cleanly:
         text = "the broker was not stopped in order"
-        yield Finding(Severity.NOTE, subject, text, "its next start checks what was written last")
+        yield Finding(Severity.NOTE, subject, text, "its next start checks the newest records")
     if one.owner is not None and one.owner[1] != config.node_id:
         yield Finding(
             Severity.PROBLEM, subject, f"it belongs to broker {one.owner[1]} of cluster {one.owner[0]}, not to broker "

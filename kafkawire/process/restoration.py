@@ -20,13 +20,13 @@ from coordinator.metadata.unlogged_nodes import TierNode
 from coordinator.transfer.restoration import RestoredCluster, RestoredTopic, write_cluster
 from engine.api import TopicPartition
 from engine.errors import EngineError, StoreRefused
-from engine.files.io_workers import Lanes
+from engine.files.io_workers import Workers
 from engine.log_dirs.layout import Identity
 from engine.log_dirs.restoration import KeptLog, RestoredLog, is_used, kept_logs, restore_log_dir
 from engine.logs.producers.snapshot import decode_snapshot
 from kafkawire.adapters.followed_change import last_followed
 from kafkawire.adapters.metadata import metadata_directory
-from kafkawire.adapters.tier import store_lanes
+from kafkawire.adapters.tier import store_workers
 from kafkawire.broker import Broker, BrokerFailed, StartError
 from kafkawire.config.broker_config import load
 from kafkawire.process.tier_part import TierUnknown, open_part, survey
@@ -102,7 +102,7 @@ class Restoration:
         `cluster_id` may be None if the tier has one cluster. Raises RestoreRefused.
         """
         if self.config.is_in_cluster:
-            raise RestoreRefused("zookeeper.connect: what is restored is a broker that stands alone")
+            raise RestoreRefused("zookeeper.connect: only a broker without ZooKeeper can be restored")
         try:
             return await self._plan(cluster_id)
         except (StoreError, TierError, TierUnknown) as error:
@@ -132,7 +132,7 @@ class Restoration:
                 await self._make_log_dirs(plan)
             await self._write_metadata(plan, kept or [])
         except ObjectExists as error:
-            raise RestoreRefused(f"somebody else is restoring this cluster: {error}") from error
+            raise RestoreRefused(f"another process restores this cluster: {error}") from error
         except (StoreError, TierError, EngineError, StoreRefused, CoordinatorError, OSError) as error:
             raise RestoreRefused(str(error)) from error
         return Restored() if kept is not None else await self._commit_offsets(plan)
@@ -143,9 +143,7 @@ class Restoration:
         used = [path for path in paths if is_used(self.world.filesystem, path)]
         metadata = str(metadata_directory(self.config))
         if is_used(self.world.filesystem, metadata):
-            raise RestoreRefused(
-                f"{metadata} is not empty: the metadata of a cluster, or what is left of them, are there"
-            )
+            raise RestoreRefused(f"{metadata} is not empty: it has the metadata of a cluster, or the rest of them")
         if not used:
             return None
         if len(used) < len(paths):
@@ -161,7 +159,7 @@ class Restoration:
         return kept
 
     async def _job(self, job: Callable[[], None]) -> None:
-        await Lanes(self.world.pool, store_lanes(self.config.tier_copiers)).run(job)
+        await Workers(self.world.pool, store_workers(self.config.tier_copiers)).run(job)
 
     async def _fence(self, plan: RestorePlan) -> None:
         part, world, generation = plan.part, self.world, plan.owner_generation
@@ -240,7 +238,7 @@ class Restoration:
                 nursery.start_soon(commit_all)
                 await run_broker(config, self.world, on_ready)
         except* (StartError, BrokerFailed) as group:
-            raise RestoreRefused(f"what was restored does not start: {group.exceptions[0]}") from None
+            raise RestoreRefused(f"the restored broker does not start: {group.exceptions[0]}") from None
         return restored
 
 

@@ -33,7 +33,7 @@ async def examine_tier(config: Config, world: Deps) -> list[Finding]:
             return [Finding(Severity.PROBLEM, SUBJECT, wrong, "a broker does not start with it")]
         return await _whose(store, config, world)
     except StoreUnavailable as error:
-        advice = "a broker starts, and copies when it is back; what only the tier has is not read meanwhile"
+        advice = "a broker starts, and uploads when the store is back; only records in log dirs can be read meanwhile"
         return [Finding(Severity.WARNING, SUBJECT, f"it cannot be reached: {error}", advice)]
     except StoreError as error:
         return [Finding(Severity.PROBLEM, SUBJECT, str(error), "a broker does not start with it")]

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.errors import StoreRefused
-from engine.files.io_workers import Lanes
+from engine.files.io_workers import Workers
 from engine.log_dirs.layout import identity_of
-from kafkawire.adapters.tier import store_lanes
+from kafkawire.adapters.tier import store_workers
 from tiering.cluster_objects import ClusterObjects
 from tiering.inventory.inventory import Part, clusters, holdings_of
 
@@ -29,7 +29,7 @@ def open_store(config: Config, world: Deps) -> ObjectStore:
     """Open the object store. Raises TierUnknown."""
     if config.tier_store is None:
         raise TierUnknown("tier.store does not say where the remote tier is")
-    return world.open_object_store(config, Lanes(world.pool, store_lanes(config.tier_copiers)), world.random)
+    return world.open_object_store(config, Workers(world.pool, store_workers(config.tier_copiers)), world.random)
 
 
 async def open_part(config: Config, world: Deps, cluster_id: str | None) -> Part:

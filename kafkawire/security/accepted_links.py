@@ -83,7 +83,7 @@ class AcceptedLinks:
         """Begin an exchange (SaslHandshake). Raises OutOfPlace, UnknownMechanism."""
         receiver = self._receiver
         if receiver is None or connection.listener_name != receiver.listener_name:
-            raise OutOfPlace("nobody authenticates over this listener")
+            raise OutOfPlace("this listener has no authentication")
         if connection.principal is not None or connection in self._exchanges:
             raise OutOfPlace("the connection has authenticated, or begun to")
         if mechanism != MECHANISM:
@@ -97,7 +97,7 @@ class AcceptedLinks:
         """
         exchange = self._exchanges.get(connection)
         if exchange is None:
-            raise OutOfPlace("nobody has asked for a mechanism")
+            raise OutOfPlace("the connection has sent no SaslHandshake")
         try:
             if not exchange.has_challenged:
                 return exchange.challenge(message)

@@ -51,7 +51,7 @@ class LinkClaim(NamedTuple):
     def read(cls, user: str, extensions: Mapping[str, str]) -> Self:
         """Parse the fields that `user` and `extensions` return. Raises ValueError for others."""
         if extensions.keys() != _NAMES or not user.startswith(_USER):
-            raise ValueError("not what a broker says of a link")
+            raise ValueError("not the fields of a link between brokers")
         purpose, incarnation = extensions["purpose"], extensions["incarnation"]
         if not 0 < len(purpose) <= PURPOSE_MAX_CHARACTERS or len(incarnation) != _INCARNATION_DIGITS:
             raise ValueError("no purpose, or no incarnation")

@@ -127,7 +127,7 @@ class ScramServer:
         binding, _, rest = text.partition(",")
         authorization_id, _, bare = rest.partition(",")
         if binding not in ("n", "y") or authorization_id:
-            raise ScramError("neither channel binding nor acting for somebody else is known here")
+            raise ScramError("channel binding and authorization ids are not supported")
         user, nonce, *extensions = _pairs(bare)
         if (user[0], nonce[0]) != ("n", "r") or not _NONCE.fullmatch(nonce[1]):
             raise ScramError("a first message has a name and a nonce")

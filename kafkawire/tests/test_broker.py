@@ -13,7 +13,7 @@ import trio.testing
 
 from coordinator.metadata_store.store import MetadataStore
 from engine.batches.batch import Record, build_batch
-from engine.files.disk import DiskLanes
+from engine.files.disk import DiskWorkers
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
 from engine.files.simulated_disk import Fault
@@ -65,9 +65,9 @@ async def test_a_broker_told_to_stop_before_it_is_ready_leaves() -> None:
 class SlowPool(LoopPool):
     """A pool whose syncs take a second, so that replies that wait for a sync come late."""
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.sleep(1)
-        await super().sync(lane, files, is_urgent=is_urgent)
+        await super().sync(worker, files, is_urgent=is_urgent)
 
 
 class SlowWorld(MemoryDeps):
@@ -218,8 +218,8 @@ async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_sto
         client = opened.connect()
         await create(client)
         await produce(client, b"x")
-        lanes = DiskLanes.of(0, opened.broker.config.io_workers).all
-        world.delays.hang(lanes)
+        workers = DiskWorkers.of(0, opened.broker.config.io_workers).all
+        world.delays.hang(workers)
         world.views.hang()
         try:
             await client.send(produce_request(b"never answered"), version=9)
@@ -229,7 +229,7 @@ async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_sto
             assert world.filesystem.exists(f"/b/{CLEAN_SHUTDOWN}")
             assert not world.filesystem.exists(f"/a/{CLEAN_SHUTDOWN}")
         finally:
-            world.delays.set(lanes)
+            world.delays.set(workers)
             world.views.answer()
 
 

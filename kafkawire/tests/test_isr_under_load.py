@@ -34,9 +34,9 @@ PARTITIONS, PRODUCERS = 6, 48
 class SlowPool(SimulatedPool):
     """A pool whose syncs take a while."""
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.sleep(SYNC_S)
-        await super().sync(lane, files, is_urgent=is_urgent)
+        await super().sync(worker, files, is_urgent=is_urgent)
 
 
 @pytest.fixture(autouse=True)

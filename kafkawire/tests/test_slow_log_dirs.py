@@ -13,7 +13,7 @@ import trio
 from coordinator.api import CLUSTER_DEFAULT, ConfigChange, ConfigOperation
 from engine.api import TopicPartition
 from engine.errors import EngineError, StorageError
-from engine.files.disk import DiskLanes
+from engine.files.disk import DiskWorkers
 from engine.files.simulated_disk import Fault
 from engine.partitions.suspension import take_role
 from kafkawire.adapters.dir_workers import APPLY_MAX_S
@@ -86,14 +86,14 @@ def partition(cluster: MemoryCluster, broker_id: int, name: str, number: int = 0
     return broker(cluster, broker_id).store._partitions.get(TopicPartition(topic.topic_id, name, number))
 
 
-def lanes(cluster: MemoryCluster, path: str, broker_id: int = 1) -> DiskLanes:
-    return DiskLanes.of(["/a", "/b"].index(path), broker(cluster, broker_id).config.io_workers)
+def workers(cluster: MemoryCluster, path: str, broker_id: int = 1) -> DiskWorkers:
+    return DiskWorkers.of(["/a", "/b"].index(path), broker(cluster, broker_id).config.io_workers)
 
 
 @contextmanager
 def hanging(cluster: MemoryCluster, path: str, broker_id: int = 1, *, only_scans: bool = False) -> Iterator[None]:
     """Let the disk of that log dir answer nothing within the block."""
-    world, found = cluster.world(broker_id), lanes(cluster, path, broker_id)
+    world, found = cluster.world(broker_id), workers(cluster, path, broker_id)
     there = [found.scans] if only_scans else found.all
     world.delays.hang(there)
     try:

@@ -12,7 +12,7 @@ from kafkawire.testing import MemoryCluster, open_cluster
 from kafkawire.tests.test_cluster import BROKERS, settled, until
 from kafkawire.tests.test_replication import TOPIC, equal, in_sync, led_by_another, produce, state, values
 from kafkawire.tests.test_repudiation import TWO_DIRS
-from kafkawire.tests.test_slow_log_dirs import broker, check_roles, create, delete, lanes, partition
+from kafkawire.tests.test_slow_log_dirs import broker, check_roles, create, delete, partition, workers
 
 if TYPE_CHECKING:
     from random import Random
@@ -44,12 +44,12 @@ class Disturbed:
         await self.mend()
         self._hanging = self._rng.choice(BROKERS), self._rng.choice(("/a", "/b"))
         broker_id, path = self._hanging
-        self.cluster.world(broker_id).delays.hang(lanes(self.cluster, path, broker_id).all)
+        self.cluster.world(broker_id).delays.hang(workers(self.cluster, path, broker_id).all)
 
     async def mend(self) -> None:
         if self._hanging is not None:
             broker_id, path = self._hanging
-            self.cluster.world(broker_id).delays.set(lanes(self.cluster, path, broker_id).all)
+            self.cluster.world(broker_id).delays.set(workers(self.cluster, path, broker_id).all)
             self._hanging = None
 
     async def _change_topics(self) -> None:

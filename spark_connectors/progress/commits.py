@@ -29,7 +29,7 @@ NAMED_MAX: Final = 5  # partitions in a message
 # A topic that is gone may come back under its name, but a wait for it would delay other commits.
 _AGAIN: Final = RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _HINTS: Final = {
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and nobody else may commit for it: choose another group_id",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members, and only they may commit for it: choose another group_id",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic, or it has fewer partitions",
 }
 

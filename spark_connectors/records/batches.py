@@ -164,7 +164,7 @@ def _with_marker(batch: Batch, view: memoryview) -> Batch:
     position = _behind_varint(body, _behind_varint(body, position))  # two deltas
     key = bytes(body[position + 1 : position + 1 + _CONTROL_KEY_BYTES])  # after its length
     if len(key) < _CONTROL_KEY_BYTES or body[position] < _CONTROL_KEY_BYTES * 2 or body[position] & 1:
-        raise MalformedBatch(f"a control batch at offset {batch.base_offset} does not say of what type")
+        raise MalformedBatch(f"a control batch at offset {batch.base_offset} has no valid type")
     return batch._replace(is_abort_marker=key[2:] == _ABORT)
 
 

@@ -64,7 +64,7 @@ def catalogue_of(options: SegmentOptions) -> Catalogue:
 
 
 def _bucket(options: SegmentOptions) -> BucketCatalogue:
-    assert options.store is not None, "either brokers say what is sealed, or a store does"
+    assert options.store is not None, "sealed segments are listed by brokers, or by a store"
     return BucketCatalogue(options.store, options.cluster_id)
 
 
@@ -124,7 +124,7 @@ class SegmentPlaces:
         """Store of the query's options, or else the location that brokers report."""
         location = self._options.store or told
         if location is None:
-            raise SegmentGone("nobody has said where objects are")
+            raise SegmentGone("the location of the objects is not known")
         try:
             return Store(resolved(location))
         except ValueError as error:
@@ -133,5 +133,5 @@ class SegmentPlaces:
 
 def _key_of(segment: Segment) -> str:
     if segment.key is None:
-        raise SegmentGone(f"nobody has said where the segment at {segment.base} is")
+        raise SegmentGone(f"the location of the segment at {segment.base} is not known")
     return segment.key

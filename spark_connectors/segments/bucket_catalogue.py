@@ -132,7 +132,7 @@ class BucketCatalogue:
                 self._seen[prefix] = version
                 return manifest
             version = self._listed(prefix)  # the known version is older than all kept ones
-        raise StoreUnavailable(f"{prefix}manifest/: what is listed lags behind")
+        raise StoreUnavailable(f"{prefix}manifest/: the listing lags behind")
 
     def _listed(self, prefix: str) -> int:
         """A version that exists; 0: none is listed."""

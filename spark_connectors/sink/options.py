@@ -127,12 +127,12 @@ def _codec(text: str) -> Codec:
 
 def _acks(text: str) -> None:
     if text not in ("all", "-1"):
-        raise ValueError(f"{text} cannot be obeyed: what is written in a transaction is acknowledged by all")
+        raise ValueError(f"{text} cannot be obeyed: a transaction needs acks=all")
 
 
 def _idempotence(text: str) -> None:
     if not truth(text):
-        raise ValueError(f"{text} cannot be obeyed: what is written in a transaction is written once")
+        raise ValueError(f"{text} cannot be obeyed: a transaction needs idempotence")
 
 
 _SO_ANYWAY: Final = {"acks": _acks, "enable.idempotence": _idempotence}

@@ -116,7 +116,7 @@ class Requests:
                     f"longer than {self.transaction_timeout_ms} ms (option kafka.transaction.timeout.ms)"
                 ) from error
             if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-                hint = "a topic's max.message.bytes is below what kafka.batch.size lets a batch be"
+                hint = "a topic's max.message.bytes is below the size that kafka.batch.size allows a batch"
                 raise BrokerError(error.code, error.subject, hint) from error
             raise
 

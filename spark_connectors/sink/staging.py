@@ -149,7 +149,7 @@ def _frames(source: Any, staged: Staged, subject: str) -> Iterator[Frame]:
         nonlocal left_bytes, crc
         data: bytes = source.read(size_bytes) if size_bytes <= left_bytes else b""
         if len(data) < size_bytes:
-            raise StagingLost(f"{subject} is not what it was: it ends too early")
+            raise StagingLost(f"{subject} has changed: it ends too early")
         left_bytes -= size_bytes
         crc = crc32c(data, crc)
         return data
@@ -164,7 +164,7 @@ def _frames(source: Any, staged: Staged, subject: str) -> Iterator[Frame]:
         rows += records
         yield Frame(staged.places[index], batch, records)
     if left_bytes or source.read(1) or crc != staged.crc or rows != staged.rows:
-        raise StagingLost(f"{subject} is not what it was: its CRC, its size or its rows are others")
+        raise StagingLost(f"{subject} has changed: its CRC, its size or its rows differ")
 
 
 class _Area:

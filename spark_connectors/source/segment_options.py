@@ -39,10 +39,12 @@ def segment_options(options: Options) -> SegmentOptions | None:
     split_bytes = options.parsed("segments.splitBytes", positive, SPLIT_BYTES)
     if _is_store(given):
         if store is not None or has_files:
-            raise OptionRefused("options segments.store and segments.files are for what brokers tell, not for a store")
+            raise OptionRefused(
+                "options segments.store and segments.files are for segments that brokers list, not for a store"
+            )
         return SegmentOptions((), given, cluster_id, split_bytes=split_bytes)
     if cluster_id is not None:
-        raise OptionRefused("option segments.clusterId is for a store: brokers know whose they are")
+        raise OptionRefused("option segments.clusterId is for a store: brokers know their cluster")
     if store is not None and not _is_store(store):
         raise OptionRefused("option segments.store: expected a URL such as s3://bucket or file:///directory")
     return SegmentOptions(options.parsed("segments", _brokers, ()), store, None, has_files, split_bytes)
@@ -60,5 +62,5 @@ def _brokers(text: str) -> tuple[str, ...]:
         if parts.scheme != "http" or not parts.hostname or parts.path or parts.query:
             raise ValueError("expected http://host:port of brokers, or a store: s3://bucket/prefix, file:///directory")
     if not urls:
-        raise ValueError("it names nobody")
+        raise ValueError("it names no broker")
     return urls

@@ -74,7 +74,7 @@ async def _read(part: Part, key: str, entry: Entry, audited: Audited) -> None:
         position += len(data)
     audited.size_bytes += position
     if checksum != entry.crc32c:
-        audited.problems.append(f"{key} is not what was put there")
+        audited.problems.append(f"{key} differs from the object that was uploaded")
         return
     try:
         read_trailer(bytes(tail), key)

@@ -151,7 +151,7 @@ def check(manifest: Manifest) -> None:
     if any(before[1] != behind[0] for before, behind in pairwise(bounds)):
         raise TierDamaged("segments do not follow each other")
     if manifest.copying is not None and bounds and manifest.copying.base != bounds[-1][1]:
-        raise TierDamaged("what is being copied does not follow what is")
+        raise TierDamaged("the segment that is being copied does not follow the copied segments")
     if any(before[0] >= behind[0] or before[1] > behind[1] for before, behind in pairwise(manifest.epochs)):
         raise TierDamaged("leader epochs do not rise")
 
@@ -169,7 +169,7 @@ def begin_copy(manifest: Manifest, base: int, end: int, digest: str, now_ms: int
 
 def end_copy(manifest: Manifest, entry: Entry, epochs: Sequence[tuple[int, int]]) -> Manifest:
     """Finish an upload: the object is complete and sound. `epochs` are those of the log up to its end."""
-    assert manifest.copying == entry.intent, "what was put is what was to be"
+    assert manifest.copying == entry.intent, "the uploaded object is the intended one"
     return replace(manifest, copying=None, entries=(*manifest.entries, entry), epochs=tuple(epochs))
 
 

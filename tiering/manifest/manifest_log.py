@@ -65,7 +65,7 @@ class ManifestLog:
                 self._note(manifest)
                 return manifest
             manifest = await self._listed()  # the listing lags behind by more than the versions kept
-        raise StoreUnavailable(f"{self._place.manifests}: what is listed lags behind")
+        raise StoreUnavailable(f"{self._place.manifests}: the listing lags behind")
 
     def is_ours(self, manifest: Manifest) -> bool:
         """Whether this author has written the manifest."""

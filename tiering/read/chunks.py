@@ -264,7 +264,7 @@ class ChunkCache:
         except StoreError as error:
             flight.error = error
         except OSError as error:
-            flight.error = StoreUnavailable(f"no room for what is read: {error.strerror}")
+            flight.error = StoreUnavailable(f"no room for the read bytes: {error.strerror}")
         except Exception as error:  # a bug of a store must not end the broker
             flight.error = StoreUnavailable(f"{key}: {error!r}")
         finally:

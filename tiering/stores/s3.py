@@ -171,7 +171,7 @@ class S3Store:
             reply = self._pools.request(method, url, headers=signed, body=body, preload_content=False, redirect=False)
             try:
                 if part is not None and part.start and reply.status == _OK:
-                    raise StoreRefused(f"{method} {key}: the store ignores what part of an object is asked for")
+                    raise StoreRefused(f"{method} {key}: the store ignores the requested range of an object")
                 is_part = part is not None and reply.status in (_OK, _PARTIAL)
                 read = deadline.keep(iter(lambda: reply.read1(_READ_BYTES), b""))
                 told_bytes = _told_bytes(reply.headers) if is_part else 0
@@ -288,7 +288,7 @@ def _bounded(parts: Iterator[bytes], size_max_bytes: int, name: str, told_bytes:
     for part in parts:
         end += len(part)
         if end > size_max_bytes:
-            raise StoreUnavailable(f"{name}: a reply that is longer than what was asked for")
+            raise StoreUnavailable(f"{name}: a reply that is longer than requested")
         found[end - len(part) : end] = part
     del found[end:]
     return found

@@ -178,7 +178,7 @@ async def test_a_store_that_lies_is_found_by_reading(monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(tiered.store, "head", lying)
         assert not (await audited(tiered)).problems
-        assert (await audited(tiered, reads=True)).problems == [f"{key} is not what was put there"]
+        assert (await audited(tiered, reads=True)).problems == [f"{key} differs from the object that was uploaded"]
 
 
 async def test_what_a_partition_holds_is_told_by_its_manifest_and_its_last_object() -> None:

@@ -173,7 +173,7 @@ class PartitionTier:
             await self._store.put(key, made.content)
             put_bytes = made.content.size_bytes
             if not await self._is_right(key, made):
-                raise StoreUnavailable(f"{key} was put, and is not what was put")
+                raise StoreUnavailable(f"{key} was put, and its content differs")
         return put_bytes
 
     async def _is_right(self, key: str, made: SegmentObject) -> bool:

@@ -120,7 +120,7 @@ def test_a_stage_without_company_waits_for_the_others_and_they_for_it(capfd: pyt
 
 def test_after_a_red_stage_none_is_started_and_those_beside_it_come_to_their_end() -> None:
     red, green = shell("red", "exit 1"), shell("green", "sleep 1")
-    beside = [green] * (suite.LANES - 1)
+    beside = [green] * (suite.SIDE_BY_SIDE_MAX - 1)
     for stages in ([*beside, red, green], [red, *beside, green]):
         assert suite.run_all(stages, in_ci=False) == suite.Tally(passed=len(beside), failed=1)
 

@@ -83,16 +83,16 @@ async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> 
     """The store is cancelled in the same turn in which a commit batch was staged."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
-        lane = store._dirs[0].commit_log.committer
+        committer = store._dirs[0].commit_log.committer
         append_held(store, log)
         store._serving.cancel()
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(1):
-            async with lane.between_rounds():
+            async with committer.between_rounds():
                 append_held(store, log)
         append_held(store, log)
         with trio.fail_after(1):
-            async with lane.between_rounds():
+            async with committer.between_rounds():
                 pass
 
 

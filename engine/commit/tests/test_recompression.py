@@ -30,7 +30,7 @@ from engine.partitions.tests.test_follower import others
 from engine.tests.helpers import (
     NOW_MS,
     ORDERS,
-    HeldLanes,
+    HeldWorkers,
     append,
     batch,
     batches_in,
@@ -214,7 +214,7 @@ async def test_order_stays_and_keys_are_required_too() -> None:
 
 
 async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
-    pool = HeldLanes()
+    pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log, other = await open_orders(store, LZ4), await store.open_partition(OTHER, LogConfig(), 0)
         pool.held.add(EXAMINER)
@@ -231,7 +231,7 @@ async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
 
 
 async def test_what_waits_is_refused_when_its_partition_goes() -> None:
-    pool = HeldLanes()
+    pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
         pool.held.add(EXAMINER)
@@ -243,7 +243,7 @@ async def test_what_waits_is_refused_when_its_partition_goes() -> None:
 
 
 async def test_a_store_that_closes_finishes_what_waits() -> None:
-    pool = HeldLanes()
+    pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
         pool.held.add(EXAMINER)
@@ -282,7 +282,7 @@ def hear(log: Partition, offset: int) -> None:
 async def test_what_batches_grow_to_is_bounded() -> None:
     """Each batch fills a job: while commit batches wait for the disk, two recompressed batches are in memory, and the
     others as they came."""
-    pool = HeldLanes()
+    pool = HeldWorkers()
     config = LogConfig(compression_type=CompressionType.UNCOMPRESSED, max_message_size_bytes=2 * JOB_MAX_BYTES)
     large = Record(b"k", bytes(JOB_MAX_BYTES), NOW_MS)
     async with running(SimulatedFileSystem(), pool=pool) as store:

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from engine.commit.writer import SLOW_FOR_S, SLOW_WRITE_S, Writer
-from engine.files.disk import Disk, DiskLanes
+from engine.files.disk import Disk, DiskWorkers
 from engine.files.filesystem import File
 from engine.files.io_workers import LoopPool
 from engine.files.simulated_disk import SimulatedFileSystem
@@ -20,17 +20,17 @@ class CountingPool(LoopPool):
         super().__init__()
         self.jobs = 0
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         self.jobs += 1
-        return await super().run(lane, job)
+        return await super().run(worker, job)
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         await trio.lowlevel.checkpoint()
 
 
 async def test_a_write_that_took_long_sends_the_next_ones_to_a_worker_for_a_while() -> None:
     pool = CountingPool()
-    disk = Disk("/data", SimulatedFileSystem(), pool, DiskLanes.of(0, 1), lambda _: None)
+    disk = Disk("/data", SimulatedFileSystem(), pool, DiskWorkers.of(0, 1), lambda _: None)
     writer = Writer(disk)
 
     def slow() -> None:

@@ -464,7 +464,7 @@ async def test_a_log_truncated_meanwhile(seconds: int) -> None:
 async def test_reads_go_on_while_segments_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No damage is reported because a file name belongs to another segment for a moment."""
     filesystem, problems = SimulatedFileSystem(), list[str]()
-    few_files = dataclasses.replace(slow_options(), open_files_max=1, loaded_indexes_max=1, reader_lanes=3)
+    few_files = dataclasses.replace(slow_options(), open_files_max=1, loaded_indexes_max=1, reader_workers=3)
     async with running(filesystem, few_files, problems=problems) as store:
         log = await open_orders(store, COMPACT)
         await fill(log, count=60)

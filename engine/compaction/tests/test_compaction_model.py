@@ -118,7 +118,7 @@ class CompactedLog(RuleBasedStateMachine):
         )
         base = options(journal_slot_size_bytes=slot_size_bytes)
         self.options = dataclasses.replace(
-            base, open_files_max=open_max, loaded_indexes_max=open_max, reader_lanes=2, cleaner=cleaner
+            base, open_files_max=open_max, loaded_indexes_max=open_max, reader_workers=2, cleaner=cleaner
         )
         self.loop.run(self._open)
 

@@ -11,7 +11,7 @@ from engine.api import PartitionLog, TopicPartition
 from engine.commit.appends import HANGS_AFTER_S, QueueBudget, Room
 from engine.commit.flusher import SLICE_FILES
 from engine.errors import Overloaded, StorageError
-from engine.files.disk import Disk, DiskLanes
+from engine.files.disk import Disk, DiskWorkers
 from engine.files.filesystem import File
 from engine.files.simulated_disk import Fault, SimulatedFileSystem, SimulatedPool
 from engine.log_config import FlushPolicy, LogConfig
@@ -19,10 +19,20 @@ from engine.log_dirs.changes import Changes
 from engine.logs.segments.segment import segment_name
 from engine.partitions.partition import Partition
 from engine.store import SegmentStore
-from engine.tests.helpers import NO_JOURNAL, ORDERS, HeldLanes, SlowSyncs, append, batch, open_orders, options, running
+from engine.tests.helpers import (
+    NO_JOURNAL,
+    ORDERS,
+    HeldWorkers,
+    SlowSyncs,
+    append,
+    batch,
+    open_orders,
+    options,
+    running,
+)
 
 LOG_FILE = f"/data/orders-0/{segment_name(0)}"
-FIRST, SECOND = DiskLanes.of(0, 1), DiskLanes.of(1, 1)
+FIRST, SECOND = DiskWorkers.of(0, 1), DiskWorkers.of(1, 1)
 
 
 def disk_on(filesystem: SimulatedFileSystem, pool: SimulatedPool, offline: list[OSError]) -> Disk:
@@ -147,7 +157,7 @@ def room_of(store: SegmentStore) -> bool:
 
 
 async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() -> None:
-    pool = HeldLanes()
+    pool = HeldWorkers()
     settings = options("/a", "/b", queue_max_bytes=1000)
     async with running(SimulatedFileSystem(), settings, pool=pool) as store:
         first, second = await two_logs(store)
@@ -167,7 +177,7 @@ async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() ->
 
 
 async def test_log_dirs_are_recovered_beside_each_other_and_nobody_waits_behind_a_scan() -> None:
-    filesystem, pool = SimulatedFileSystem(), HeldLanes()
+    filesystem, pool = SimulatedFileSystem(), HeldWorkers()
     settings = options("/a", "/b")
     async with running(filesystem, settings) as store:
         for log in await two_logs(store):

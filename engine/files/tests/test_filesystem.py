@@ -28,6 +28,7 @@ from engine.files.simulated_disk import Fault, SimulatedFile, SimulatedFileSyste
 
 EVICTIONS_MAX = 100  # the kernel does not drop a page that it is just looking at
 
+
 @pytest.fixture(params=["real", "twin"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[FileSystem, str]]:
     if request.param == "real":

@@ -1,4 +1,4 @@
-"""Both pools: they keep the order of a lane, return results and errors, and cannot be cancelled half-way."""
+"""Both pools: they keep the order of a worker, return results and errors, and cannot be cancelled half-way."""
 
 import gc
 import sys
@@ -39,7 +39,7 @@ async def test_thread_pool() -> None:
     pool = ThreadPool()
     try:
         assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
-        assert [await pool.run(lane, thread_name) for lane in (0, 1, 0)] == ["io-0", "io-1", "io-0"]
+        assert [await pool.run(worker, thread_name) for worker in (0, 1, 0)] == ["io-0", "io-1", "io-0"]
         with pytest.raises(OSError, match="no luck"):
             await pool.run(0, fail)
         with trio.CancelScope() as scope:
@@ -137,7 +137,7 @@ async def test_loop_pool_runs_a_lane_in_order_and_finishes_what_it_began() -> No
 async def test_files_of_a_lane_without_a_context_are_synced_in_its_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_kernel: KernelSyncs, _lane: int) -> None: ...
+    def refused(_kernel: KernelSyncs, _worker: int) -> None: ...
 
     monkeypatch.setattr(KernelSyncs, "of", refused)
     synced_by: list[str] = []
@@ -155,21 +155,21 @@ async def test_a_simulated_disk_takes_its_time_by_lane_and_answers_when_it_is_we
     pool, done = SimulatedPool(delays), list[tuple[str, float]]()
     file = filesystem.open("/file", create=True)
 
-    async def sync(name: str, lane: int) -> None:
-        await pool.sync(lane, [file])
+    async def sync(name: str, worker: int) -> None:
+        await pool.sync(worker, [file])
         done.append((name, trio.current_time() - begun_s))
 
-    async def job(name: str, lane: int) -> None:
-        await pool.run(lane, list)
+    async def job(name: str, worker: int) -> None:
+        await pool.run(worker, list)
         done.append((name, trio.current_time() - begun_s))
 
     begun_s = trio.current_time()
     delays.set([0], sync_s=2.5)
     delays.hang([1])
     async with trio.open_nursery() as nursery:
-        for lane in (0, 1, 2):
-            nursery.start_soon(sync, f"sync {lane}", lane)
-            nursery.start_soon(job, f"job {lane}", lane)
+        for worker in (0, 1, 2):
+            nursery.start_soon(sync, f"sync {worker}", worker)
+            nursery.start_soon(job, f"job {worker}", worker)
         await trio.sleep(60)
         assert {*done} == {("sync 2", 0), ("job 2", 0), ("job 0", 0), ("sync 0", 2.5)}
         nursery.cancel_scope.cancel()  # no more than a system call is

@@ -71,14 +71,14 @@ async def test_a_busy_loop_does_not_hold_them_up(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-async def test_a_lane_whose_syncs_never_return_takes_no_room_of_another_lane(tmp_path: Path) -> None:
+async def test_a_lane_whose_syncs_never_return_takes_no_room_of_another_worker(tmp_path: Path) -> None:
     open_kernel().close()
     kernel, descriptors = KernelSyncs(), files(tmp_path, 2)
     hanging, other = kernel.of(0), kernel.of(1)
     assert hanging is not None
     assert other is not None
     assert other is not hanging
-    hanging._in_flight = QUEUE_LENGTH  # as if the disk of lane 0 had not answered any of them
+    hanging._in_flight = QUEUE_LENGTH  # as if the disk of worker 0 had not answered any of them
     with trio.fail_after(10):
         await other.sync(descriptors)
     kernel.close()
@@ -134,8 +134,8 @@ async def test_each_lane_has_a_context_of_its_own() -> None:
         return made[-1]
 
     kernel = KernelSyncs(new_context)
-    assert [kernel.of(lane) for lane in (0, 4, 0, 4)] == [*made, *made]
-    assert kernel.of(8) is kernel.of(8) is None, "a lane without one syncs in its thread, and asks for none again"
+    assert [kernel.of(worker) for worker in (0, 4, 0, 4)] == [*made, *made]
+    assert kernel.of(8) is kernel.of(8) is None, "a worker without one syncs in its thread, and asks for none again"
     assert kernel.of(0) is made[0]
     kernel.close()
     assert [one.is_closed for one in made] == [True, True]
@@ -145,8 +145,8 @@ async def test_a_busy_loop_offers_its_cpu_only_while_an_urgent_sync_is_out(monke
     offered: list[None] = []
     monkeypatch.setattr(os, "sched_yield", lambda: offered.append(None))
     kernel = KernelSyncs(Context)
-    for lane in (0, 4):
-        kernel.of(lane)
+    for worker in (0, 4):
+        kernel.of(worker)
     kernel.before_io_wait(0)
     assert offered == []
     context = kernel.of(4)

@@ -32,7 +32,7 @@ from engine.upkeep.retention_task import DROPPED_TOGETHER_MAX, RetentionOptions,
 T = TypeVar("T")
 
 OTHERS = TopicPartition(bytes(range(1, 17)), "others", 0)
-FIRST_READER = 4  # of the lanes of a log dir
+FIRST_READER = 4  # of the workers of a log dir
 
 
 class ReadersOnThreads(LoopPool):
@@ -40,10 +40,10 @@ class ReadersOnThreads(LoopPool):
 
     is_threaded = False
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        if self.is_threaded and lane >= FIRST_READER:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
+        if self.is_threaded and worker >= FIRST_READER:
             return await trio.to_thread.run_sync(job)
-        return await super().run(lane, job)
+        return await super().run(worker, job)
 
 
 async def test_a_roll_and_a_move_write_snapshots_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,14 +8,14 @@ import trio
 
 from engine.api import Isolation, OffsetSpec, PartitionLog, TopicPartition
 from engine.errors import OffsetOutOfRange, StorageError
-from engine.files.disk import DiskLanes
+from engine.files.disk import DiskWorkers
 from engine.files.simulated_disk import Fault, SimulatedFileSystem
 from engine.log_config import FlushPolicy, LogConfig
 from engine.tests.helpers import (
     MAX_BYTES,
     NO_JOURNAL,
     NOW_MS,
-    HeldLanes,
+    HeldWorkers,
     append,
     batch,
     bytes_of,
@@ -174,13 +174,13 @@ async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
 
 async def test_appends_do_not_wait_while_segments_are_synced_for_a_log_start() -> None:
     """A topic that is not synced with each append may have much to sync."""
-    pool = HeldLanes()
+    pool = HeldWorkers()
     other = TopicPartition(bytes(16), "payments", 0)
     async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store, replace(ROLLING, flush_policy=FlushPolicy.ASYNC))
         await filled(log, 5)
         asynchronous = await store.open_partition(other, LogConfig(flush_policy=FlushPolicy.ASYNC), 0)
-        pool.held |= {*DiskLanes.of(0, 1).readers, DiskLanes.of(0, 1).flushes}
+        pool.held |= {*DiskWorkers.of(0, 1).readers, DiskWorkers.of(0, 1).flushes}
         nursery.start_soon(log.delete_records, 5)
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(1):

@@ -32,7 +32,7 @@ from engine.tests.helpers import (
     MAX_BYTES,
     NOW_MS,
     ORDERS,
-    HeldLanes,
+    HeldWorkers,
     SlowSyncs,
     append,
     batch,
@@ -220,13 +220,13 @@ async def test_appends_meanwhile_are_refused_or_behind_the_new_end() -> None:
 
 async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
     """Appends to the truncated log are refused from the barrier to the checkpoint."""
-    pool = HeldLanes()
+    pool = HeldWorkers()
     async with running(SimulatedFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
         other = await store.open_partition(OTHER, LogConfig(), 0)
         await append(other, b"0")
         async with trio.open_nursery() as nursery:
-            readers = set(log.log_dir.disk.lanes.readers)
+            readers = set(log.log_dir.disk.workers.readers)
             pool.held = readers
             nursery.start_soon(store.truncate_partition, ORDERS, 4)
             await trio.testing.wait_all_tasks_blocked()
@@ -245,14 +245,14 @@ async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
 
 
 async def test_one_that_grows_meanwhile_is_as_long_as_it_was_when_it_was_asked() -> None:
-    pool = HeldLanes()
+    pool = HeldWorkers()
     async with running(SimulatedFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
         other = await store.open_partition(OTHER, LogConfig(), 0)
         await append(other, b"0")
         await append(other, b"1")
         async with trio.open_nursery() as nursery:
-            pool.held = set(log.log_dir.disk.lanes.readers)
+            pool.held = set(log.log_dir.disk.workers.readers)
             nursery.start_soon(store.truncate_partitions, {OTHER: 2, ORDERS: 4})
             await trio.testing.wait_all_tasks_blocked()
             await append(other, b"2")
@@ -432,11 +432,11 @@ async def test_a_reset_without_room_in_the_journal_is_refused() -> None:
 
 async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
     """Both slots would have the same name."""
-    filesystem, pool = SimulatedFileSystem(), HeldLanes()
+    filesystem, pool = SimulatedFileSystem(), HeldWorkers()
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
         assert isinstance(log, Partition)
-        pool.held = set(log.log_dir.disk.lanes.readers)
+        pool.held = set(log.log_dir.disk.workers.readers)
         await append(log, b"wants a slot")
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(store.reset_partition, ORDERS, 7)

@@ -34,7 +34,7 @@ def recover_producers(filesystem: FileSystem, log: Log, producers_from: int) -> 
     found = newest_sound(filesystem, log.directory, producers_from, end_offset, on_damage, active_base)
     known = found or _nothing_before(producers_from)
     if max(known.offset, log.start_offset) < log.local_start_offset:
-        log.problems.append(f"{log.directory}: what producers did below offset {log.local_start_offset} is not known")
+        log.problems.append(f"{log.directory}: the producers below offset {log.local_start_offset} are not known")
 
     def on_unreadable(segment: Extent, damage: Exception) -> None:
         problem = f"{log.path_of(segment.base_offset)}: {damage}: producers are known in part only"

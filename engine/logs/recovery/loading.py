@@ -165,7 +165,7 @@ def check(
         end_offset = header.next_offset
         note(header)
     if position == first:
-        raise CorruptMessage(f"the batch at position {position} is not what was written")
+        raise CorruptMessage(f"the batch at position {position} is damaged")
     return position, end_offset
 
 

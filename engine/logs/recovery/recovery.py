@@ -187,8 +187,8 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
         return False
     torn_bytes = file.size() - segment.size_bytes
     log.problems.append(
-        f"{path}: {torn_bytes} bytes behind offset {segment.end_offset} are no batch, as a crash leaves what was not "
-        "durable yet: cut off"
+        f"{path}: {torn_bytes} bytes behind offset {segment.end_offset} are no whole batch, as a crash leaves them: "
+        "truncated"
     )
     file.truncate(segment.size_bytes)
     return True

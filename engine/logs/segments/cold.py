@@ -29,7 +29,7 @@ class ColdSegments:
         known."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0:
-            raise TierUnreachable(f"what the remote tier has of offset {offset} is not known (yet)")
+            raise TierUnreachable(f"the remote segment of offset {offset} is not known (yet)")
         return self.segments[number]
 
     def all_from(self, start_offset: int) -> Sequence[Segment]:

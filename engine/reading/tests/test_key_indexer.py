@@ -136,7 +136,7 @@ async def test_keys_of_what_a_crash_took_are_forgotten() -> None:
 
 async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
     pool = HeldPool()
-    async with running(SimulatedFileSystem(), dataclasses.replace(options(), reader_lanes=2), pool=pool) as store:
+    async with running(SimulatedFileSystem(), dataclasses.replace(options(), reader_workers=2), pool=pool) as store:
         log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))
         for _ in range(10):
             await append(log, 1)
@@ -197,7 +197,7 @@ async def test_a_damaged_batch_is_told_and_not_passed_over() -> None:
 
 async def test_a_deleted_partition_takes_its_keys_along() -> None:
     filesystem = SimulatedFileSystem()
-    async with running(filesystem, dataclasses.replace(options(), reader_lanes=2)) as store:
+    async with running(filesystem, dataclasses.replace(options(), reader_workers=2)) as store:
         log = await open_orders(store, CONFIG)
         for name in range(30):
             await append(log, name % 3)

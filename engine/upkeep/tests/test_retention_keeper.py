@@ -381,11 +381,11 @@ async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms
 class SlowStat(LoopPool):
     """A pool on which asking a file for its age takes seconds, without cancellation."""
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
         if isinstance(job, partial) and job.func is _written_ms:
             with trio.CancelScope(shield=True):
                 await trio.sleep(5)
-        return await super().run(lane, job)
+        return await super().run(worker, job)
 
 
 async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:

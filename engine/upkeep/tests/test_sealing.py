@@ -166,7 +166,7 @@ async def test_a_segment_that_is_another_one_is_not_served() -> None:
         log = await open_orders(store, ROLLING, 1)
         filesystem.damage(path, 0, other.content(path))
         await trio.sleep(SCRUB_S + 60)
-        assert problems == [f"{path} is damaged: it is not what was sealed"]
+        assert problems == [f"{path} is damaged: its content differs from its footer"]
         with pytest.raises(CorruptMessage, match="was found damaged"):
             await read(log, base)
 

@@ -310,7 +310,7 @@ async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition
         assert isinstance(on_a, Partition)
         assert on_a.log_dir.disk.path == "/a"
         first = await logs.get(*ORDERS)
-        pool.delays.hang(on_a.log_dir.disk.lanes.all)
+        pool.delays.hang(on_a.log_dir.disk.workers.all)
         write = first.append([A], NOW_MS)
         nursery.start_soon(logs.get, *ORDERS)
         await trio.testing.wait_all_tasks_blocked()
@@ -320,7 +320,7 @@ async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition
             assert await settled(second.append([B], NOW_MS)) == 1
             assert not write.is_settled
         finally:
-            pool.delays.set(on_a.log_dir.disk.lanes.all)
+            pool.delays.set(on_a.log_dir.disk.workers.all)
 
 
 async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync() -> None:

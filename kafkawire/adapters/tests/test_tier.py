@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.files.io_workers import Lanes, LoopPool
+from engine.files.io_workers import LoopPool, Workers
 from kafkawire.adapters.tier import open_object_store
 from kafkawire.broker import StartError
 from kafkawire.config.broker_config import Config, load
@@ -32,13 +32,13 @@ def config(**properties: str) -> Config:
 
 def s3(**properties: str) -> S3Store:
     given = {"tier_store": "s3://bucket/lake", "tier_s3_access_key": "me", "tier_s3_secret_key": "word", **properties}
-    store = open_object_store(config(**given), Lanes(LoopPool(), [0]), random.Random(1))
+    store = open_object_store(config(**given), Workers(LoopPool(), [0]), random.Random(1))
     assert isinstance(store, S3Store)
     return store
 
 
 async def test_a_directory(tmp_path: Path) -> None:
-    store = open_object_store(config(tier_store=f"file://{tmp_path}/tier"), Lanes(LoopPool(), [0]), random.Random(1))
+    store = open_object_store(config(tier_store=f"file://{tmp_path}/tier"), Workers(LoopPool(), [0]), random.Random(1))
     assert isinstance(store, DirectoryStore)
     await store.prepare()
     await store.put("a/b", Content.of(b"x"))

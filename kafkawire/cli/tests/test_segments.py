@@ -69,7 +69,7 @@ def test_verify_finds_a_flipped_bit(data: Path) -> None:
     segment.write_bytes(content)
     result = run(data, "verify")
     assert result.exit_code == 1
-    assert f"Error: {segment}: the batch at position 0 is not what was written" in result.stderr
+    assert f"Error: {segment}: the batch at position 0 is damaged" in result.stderr
     assert run(data, "list").exit_code == 0
     dump = run(data, "dump", "orders-0", "2")
     assert dump.exit_code == 1

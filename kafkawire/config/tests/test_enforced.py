@@ -111,16 +111,16 @@ class Witness(MemoryDeps):
     """Dependencies that record the broker's requests to them."""
 
     metadata_directory: Path | None = None
-    lanes: set[int]
+    workers: set[int]
 
     def surroundings(self) -> Deps:
         witness = self
-        witness.lanes = set()
+        witness.workers = set()
 
         class Pool(LoopPool):
-            async def run(self, lane: int, job: Callable[[], T]) -> T:
-                witness.lanes.add(lane)
-                return await super().run(lane, job)
+            async def run(self, worker: int, job: Callable[[], T]) -> T:
+                witness.workers.add(worker)
+                return await super().run(worker, job)
 
         plain = super().surroundings()
 
@@ -149,7 +149,7 @@ async def test_workers_beside_the_one_of_each_log_dir(workers: int) -> None:
         await create(client, 12)
         for partition in range(12):
             assert (await produce(client, partition=partition)).error_code == 0
-    assert len(world.lanes) == workers + 3  # and the threads for commit batches, for flushes and for the index
+    assert len(world.workers) == workers + 3  # and the threads for commit batches, for flushes and for the index
 
 
 @enforces("disk.reject.ratio")

@@ -38,7 +38,7 @@ def request(topic_id: bytes, *offsets: int, **fields: Any) -> FetchRequest:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_fetched_a_broker_with_lanes_does_as_one_without(seed: int) -> None:
+async def test_whatever_is_fetched_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as sides:
         plain, express = sides
@@ -169,7 +169,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
         assert sides[1].fast_paths[FETCH].taken == 6
 
 
-async def test_requests_as_clients_send_them_take_the_lane() -> None:
+async def test_requests_as_clients_send_them_take_the_fast_path() -> None:
     async with two_brokers() as (_, side):
         taken: dict[str, list[bool]] = {}
         for one in recorded(FETCH):

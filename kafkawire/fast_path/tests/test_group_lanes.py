@@ -23,7 +23,7 @@ from engine.batches.batch import HEADER_SIZE_BYTES, parse_header, walk_records
 from kafkawire.adapters.state_logs import EngineStateLogs
 from kafkawire.fast_path import fast_paths
 from kafkawire.fast_path.tests.produce_traffic import ProduceTraffic
-from kafkawire.fast_path.tests.two_brokers import FRAMES, SEED, CountingLane
+from kafkawire.fast_path.tests.two_brokers import FRAMES, SEED, CountingFastPath
 from kafkawire.handlers import API_TABLE
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -56,7 +56,7 @@ class Side:
     broker: Broker
     groups: GroupCoordinators
     dispatcher: Dispatcher
-    fast_paths: dict[int, CountingLane]
+    fast_paths: dict[int, CountingFastPath]
     asked: list[tuple[object, ...]]
     outcomes: list[object] = field(default_factory=list)
 
@@ -125,12 +125,12 @@ class Side:
 @asynccontextmanager
 async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
     """Two brokers with the same seed; the second one has fast paths."""
-    async with open_side(with_lanes=False) as plain, open_side(with_lanes=True) as express:
+    async with open_side(with_fast_paths=False) as plain, open_side(with_fast_paths=True) as express:
         yield plain, express
 
 
 @asynccontextmanager
-async def open_side(*, with_lanes: bool) -> AsyncIterator[Side]:
+async def open_side(*, with_fast_paths: bool) -> AsyncIterator[Side]:
     asked: list[tuple[object, ...]] = []
 
     def authorize(principal: str, host: str, operation: Operation, kind: ResourceType, name: str, /) -> bool:
@@ -152,7 +152,9 @@ async def open_side(*, with_lanes: bool) -> AsyncIterator[Side]:
         nursery.start_soon(groups.run)
         interfaces = replace(broker.interfaces, cluster=cluster, groups=groups)
         counting = (
-            {key: CountingLane(one) for key, one in fast_paths(interfaces, API_TABLE).items()} if with_lanes else {}
+            {key: CountingFastPath(one) for key, one in fast_paths(interfaces, API_TABLE).items()}
+            if with_fast_paths
+            else {}
         )
         for name, count in PARTITIONS.items():
             await broker.create(name, count)
@@ -278,7 +280,7 @@ class GroupTraffic:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_groups_are_asked_a_broker_with_lanes_does_as_one_without(seed: int) -> None:
+async def test_whatever_groups_are_asked_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as (plain, express):
         members = [await settle_groups(side) for side in (plain, express)]
@@ -312,7 +314,7 @@ async def test_whatever_groups_are_asked_a_broker_with_lanes_does_as_one_without
         assert express.taken - before >= valid / 2, (express.taken, valid)
 
 
-async def test_commits_and_heartbeats_as_clients_send_them_take_the_lane() -> None:
+async def test_commits_and_heartbeats_as_clients_send_them_take_the_fast_path() -> None:
     frames = list(recorded(OFFSET_COMMIT, HEARTBEAT))
     async with open_handlers() as broker:
         await broker.create("wide", 100)

@@ -118,7 +118,7 @@ async def delete_half(side: Side, topic: str, partition: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_asked_a_broker_with_lanes_does_as_one_without(seed: int) -> None:
+async def test_whatever_is_asked_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as sides:
         plain, express = sides
@@ -193,7 +193,7 @@ async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
         assert sides[1].fast_paths[LIST_OFFSETS].taken == 4
 
 
-async def test_requests_as_clients_send_them_take_the_lane() -> None:
+async def test_requests_as_clients_send_them_take_the_fast_path() -> None:
     async with two_brokers() as (_, side):
         clients = set()
         for one in recorded(LIST_OFFSETS):

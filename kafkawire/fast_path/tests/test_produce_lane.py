@@ -26,7 +26,7 @@ from kafkawire.wire.tests.mutation import wound
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_produced_a_broker_with_lanes_does_as_one_without(seed: int) -> None:
+async def test_whatever_is_produced_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as (plain, express):
         ids = {name: topic.topic_id for name, topic in plain.broker.cluster.image.topics.items()}
@@ -152,7 +152,7 @@ async def test_an_authorizer_that_fails_is_answered_as_by_the_general_path(parti
         assert sides[1].fast_paths[PRODUCE].taken == 2
 
 
-async def test_requests_as_clients_send_them_take_the_lane() -> None:
+async def test_requests_as_clients_send_them_take_the_fast_path() -> None:
     async with open_handlers() as broker:
         await broker.create("plain", 16)
         image = broker.cluster.real.image

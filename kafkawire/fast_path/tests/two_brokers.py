@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from kafkawire.requests.started import StartedRequest
     from kafkawire.wire.connection_info import ConnectionInfo
 
-SEED: Final = int(os.environ.get("KAFKAWIRE_LANE_SEED", "1"))
-FRAMES: Final = int(os.environ.get("KAFKAWIRE_LANE_FRAMES", "3000"))
+SEED: Final = int(os.environ.get("KAFKAWIRE_FAST_PATH_SEED", "1"))
+FRAMES: Final = int(os.environ.get("KAFKAWIRE_FAST_PATH_FRAMES", "3000"))
 TOPICS: Final = ("plain", "stamped", "small", "secret", "compacted")
 PARTITIONS: Final = 3
 
 
 @dataclass
-class CountingLane:
+class CountingFastPath:
     """Fast path that counts the taken frames."""
 
     fast_path: FastPath
@@ -66,7 +66,7 @@ class Side:
     broker: Broker
     dispatcher: Dispatcher
     authorizer: RecordingAuthorizer
-    fast_paths: dict[int, CountingLane]  # by API key; the first broker has none
+    fast_paths: dict[int, CountingFastPath]  # by API key; the first broker has none
     outcomes: list[object] = field(default_factory=list)
 
     def start(self, frame: bytes) -> Any:
@@ -121,12 +121,12 @@ class Side:
 async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
     async with AsyncExitStack() as stack:
         sides = []
-        for with_lanes in (False, True):
+        for with_fast_paths in (False, True):
             authorizer = RecordingAuthorizer()
             broker = await stack.enter_async_context(open_handlers(authorizer=authorizer))
             interfaces = replace(broker.interfaces, cluster=broker.cluster.real)  # one image as long as nothing changes
-            found = fast_paths(interfaces, API_TABLE) if with_lanes else {}
-            counting = {key: CountingLane(fast_path) for key, fast_path in found.items()}
+            found = fast_paths(interfaces, API_TABLE) if with_fast_paths else {}
+            counting = {key: CountingFastPath(fast_path) for key, fast_path in found.items()}
             sides.append(Side(broker, Dispatcher(interfaces, API_TABLE, counting), authorizer, counting))
             await broker.create("plain", PARTITIONS)
             await broker.create("stamped", PARTITIONS, message_timestamp_type="LogAppendTime")

@@ -270,8 +270,8 @@ async def test_an_older_link_ends_with_its_next_request() -> None:
         assert broker.markers.written == [WRITTEN]
 
 
-@pytest.mark.parametrize("with_lanes", [False, True])
-async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed(with_lanes: bool) -> None:
+@pytest.mark.parametrize("with_fast_paths", [False, True])
+async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed(with_fast_paths: bool) -> None:
     late = ListOffsetsRequest(
         replica_id=-1,
         topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
@@ -280,7 +280,7 @@ async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed
         await real.create("t")
         asked = Asked([])
         interfaces = changed(real.interfaces, authorizer=asked)
-        dispatcher = Dispatcher(interfaces, API_TABLE, fast_paths(interfaces, API_TABLE) if with_lanes else {})
+        dispatcher = Dispatcher(interfaces, API_TABLE, fast_paths(interfaces, API_TABLE) if with_fast_paths else {})
         async with serving(changed(real, dispatcher=dispatcher)) as listener:
             older, newer = (Asking(Client(listener.connect())) for _ in range(2))
             await prove(older, 1)

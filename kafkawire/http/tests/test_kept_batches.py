@@ -95,7 +95,7 @@ async def test_what_is_refused() -> None:
         other = bytes(16).hex()
         for query, status, reason in [
             ({"content_type": "text/plain"}, 415, f"batches are {CONTENT_TYPE}"),
-            ({"peer": "192.0.2.1"}, 403, "batches are taken from who asks from this machine alone"),
+            ({"peer": "192.0.2.1"}, 403, "batches are accepted only from this machine"),
             ({"partition": None}, 400, "partition is missing"),
             ({"topic_id": None}, 400, "topic_id is missing"),
             ({"topic_id": "00"}, 400, "topic_id is not 32 hexadecimal digits"),

@@ -76,7 +76,7 @@ class Wires:
         await self._until_open((dialer, listener))
         await self._until_open((listener, dialer))
         if (found := self.listeners.get(port)) is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at port {port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"no listener at port {port}")
         dialed, near = trio.testing.memory_stream_pair()
         wire = Wire(dialer, listener, near, found.connect(), dialed)
         self._open[wire] = None

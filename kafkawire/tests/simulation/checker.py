@@ -293,9 +293,9 @@ def _connection_order(facts: Facts, place: Place) -> Iterator[Anomaly]:
     by_connection: dict[int, list[Send]] = defaultdict(list)
     for send in facts.acked[place]:
         if send.producer is None:
-            by_connection[send.lane[0]].append(send)
+            by_connection[send.connection_slot[0]].append(send)
     for sends in by_connection.values():
-        sends.sort(key=lambda send: send.lane[1])
+        sends.sort(key=lambda send: send.connection_slot[1])
         for before, after in pairwise(sends):
             if after.offset <= before.offset:
                 detail = f"{before.values[0]} at {before.offset}, {after.values[0]} at {after.offset}"
@@ -437,7 +437,7 @@ def _lost_dirs(facts: Facts, place: Place) -> Iterator[Anomaly]:
     """Appends to a log dir after a failed write or sync, even if the disk seems to work again (RULES L4)."""
     for failure in facts.history.dir_failures:
         for send in facts.acked[place]:
-            if place in failure.places and send.life == failure.life and send.lane[1] > failure.at:
+            if place in failure.places and send.life == failure.life and send.connection_slot[1] > failure.at:
                 yield Anomaly("acked by a lost log dir", f"{place}: {send.values[0]} at {send.offset}")
 
 

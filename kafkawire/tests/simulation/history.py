@@ -69,7 +69,7 @@ class Send:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
     attempts: int = 0
-    lane: tuple[int, int] = (0, 0)  # connection and position in it of the attempt that was answered
+    connection_slot: tuple[int, int] = (0, 0)  # connection and position in it of the attempt that was answered
     life: int = -1  # of the broker that answered
     epoch: int = -1  # in which it leads, where there are several brokers
 

@@ -50,7 +50,7 @@ def send(
     one.outcome, one.offset, one.attempts, one.life = outcome, offset, attempts, life
     if outcome is not Outcome.UNKNOWN:
         one.completed = of.tick()
-    one.lane = (len(of.restarts), of.tick())
+    one.connection_slot = (len(of.restarts), of.tick())
     of.sends.append(one)
     return one
 

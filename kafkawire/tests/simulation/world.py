@@ -89,24 +89,24 @@ class WatchedFileSystem(SimulatedFileSystem):
 
 @dataclass
 class SimulatedPool:
-    """A pool whose lanes each do one job after the other, each after `delay_s()` seconds, and none when the broker is
+    """A pool whose workers each do one job after the other, each after `delay_s()` seconds, and none when the broker is
     dead. A sync takes as long, beside other jobs: data that are written meanwhile are not durable by it."""
 
     delay_s: Callable[[], float]
     jobs_begun: int = 0
     jobs_waiting: int = 0
-    _lanes: dict[int, trio.Lock] = field(default_factory=dict)
+    _workers: dict[int, trio.Lock] = field(default_factory=dict)
     _shields: dict[int, trio.CancelScope] = field(default_factory=dict)
     _is_dead: bool = False
 
-    async def run(self, lane: int, job: Callable[[], T]) -> T:
-        async with self._waiting(), self._lanes.setdefault(lane, trio.Lock()):
+    async def run(self, worker: int, job: Callable[[], T]) -> T:
+        async with self._waiting(), self._workers.setdefault(worker, trio.Lock()):
             await trio.sleep(self.delay_s())
             if not self._is_dead:
                 return job()
         raise PowerLost  # the waiting task may be shielded: no cancellation would end it
 
-    async def sync(self, lane: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
+    async def sync(self, worker: int, files: Sequence[File], *, is_urgent: bool = False) -> None:
         async with self._waiting():
             if not self._is_dead:
                 end = begin_sync(files)

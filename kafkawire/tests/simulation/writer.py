@@ -229,7 +229,7 @@ class Writer:
                 raise EOFError("cut in the middle of a frame")
             for batch in group:
                 batch.send.attempts += 1
-                batch.send.lane = (connection.number, history.tick())
+                batch.send.connection_slot = (connection.number, history.tick())
             await connection.send(request, version=self._version)
             history.operations += 1
         if self.plan.acks == 0:

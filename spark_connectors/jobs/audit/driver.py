@@ -115,7 +115,7 @@ class SealedTask:
 
     def _store(self) -> Store:
         if self.store is None:
-            raise SegmentGone("nobody has said where objects are")
+            raise SegmentGone("the location of the objects is not known")
         return Store(self.store)
 
 
@@ -138,7 +138,7 @@ def _behind_records(store: Store, segment: Segment, findings: Findings) -> _Behi
         return None
     digest = blake2b(bytes.fromhex(segment.digest) + data, digest_size=_KEY_DIGEST_BYTES).hexdigest()
     if not key.endswith(f"-{digest}"):
-        findings.add(What.TRAILER, f"its key has not the digest of what it holds, {digest}", segment.size_bytes)
+        findings.add(What.TRAILER, f"its key lacks the digest of its content, {digest}", segment.size_bytes)
     if footer.base != segment.base:
         findings.add(What.TRAILER, f"its footer is of the segment at {footer.base}", segment.size_bytes)
     if segment.aborted is not None and sorted(segment.aborted) != sorted(footer.aborted):
@@ -291,7 +291,7 @@ class _Planner:
         again: list[Span] = []
         starts = self._log.starts() if gone else {}
         for task, reason in gone:
-            assert isinstance(task, SealedTask), "what is fetched is not gone"
+            assert isinstance(task, SealedTask), "a fetched task cannot be gone"
             span = Span(task.partition, max(task.segment.base, starts.get(task.partition, 0)), task.segment.end)
             if span.size > 0 and task in self._sealed(span):
                 self._report.found(kind="unreadable", partition=task.partition, **task.told(), detail=reason)

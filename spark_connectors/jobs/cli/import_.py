@@ -71,7 +71,7 @@ def asked_of_words(arguments: argparse.Namespace) -> Asked:
     """Raises Refused, OptionRefused."""
     options = {name.lower(): value for name, value in arguments.option}
     if options.get(_ISOLATION, _COMMITTED) != _COMMITTED:
-        raise Refused(f"{_ISOLATION}: what is imported is what is committed")
+        raise Refused(f"{_ISOLATION}: an import reads committed records only")
     if others := sorted(name for name in options if name not in _READING and not name.startswith(KAFKA_PREFIX)):
         raise Refused(f"{', '.join(others)}: an import fetches all that is committed")
     if arguments.bootstrap_server is None:

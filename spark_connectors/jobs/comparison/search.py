@@ -83,8 +83,9 @@ class Within:
         return found
 
 
-def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, lane: int = 0) -> Sums:
-    """Sums of the rows within the spans. `lane` is added to their partitions, to distinguish dead letters from rows.
+def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, partition_base: int = 0) -> Sums:
+    """Sums of the rows within the spans. `partition_base` is added to their partitions, to tell dead letters from rows.
+
     Raises the errors of `row_hashes`.
     """
     assert columns.offset in columns.compared, "rows that change places would be the same"
@@ -94,7 +95,7 @@ def sums_of(rows: pa.RecordBatch, columns: Columns, within: Within, width: int, 
         rows = rows.filter(pa.array(is_within))
         partitions, offsets = partitions[is_within], offsets[is_within]
     hashes = row_hashes(rows, columns.compared)
-    return _grouped(partitions + lane, offsets // width, np.ones(len(hashes), np.int64), hashes)
+    return _grouped(partitions + partition_base, offsets // width, np.ones(len(hashes), np.int64), hashes)
 
 
 def _places_of(rows: pa.RecordBatch, columns: Columns) -> tuple[Integers, Integers]:

@@ -198,7 +198,7 @@ class LogSide:
     def parts(self, look: Look) -> Sequence[Part]:
         """See Side."""
         self._looks += 1
-        spans = _in_lane(look, 0), _in_lane(look, DEAD)
+        spans = _with_base(look, 0), _with_base(look, DEAD)
         ranges = self._log.ranges(map(self._within, chain(*spans)), self._tasks_min)
         return [LogPart(self._log.options, one, self._form, self._columns, *spans, look.width) for one in ranges]
 
@@ -228,7 +228,7 @@ class FilePart:
     file: str
     topic: str
     form: Form
-    lane: int
+    partition_base: int
     spans: tuple[Span, ...]
     width: int
 
@@ -255,7 +255,7 @@ class FilePart:
             rows = _with_nulls(rows.filter(pc.equal(rows.column(topic), self.topic)), columns.compared)
             if isinstance(self.form, RawForm):
                 rows = _without_empty_headers(rows)
-            yield sums_of(rows, columns, within, self.width, self.lane)
+            yield sums_of(rows, columns, within, self.width, self.partition_base)
 
     def _bounds(self, metadata: Any) -> Iterator[Bounds]:
         columns = columns_of(self.form)
@@ -308,23 +308,24 @@ class TableSide:
     spans.
     """
 
-    def __init__(self, table: Table, form: Form, topic: str, lane: int = 0) -> None:
+    def __init__(self, table: Table, form: Form, topic: str, partition_base: int = 0) -> None:
         """Raises TableRefused. A missing table has no rows."""
         is_there = table.schema() is not None
         self._files = table.files() if is_there else ()
         self._location = table.data_location() if is_there else ""
         self._form = form
         self._topic = topic
-        self._lane = lane
+        self._partition_base = partition_base
         self._bounds: dict[str, tuple[Bounds, ...]] = {}
         self.rows = self.compared = 0
 
     def parts(self, look: Look) -> Sequence[Part]:
         """See Side."""
-        spans = _in_lane(look, self._lane)
+        spans = _with_base(look, self._partition_base)
         wanted = [file for file in self._files if self._may_have(file, spans)]
         return [
-            FilePart(self._location, file, self._topic, self._form, self._lane, spans, look.width) for file in wanted
+            FilePart(self._location, file, self._topic, self._form, self._partition_base, spans, look.width)
+            for file in wanted
         ]
 
     def has_read(self, part: Part, reading: Reading) -> None:
@@ -344,8 +345,10 @@ class TableSide:
         return bounds is None or any(one.may_have(spans) for one in bounds)
 
 
-def _in_lane(look: Look, lane: int) -> tuple[Span, ...]:
-    """Spans of the look that belong to the lane, with the partition numbers of the log."""
+def _with_base(look: Look, partition_base: int) -> tuple[Span, ...]:
+    """Spans of the look that belong to the partition_base, with the partition numbers of the log."""
     return tuple(
-        one._replace(partition=one.partition - lane) for one in look.spans if one.partition // DEAD == lane // DEAD
+        one._replace(partition=one.partition - partition_base)
+        for one in look.spans
+        if one.partition // DEAD == partition_base // DEAD
     )

@@ -118,7 +118,7 @@ class Filler:
         for request in requests_of(self._plain(span)):
             end = self._ends.append(self._filled.end, request.body)
             if end != request.end:
-                raise Interrupted(f"the target ends at {end}, not at {request.end}: somebody else writes there")
+                raise Interrupted(f"the target ends at {end}, not at {request.end}: another client writes to it")
             self._filled.took(request)
 
     def _plain(self, span: Span) -> Iterator[Plain]:

@@ -79,7 +79,7 @@ def _position(offset: int, metadata: str, source_id: bytes) -> Position:
         told = json.loads(metadata)
         read_id, records = told["source_id"], int(told["records"])
     except (KeyError, TypeError, ValueError):
-        raise ImportRefused(f"what tells how far this import is was not written by one: {metadata!r}") from None
+        raise ImportRefused(f"the progress of this import was not written by an import: {metadata!r}") from None
     if read_id != source_id.hex():
         raise ImportRefused("the source was deleted and created again since: begin with another --job or --to-topic")
     return Position(offset, records)

@@ -70,10 +70,10 @@ def check_own(place: str, theirs: Sequence[Row], ours: Sequence[Row], *, is_comp
     wanted, found = ({row["offset"]: row for row in rows} for rows in (theirs, ours))
     common = wanted.keys() & found.keys()
     if is_compacted and found and not common:
-        raise ImportRefused(f"{place} is not what an import has left: no offset before its end is in the source, too")
+        raise ImportRefused(f"{place} was not written by this import: no offset before its end is in the source, too")
     if is_compacted:
         wanted, found = ({at: rows[at] for at in common} for rows in (wanted, found))
     for at in sorted(wanted.keys() | found.keys()):
         if wanted.get(at) != found.get(at):
-            raise ImportRefused(f"{place} is not what an import has left: offset {at} is not as in the source")
+            raise ImportRefused(f"{place} was not written by this import: offset {at} is not as in the source")
     return len(common)

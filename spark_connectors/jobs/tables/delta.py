@@ -149,13 +149,13 @@ class _Snapshot:
             raise refuse_table(self._name, reason)
         settings = self._table.metadata().configuration
         if _EXPIRY in settings:
-            raise refuse_table(self._name, f"it would forget what was exported ({_EXPIRY})")
+            raise refuse_table(self._name, f"it would forget the exported offsets ({_EXPIRY})")
         for name in settings:
             if name.startswith(_CONSTRAINTS):
-                raise refuse_table(self._name, f"nobody would check {name}")
+                raise refuse_table(self._name, f"the export does not check {name}")
         for column in self._table.schema().fields:
             if any(name.startswith("delta.") for name in column.metadata):
-                raise refuse_table(self._name, f"column {column.name} is made, or checked, by who writes")
+                raise refuse_table(self._name, f"column {column.name} is computed, or checked, by its writer")
 
     def check_plain(self) -> None:
         """Raises TableRefused if the files have other rows than the table."""

@@ -144,13 +144,13 @@ def test_markers_say_how_a_transaction_ends() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
 def test_a_control_batch_that_does_not_say_what_it_is_is_malformed(key: bytes | None) -> None:
-    with pytest.raises(MalformedBatch, match="does not say of what type"):
+    with pytest.raises(MalformedBatch, match="has no valid type"):
         batches_of(control(key))
 
 
 def test_a_control_batch_of_noise_is_malformed() -> None:
     for body in (b"\xff" * 9, b"\0" * 5, b"\x10\0\0\0"):
-        with pytest.raises(MalformedBatch, match="does not say of what type"):
+        with pytest.raises(MalformedBatch, match="has no valid type"):
             batches_of(sealed(body, 1, attributes=CONTROL))
 
 

@@ -277,7 +277,7 @@ def test_a_listing_that_lags_behind_for_long_is_told(
     old(monkeypatch, bucket)
     trio.run(bucket.log().collect)
     monkeypatch.setattr(catalogue, "_listed", lambda _prefix: listed)
-    with pytest.raises(CatalogueUnavailable, match="what is listed lags behind"):
+    with pytest.raises(CatalogueUnavailable, match="the listing lags behind"):
         everything(catalogue)
 
 

@@ -147,7 +147,7 @@ def test_a_topic_that_its_coordinator_does_not_know_yet_is_waited_for(world: Wor
 
 def test_a_batch_that_is_too_large_for_its_topic(world: World, options: SinkOptions) -> None:
     world.produce_code = ErrorCode.MESSAGE_TOO_LARGE
-    with pytest.raises(BrokerError, match=r"max.message.bytes is below what kafka.batch.size lets a batch be"):
+    with pytest.raises(BrokerError, match=r"max.message.bytes is below the size that kafka.batch.size allows a batch"):
         commit(tasks(options, 0), options, world.cluster())
 
 

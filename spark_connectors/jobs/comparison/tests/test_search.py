@@ -187,7 +187,7 @@ def test_cells_are_wider_where_there_are_many_offsets() -> None:
 
 def test_rows_of_another_kind_are_kept_apart_and_added_up() -> None:
     batch, within = log_batch([log_row(offset) for offset in range(3)]), Within([Span(1, 0, 10)])
-    dead = sums_of(batch, COLUMNS, within, 1, lane=100)
+    dead = sums_of(batch, COLUMNS, within, 1, partition_base=100)
     assert dead.partitions.tolist() == [101, 101, 101]
     assert total([sums_of(batch, COLUMNS, within, 4), dead]).rows.tolist() == [3, 1, 1, 1]
     many = [sums_of(batch, COLUMNS, within, 1 + number % 2) for number in range(5000)]

@@ -64,7 +64,7 @@ def test_rows_of_a_target_are_those_of_its_source() -> None:
         (rows(o1=b"a"), rows(o1=b"a", o3=b"b"), 3),
         (rows(o1=b""), rows(o1=None), 1),
     ]:
-        with pytest.raises(ImportRefused, match=f"t-0 is not what an import has left: offset {at} "):
+        with pytest.raises(ImportRefused, match=f"t-0 was not written by this import: offset {at} "):
             check_own("t-0", theirs, ours, is_compacted=False)
 
 

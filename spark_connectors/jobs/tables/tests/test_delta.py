@@ -120,7 +120,7 @@ def test_partitioned_tables(lake: Lake) -> None:
 def test_columns_that_writers_have_to_make(lake: Lake) -> None:
     computed = Field("day", PrimitiveType("date"), metadata={"delta.generationExpression": "CAST(timestamp AS DATE)"})
     DeltaTable.create(lake.place, Schema([*Schema.from_arrow(SCHEMA).fields, computed]))
-    check_refused(lake, "column day is made, or checked, by who writes")
+    check_refused(lake, "column day is computed, or checked, by its writer")
 
 
 def check_refused(lake: Lake, reason: str) -> None:
