@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tools.generate_ledger_doc import ROOT, RUNS, read_runs
+from tools.rename.batches import read_batches
 from tools.rename.mutants import head_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 PATCHES = ROOT / "compat_tests" / "mutants" / "patches"
 RULES = ROOT / "docs" / "rules.md"
 TARGET = ROOT / "docs" / "mutants.md"
+BATCHES = ROOT / "tools" / "renames.toml"
 
 CAUGHT_BY = re.compile(r"^Caught-by: (.+)$", re.MULTILINE)
 CHANGED = re.compile(r"^\+\+\+ b/(\S+)/[^/\s]+$", re.MULTILINE)
@@ -51,12 +53,14 @@ def read_mutant(name: str, patch: str) -> Mutant:
     return Mutant(name, words, caught_by, CHANGED.findall(patch)[0])
 
 
-def newest_runs(ledger: Iterable[Run]) -> dict[str, str]:
-    """Mutant -> date and seconds of its newest run."""
+def newest_runs(ledger: Iterable[Run], renamed: Mapping[str, str]) -> dict[str, str]:
+    """Mutant -> date and seconds of its newest run. `renamed`: old name -> new name, as the ledger keeps old ones."""
     found = {}
     for run in ledger:
         if "bugs" in run.stage or "mutants" in run.stage:
-            found.update({name: f"{run.date}, {seconds} s" for name, seconds in TIMES.findall(run.settings)})
+            found.update(
+                {renamed.get(name, name): f"{run.date}, {seconds} s" for name, seconds in TIMES.findall(run.settings)}
+            )
     return found
 
 
@@ -88,7 +92,9 @@ def page() -> str:
     """The page for the patches as they are."""
     patches = [(path.stem, path.read_text(encoding="utf-8")) for path in sorted(PATCHES.rglob("*.patch"))]
     mutants = [read_mutant(name, patch) for name, patch in patches]
-    return render(mutants, newest_runs(read_runs(RUNS.read_text("utf-8"))), rules_of(RULES.read_text("utf-8")))
+    renamed = {old: new for batch in read_batches(BATCHES) for old, new in batch.mutants.items()}
+    runs = newest_runs(read_runs(RUNS.read_text("utf-8")), renamed)
+    return render(mutants, runs, rules_of(RULES.read_text("utf-8")))
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ import pytest
 from compat_tests.mutants.trial import TESTS, apply_mutant, finders_of, mutants, run, try_mutant
 
 MUTANTS_COUNT = 268
-QUICK = ("ack-before-fsync", "record-read-before-fencing", "sequence-check-skipped", "torn-tail-kept")
+QUICK = ("ack-before-fsync", "query-record-read-before-fencing", "sequence-check-skipped", "torn-tail-kept")
 
 
 def test_all_mutants_are_there() -> None:
     assert len(mutants()) == MUTANTS_COUNT
+    assert len({*mutants()}) == MUTANTS_COUNT
     assert all(len(finders_of(mutant)) == len(TESTS) for mutant in mutants())
 
 
@@ -30,7 +31,7 @@ def test_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["NameError: name 'x' is not defined", "simulation crashed: KeyError"])
-def test_what_breaks_the_examiner_is_no_catch(words: str, tmp_path: Path) -> None:
+def test_error_in_the_mutants_test_itself_is_no_catch(words: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         f"print('seed 1 FAILED: command'); print({'  ' + words!r}); raise SystemExit(1)"
     )

@@ -199,11 +199,13 @@ class Outcome:
 
 
 def mutants() -> list[str]:
-    return sorted(path.stem for path in PATCHES.glob("*.patch"))
+    return sorted(path.stem for path in PATCHES.rglob("*.patch"))
 
 
 def patch_of(mutant: str) -> Path:
-    return PATCHES / f"{mutant}.patch"
+    """Path of a mutant's patch, in the folder of the package that it changes. Raises ValueError if there is none."""
+    (found,) = PATCHES.rglob(f"{mutant}.patch")
+    return found
 
 
 def finders_of(mutant: str) -> list[MutantTest]:

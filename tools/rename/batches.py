@@ -16,13 +16,15 @@ class Batch:
 
     `modules`: dotted name -> dotted name, of modules and packages. `symbols`: `module.Symbol`, as it was before the
     batch -> new name without its module. `words`: `folder:word` -> word, for names of methods and attributes in the
-    Python files below a folder or in one file. `is_planned`: it has not been applied yet.
+    Python files below a folder or in one file. `mutants`: old name -> new name of a mutant's patch; moved by hand.
+    `is_planned`: it has not been applied yet.
     """
 
     name: str
     modules: dict[str, str] = field(default_factory=dict)
     symbols: dict[str, str] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    mutants: dict[str, str] = field(default_factory=dict)
     is_planned: bool = False
 
 
@@ -44,6 +46,7 @@ def where(batches: list[Batch], old: str) -> list[str]:
                 module = moved(was.rpartition(".")[0], batch.modules)
                 lines.append(f"{was} -> {_now(f'{module}.{name}', later)}")
         lines += [f"{was} -> {name}" for was, name in batch.words.items() if was.rpartition(":")[2] == wanted]
+        lines += [f"{was} -> {name}" for was, name in batch.mutants.items() if was == wanted]
     return lines
 
 

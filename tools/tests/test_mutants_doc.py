@@ -33,7 +33,7 @@ def test_the_newest_run_counts() -> None:
         Run("2026-01-02", "bbb", "mutants", "1 of 1 caught: early-ack 5 s", 1, 0),
         Run("2026-01-03", "ccc", "kills", "other 1 s", 1, 0),
     ]
-    assert newest_runs(runs) == {"early-ack": "2026-01-02, 5 s", "other": "2026-01-01, 9 s"}
+    assert newest_runs(runs, {"other": "another"}) == {"early-ack": "2026-01-02, 5 s", "another": "2026-01-01, 9 s"}
 
 
 def test_rules_that_name_a_mutant() -> None:

@@ -126,6 +126,9 @@ def test_the_present_name_of_an_old_one() -> None:
     assert where([BATCH, later], "p/a.py") == ["p.a -> z"]
     assert where([BATCH, later], "settle") == ["p/x.py:settle -> close"]
     assert where([BATCH, later], "ld") == []
+    assert where([Batch("a", mutants={"early-ack": "ack-before-fsync"})], "early-ack") == [
+        "early-ack -> ack-before-fsync"
+    ]
     assert where([Batch("a", modules={"p.a": "p.b"}, is_planned=True)], "p/a.py") == []
     assert moved("p.q.inner", BATCH.modules) == "p.r.q.inner"
 

@@ -60,7 +60,7 @@ def wrong_with_items(part: str) -> Iterator[str]:
     for item in items:
         marked = MARKED.findall(item)
         if item.startswith("Mutants: "):
-            yield from (f"no mutant {one}" for one in marked if not (MUTANTS / f"{one}.patch").is_file())
+            yield from (f"no mutant {one}" for one in marked if not [*MUTANTS.rglob(f"{one}.patch")])
         else:
             yield from wrong_with_item(item, marked)
 

@@ -126,10 +126,10 @@ def _unchanged(state: PartitionState, *_: object) -> PartitionState:
 
 WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
     "ack-before-follower-sync": ("followers sync later", ((FetchState, "ask", _asks_at_once),)),
-    "hw-of-old-epoch": ("a leader once more", ((Progress, "lead", _keeps_ends),)),
+    "hw-counts-ends-of-old-epoch": ("a leader once more", ((Progress, "lead", _keeps_ends),)),
     "hw-of-smaller-isr": ("one in sync", ((Replicas, "maximal_isr", property(_proposed_alone)),)),
     "hw-of-committed-isr": ("one in sync", ((Replicas, "maximal_isr", property(_committed_alone)),)),
-    "expand-below-epoch-start": (
+    "follower-below-epoch-start-enters-isr": (
         "a leader that is behind",
         ((Replicas, "_may_join", _joins_at_the_high_watermark),),
     ),
@@ -139,12 +139,18 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
         "one in sync, fewer become enough",
         ((Replicas, "_may_join", _joins_though_late),),
     ),
-    "late-response": ("late responses", ((FetchState, "answered", _takes_what_comes),)),
-    "truncate-to-hw": ("logs that part", ((fetch_state, "_parting", _cuts_to_its_high_watermark),)),
-    "empty-epoch-kept": ("leaders in turn", ((FetchState, "__init__", _keeps_its_epochs),)),
-    "isr-without-cas": ("one in sync, fewer become enough", ((model, "_carried_out", _writes_without_a_version),)),
+    "late-fetch-response-accepted": ("late responses", ((FetchState, "answered", _takes_what_comes),)),
+    "follower-truncates-to-high-watermark": (
+        "logs that part",
+        ((fetch_state, "_parting", _cuts_to_its_high_watermark),),
+    ),
+    "empty-leader-epoch-kept": ("leaders in turn", ((FetchState, "__init__", _keeps_its_epochs),)),
+    "isr-of-equal-version-accepted": (
+        "one in sync, fewer become enough",
+        ((model, "_carried_out", _writes_without_a_version),),
+    ),
     "outcome-read-back": ("one in sync", ((Replicas, "learn", _believes_what_it_reads),)),
-    "stale-broker-epoch": (
+    "stale-broker-epoch-accepted": (
         "not synced",
         (
             (Replicas, "_check", _takes_any_life),
@@ -152,8 +158,8 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
             (isr_proposals, "_serves_in", _serves),
         ),
     ),
-    "elr-kept": ("fewer in sync become enough", ((elections, "without_elr", _unchanged),)),
-    "no-repudiation": ("not synced, and back after a crash", ((elections, "repudiated", _unchanged),)),
+    "elr-kept-with-smaller-min-isr": ("fewer in sync become enough", ((elections, "without_elr", _unchanged),)),
+    "suspect-replica-not-recorded": ("not synced, and back after a crash", ((elections, "repudiated", _unchanged),)),
 }
 
 
