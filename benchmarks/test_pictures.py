@@ -12,7 +12,7 @@ from benchmarks import pictures
 RUN = {"req/s": 1.0, "p99 ms": 2.0, "CPU s": 3.0}
 
 
-def test_those_shown_are_of_the_newest_figures() -> None:
+def test_pictures_are_drawn_from_the_newest_figures() -> None:
     for series in pictures.SERIES:
         drawn = (pictures.PICTURES / f"{series}.svg").read_text()
         assert pictures.newest().name in drawn, "run `python -m benchmarks.pictures`"

@@ -31,5 +31,5 @@ def test_nothing_is_wrong_when_all_is_there() -> None:
         ([*FINAL, Output(1, 5, FIRST, "x")], [], "torn"),
     ],
 )
-def test_what_is_wrong_is_found(final: list[Output], read: list[Output], kind: str) -> None:
+def test_each_anomaly_is_named(final: list[Output], read: list[Output], kind: str) -> None:
     assert kinds(final, read) == [kind]

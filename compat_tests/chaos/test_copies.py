@@ -24,5 +24,5 @@ def test_a_copy_is_sound() -> None:
         ({0: ["a", "b", "c", "d"], 1: []}, ["lost x 1: d of 1", "invented x 1: d in 0"]),
     ],
 )
-def test_what_is_wrong_with_it(outputs: dict[int, list[str]], told: list[str]) -> None:
+def test_each_anomaly_of_a_copy_is_named(outputs: dict[int, list[str]], told: list[str]) -> None:
     assert check_copies(INPUTS, outputs) == told

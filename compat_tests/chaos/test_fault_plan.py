@@ -27,13 +27,13 @@ def test_each_fault_hits_once_in_each_block(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", Api)
-def test_nothing_is_late_that_cannot_say_of_which_transaction_it_is(api: Api) -> None:
+def test_requests_that_cannot_name_their_transaction_come_late_only_if_merciless(api: Api) -> None:
     spared = COMES_LATER if api in SAYS_WHICH_FROM else frozenset[Fault]()
     assert faults(Plan(1), api, OLD, 0).keys() == ONCE.keys() - spared
     assert faults(Plan(1, is_merciless=True), api, OLD, 0) == ONCE
 
 
-def test_what_is_not_of_transactions_is_left_alone() -> None:
+def test_requests_of_apis_without_transactions_get_no_fault() -> None:
     assert {Plan(1).decide(FETCH, NEWEST, number) for number in range(1000)} == {NO_FAULT}
 
 

@@ -124,7 +124,7 @@ def test_a_request_is_delayed_and_all_behind_it() -> None:
         assert broker.came == [(1, 1), (1, 2), (1, 3)]
 
 
-def test_a_request_is_held_until_it_is_let_go_and_what_comes_of_its_connection_is_remembered() -> None:
+def test_a_connection_is_held_until_its_release_and_its_held_requests_are_recorded() -> None:
     with scene(Fault.REQUEST_DELAYED, UNTIL_LET_GO_S) as (broker, proxy, client):
         send(client, 1, api=PLAIN)
         assert receive(client) == 1
@@ -171,7 +171,7 @@ def test_of_a_lost_reply_the_request_came() -> None:
         wait_until(lambda: proxy.connections == 0, "its connection stays")
 
 
-def test_what_is_late_comes_behind_its_retry() -> None:
+def test_a_late_request_arrives_behind_its_retry() -> None:
     with scene(Fault.LATE, LATER) as (broker, proxy, client):
         send(client, 1)
         assert receive(client) is None
@@ -215,7 +215,7 @@ def test_once_faults_are_over_nothing_is_hit() -> None:
             broker.close()
 
 
-def test_it_can_be_left_while_requests_are_held() -> None:
+def test_the_proxy_closes_while_requests_are_held() -> None:
     with scene(Fault.DUPLICATED, 3600.0) as (broker, proxy, client):
         send(client, 1)
         assert receive(client) == 1

@@ -44,7 +44,7 @@ def test_each_anomaly_is_named(read: list[Found], expected: set[str]) -> None:
         ([*LOG, Found(Place(0, 4), "w.1")], ["reordered", "doubled"]),
     ],
 )
-def test_what_is_acknowledged_without_an_offset_is_once_in_its_partition(
+def test_a_record_acknowledged_without_an_offset_must_be_once_in_its_partition(
     read: list[Found], expected: list[str]
 ) -> None:
     history = History()

@@ -21,12 +21,12 @@ def test_answers_are_counted() -> None:
     assert answers(came) == "end_txn v4 90 x 2, end_txn v4 closed x 1"
 
 
-def test_a_request_is_told_with_its_time() -> None:
+def test_the_line_of_a_late_request_has_its_time_delay_and_answer() -> None:
     told = told_of(landed(END, FENCED))
     assert told.startswith("01:01:01.250 end_txn v4 late by 0.500 s, answered 90: {'transactional_id': 't', ")
 
 
-def test_of_a_batch_its_producer_is_told() -> None:
+def test_the_line_of_a_batch_names_its_producer_epoch_and_sequence() -> None:
     batch = Batch(attributes=0x10, producer_id=7, producer_epoch=2, base_sequence=5, records=(Record(value=b"v"),))
     fields = {
         "transactional_id": "t",

@@ -16,7 +16,7 @@ CHANGES = int(os.environ.get("KAFKAWIRE_METADATA_CHANGES", "400"))
 SEED = int(os.environ.get("KAFKAWIRE_METADATA_SEED", "1"))
 
 
-def test_metadata_outlives_what_happens_to_brokers_and_zookeeper(tmp_path: Path) -> None:
+def test_acknowledged_metadata_changes_survive_faults_of_brokers_and_zookeeper(tmp_path: Path) -> None:
     need_zookeeper_jars()
     campaign = metadata_campaign.run(tmp_path, SEED, CHANGES)
     told, blows = campaign.told, campaign.blows.counts

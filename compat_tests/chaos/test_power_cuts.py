@@ -28,7 +28,7 @@ def test_power_cuts_lose_nothing(tmp_path: Path) -> None:
         campaign.run(Kafkawire(tmp_path / "broker", on(disk)), tmp_path, disk.cut_power, CUTS)
 
 
-def test_a_power_cut_takes_what_was_not_synced(tmp_path: Path) -> None:
+def test_a_power_cut_loses_a_record_that_was_not_synced(tmp_path: Path) -> None:
     """A power cut loses data that were not synced. Otherwise the campaign above would prove nothing."""
     delivery = Delivery()
     with LoopImage(tmp_path / "disk", IMAGE_SIZE_MIB) as disk, Kafkawire(tmp_path / "broker", on(disk)) as broker:

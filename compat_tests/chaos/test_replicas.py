@@ -17,11 +17,11 @@ def logs(directory: Path, *segments: bytes, first: int = 0) -> Path:
     return directory
 
 
-def test_what_is_cut_into_segments_elsewhere_or_is_shorter_is_the_same(tmp_path: Path) -> None:
+def test_logs_with_other_segment_boundaries_or_a_shorter_end_do_not_differ(tmp_path: Path) -> None:
     assert differences({1: logs(tmp_path / "1", b"abc", b"de"), 2: logs(tmp_path / "2", b"ab", b"cd")}) == []
 
 
-def test_what_a_remote_tier_has_instead_of_one_of_them_is_not_compared(tmp_path: Path) -> None:
+def test_segments_that_a_broker_has_only_in_the_remote_tier_are_not_compared(tmp_path: Path) -> None:
     whole = logs(tmp_path / "1", b"abc", b"de", b"fg")
     assert differences({1: whole, 2: logs(tmp_path / "2", b"de", b"f", first=1)}) == []
     assert differences({1: whole, 2: logs(tmp_path / "3", b"dX", first=1)}) == [

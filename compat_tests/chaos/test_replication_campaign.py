@@ -20,7 +20,7 @@ WANTED = replication_campaign.Wanted(
 )
 
 
-def test_what_was_acknowledged_outlives_what_happens_to_brokers_and_their_disks(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_faults_of_brokers_and_their_disks(tmp_path: Path) -> None:
     need_kafka_jars()
     need_zookeeper_jars()
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")

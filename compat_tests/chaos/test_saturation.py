@@ -95,7 +95,7 @@ def test_saturating_load_changes_no_isr(tmp_path: Path) -> None:
         assert max(memory) <= MEMORY_MAX_MIB
 
 
-def test_a_follower_that_is_frozen_under_saturating_load_costs_no_more_than_its_time(tmp_path: Path) -> None:
+def test_the_produce_rate_recovers_after_a_broker_is_frozen_under_saturating_load(tmp_path: Path) -> None:
     need_zookeeper_jars()
     keys = {"queued.max.request.bytes": BOUND, "min.insync.replicas": "2", **RETENTION_BROKER_CONFIG}
     with KafkawireCluster(tmp_path, keys) as cluster:

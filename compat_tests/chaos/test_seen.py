@@ -14,7 +14,7 @@ def kinds(seen: list[Found], *, is_exact: bool = True) -> list[str]:
     return [line.partition(" x ")[0] for line in check_seen(seen, LOG, is_exact=is_exact)]
 
 
-def test_who_saw_all_has_no_anomaly() -> None:
+def test_a_reader_that_saw_all_records_has_no_anomaly() -> None:
     assert kinds(LOG) == []
 
 
@@ -32,6 +32,6 @@ def test_each_anomaly_is_named(seen: list[Found], expected: list[str]) -> None:
     assert kinds(seen) == expected
 
 
-def test_who_began_again_may_see_twice_but_nothing_else() -> None:
+def test_a_reader_that_restarted_may_see_records_twice_but_no_unknown_record() -> None:
     assert kinds([*LOG, *LOG], is_exact=False) == []
     assert kinds([*LOG, Found(Place(0, 0), "w.9")], is_exact=False) == ["seen of a log that is not"]

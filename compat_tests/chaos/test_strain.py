@@ -20,7 +20,7 @@ SECONDS = float(os.environ.get("KAFKAWIRE_CHAOS_STRAIN_S", "0"))
 PRODUCERS = int(os.environ.get("KAFKAWIRE_CHAOS_PRODUCERS", "32"))
 
 
-def test_ordinary_trouble_of_a_saturated_cluster_is_over_when_it_ends(tmp_path: Path) -> None:
+def test_a_saturated_cluster_recovers_when_slow_disks_freezes_and_damage_end(tmp_path: Path) -> None:
     if not SECONDS:
         pytest.skip("takes 15 minutes or more: set KAFKAWIRE_CHAOS_STRAIN_S")
     need_zookeeper_jars()

@@ -58,7 +58,7 @@ def write_two(script: Sequence[Verdict]) -> tuple[History, ScriptedLeader]:
         (Verdict(2, DUPLICATE_SEQUENCE_NUMBER), ["reordered", "doubled"]),
     ],
 )
-def test_what_is_concluded_and_not_so_is_found(of_the_first: Verdict, anomalies: list[str]) -> None:
+def test_records_librdkafka_wrongly_takes_for_written_are_found(of_the_first: Verdict, anomalies: list[str]) -> None:
     history, leader = write_two([of_the_first, Verdict(1)])
     assert [(value, place.offset == UNTOLD) for place, value in history.acked] == [("w.0", True), ("w.1", False)]
     assert [line.partition(" x ")[0] for line in history.check(leader.log)] == anomalies

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_what_is_written_can_be_read(broker: Broker, topic: str, codec: str) -> None:
+def test_bench_consume_reads_all_records_of_bench_produce(broker: Broker, topic: str, codec: str) -> None:
     size = ("--record-size", "100", "--batch-size", "1000")
     load = ("--partitions", "3", "--connections", "2", "--in-flight", "3", "-z", codec)
     written = document(broker, "bench", "produce", topic, "--records", "2000", *size, *load)
@@ -34,7 +34,7 @@ def test_for_a_time(broker: Broker, topic: str) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["records", "throughput", "latency", "requests"]
 
 
-def test_until_it_is_interrupted(broker: Broker, topic: str) -> None:
+def test_an_interrupted_bench_produce_prints_its_figures(broker: Broker, topic: str) -> None:
     first = ("consume", topic, "--from-beginning", "-n", "1", "-e")
     with going_on(broker, "bench", "produce", topic, "-o", "json") as bench:
         wait_until(lambda: asked(broker, *first).stdout != "", "nothing was produced", TIMEOUT_S)

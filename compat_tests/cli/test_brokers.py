@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 
-def test_brokers_and_what_they_have(broker: Broker, topic: str) -> None:
+def test_brokers_are_listed_with_leaderships_and_described_with_log_dirs(broker: Broker, topic: str) -> None:
     document(broker, "topics", "create", topic, "--partitions", "3")
     listed = document(broker, "brokers", "list")
     assert {f"{one['host']}:{one['port']}" for one in listed} == set(broker.bootstrap.split(","))

@@ -71,7 +71,7 @@ def test_a_refusal_is_one_line(filled: Kafkawire) -> None:
         assert (done.returncode, done.stderr) == (1, f"Error: {reason}\n")
 
 
-def test_nobody_there() -> None:
+def test_find_fails_with_a_message_if_the_broker_does_not_answer() -> None:
     done = kafkawire("find", "orders", "--key", "1", "--http", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "does not answer" in done.stderr

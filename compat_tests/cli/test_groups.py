@@ -154,6 +154,6 @@ def test_a_reset_makes_a_group(broker: Broker, topic: str) -> None:
     assert offsets(broker, group) == [(1, 7, 3)]
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_groups_list_fails_with_one_line_if_the_connection_is_refused(tmp_path: Path) -> None:
     done = kafkawire("groups", "list", "--bootstrap-server", "127.0.0.1:1")
     assert (done.returncode, done.stderr) == (1, "Error: cannot connect to 127.0.0.1:1: Connection refused\n")

@@ -97,7 +97,7 @@ def test_following_a_topic_until_interrupted(broker: Broker, topic: str) -> None
     assert (rest, told, reader.returncode) == ("", "", 130)
 
 
-def test_an_interrupted_producer_tells_what_was_acknowledged(broker: Broker, topic: str) -> None:
+def test_an_interrupted_producer_prints_the_number_of_acknowledged_records(broker: Broker, topic: str) -> None:
     create_topic(broker, topic, 1)
     with going_on(broker, "produce", topic, "-o", "json") as writer:
         assert writer.stdin is not None

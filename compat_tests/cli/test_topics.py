@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 
-def test_a_topic_from_its_creation_to_its_end(broker: Broker, topic: str) -> None:
+def test_a_topic_is_created_listed_altered_and_deleted(broker: Broker, topic: str) -> None:
     assert document(broker, "topics", "create", topic, "--dry-run")[0]["error"] is None
     document(broker, "topics", "create", topic, "--partitions", "2", "--set", "max.message.bytes=2000000")
     assert topic in refusal(broker, "topics", "create", topic)

@@ -77,7 +77,7 @@ def test_an_id_that_there_is_not(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("option", ["--producer-id", "--start-offset"])
-def test_a_consumer_gets_past_what_is_aborted(broker: Broker, topic: str, option: str) -> None:
+def test_a_consumer_reads_past_a_hanging_transaction_after_its_abort(broker: Broker, topic: str, option: str) -> None:
     with hanging(broker, topic):
         append(broker, topic)
         consumer = new_consumer(broker, isolation_level="read_committed")

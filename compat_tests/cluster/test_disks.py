@@ -52,7 +52,7 @@ def check_equal(brokers: list[Replaceable]) -> None:
     assert [one == first for one in others] == [True, True]
 
 
-def test_a_broker_whose_disk_is_replaced_fetches_all_from_the_others(three: list[Replaceable]) -> None:
+def test_a_broker_with_a_replaced_disk_copies_all_records_from_other_brokers(three: list[Replaceable]) -> None:
     one, two, _ = three
     create_replicated(one)
     with Writer(one, TOPIC) as writer:
@@ -69,7 +69,7 @@ def test_a_broker_whose_disk_is_replaced_fetches_all_from_the_others(three: list
     check_equal(three)
 
 
-def test_of_all_that_died_one_without_its_disk_does_not_lead_until_another_is_back(three: list[Replaceable]) -> None:
+def test_after_all_brokers_died_a_broker_without_its_disk_is_not_elected(three: list[Replaceable]) -> None:
     one, two, other = three
     create_replicated(two)
     assert write(two, TOPIC).errors == []
@@ -89,7 +89,7 @@ def test_of_all_that_died_one_without_its_disk_does_not_lead_until_another_is_ba
     check_equal(three)
 
 
-def test_what_nobody_else_has_waits_for_the_disk_or_is_given_up_by_order(three: list[Replaceable]) -> None:
+def test_an_unreplicated_partition_waits_for_its_disk_or_an_unclean_election(three: list[Replaceable]) -> None:
     one, two, _ = three
     create_topic(one, TOPIC, PARTITIONS)
     assert write(one, TOPIC).errors == []

@@ -79,9 +79,7 @@ def check_refused(broker: Replaceable, reason: str) -> None:
     assert (last[:7], reason in last) == ("Error: ", True), last
 
 
-def test_a_fourth_broker_leads_what_is_new_and_nothing_else(
-    three: list[Replaceable], connect: str, tmp_path: Path
-) -> None:
+def test_a_fourth_broker_leads_new_partitions_only(three: list[Replaceable], connect: str, tmp_path: Path) -> None:
     one, two, _ = three
     create_topic(one, "old", PARTITIONS)
     before = leaders(one, "old")
@@ -102,7 +100,7 @@ def controller(broker: Replaceable) -> int:
 
 
 @pytest.mark.parametrize("is_controller", [False, True])
-def test_what_a_broker_leads_waits_for_it_and_the_rest_goes_on(
+def test_unreplicated_partitions_wait_for_their_broker_and_others_accept_records(
     three: list[Replaceable], *, is_controller: bool
 ) -> None:
     in_control = controller(three[0])
@@ -176,7 +174,7 @@ def can_create(broker: Broker, topic: str) -> bool:
     return True
 
 
-def test_with_credentials_nobody_else_reads_the_metadata(
+def test_metadata_with_credentials_are_closed_to_other_clients_and_brokers(
     zookeeper: ZooKeeperEnsemble, connect: str, tmp_path: Path
 ) -> None:
     credentials, others = tmp_path / "credentials", tmp_path / "others"

@@ -66,7 +66,7 @@ def kill_leader(brokers: list[Replaceable]) -> tuple[Replaceable, Replaceable]:
     return killed, other
 
 
-def test_whoever_leads_has_what_no_broker_has_on_its_disk(three: list[Replaceable]) -> None:
+def test_each_new_leader_serves_records_that_only_the_remote_tier_has(three: list[Replaceable]) -> None:
     Admin(three[0]).create(NewTopic(TOPIC, 1, 3, config=CONFIG))
     wait_until_whole(three[0], TOPIC)
     write(three[0], 0)

@@ -65,7 +65,7 @@ def test_brokers_are_replaced_one_after_the_other_under_a_producer(
             assert committed(broker, "stays", "written") == COMMITTED
 
 
-def test_what_a_newer_version_says_of_itself_stays(connect: str, tmp_path: Path, earlier: Program) -> None:
+def test_a_registration_keeps_unknown_fields_of_a_newer_version(connect: str, tmp_path: Path, earlier: Program) -> None:
     with cluster(tmp_path, connect, earlier, TODAY, TOMORROW) as brokers:
         newer = brokers[2]
         serving = member(connect, newer.broker_id)

@@ -137,7 +137,7 @@ def read_with_java(broker: Broker, topic: str, count: int) -> list[tuple[int, by
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
-def test_the_newest_of_every_key_is_what_clients_read(own_broker: Broker, codec: str) -> None:
+def test_clients_read_the_newest_record_of_every_key(own_broker: Broker, codec: str) -> None:
     topic = f"latest-{codec}"
     create_topic(own_broker, topic, config=CONFIG)
     newest = fill(own_broker, topic, codec)
@@ -147,7 +147,7 @@ def test_the_newest_of_every_key_is_what_clients_read(own_broker: Broker, codec:
         assert read_with_kafka_python(own_broker, topic) == newest
 
 
-def test_what_is_compacted_is_kafkas_own_format(own_broker: Broker) -> None:
+def test_kafkas_tools_read_and_verify_compacted_segments(own_broker: Broker) -> None:
     create_topic(own_broker, "dumped", config=CONFIG)
     newest = fill(own_broker, "dumped", "lz4")
     until_compacted(own_broker, "dumped")

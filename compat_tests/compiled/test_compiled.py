@@ -36,7 +36,7 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(need_compiled()))
 
 
-def test_each_of_them_is_what_is_imported() -> None:
+def test_every_compiled_module_is_imported_from_its_shared_object() -> None:
     names = [module.removesuffix(".py").replace("/", ".") for module in MODULES]
     code = "import importlib, json, sys; print(json.dumps([importlib.import_module(n).__file__ for n in sys.argv[1:]]))"
     files = json.loads(run([sys.executable, "-c", code, *names], directory=COMPILED))
@@ -60,7 +60,7 @@ def test_they_pass_the_tests_of_their_sources() -> None:
     assert passed > 1_000, last
 
 
-def test_a_simulated_broker_of_them_survives_its_seeds() -> None:
+def test_a_simulated_broker_of_compiled_modules_survives_its_seeds() -> None:
     command = [sys.executable, "-m", "kafkawire.tests.simulation", "--seeds", "0:1000", "--jobs", "2"]
     run([*command, "--budget-s", "20"], timeout_s=120, directory=COMPILED)
 

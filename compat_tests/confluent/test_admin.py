@@ -107,7 +107,7 @@ def test_validate_only_creates_nothing(broker: Broker, topic: str) -> None:
     assert topic not in Admin(broker).topics()
 
 
-def test_deleting_what_is_not_there(broker: Broker, topic: str) -> None:
+def test_deleting_a_missing_topic_is_refused_with_unknown_topic(broker: Broker, topic: str) -> None:
     with pytest.raises(KafkaException) as failure:
         Admin(broker).delete(topic)
     assert failure.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -82,7 +82,7 @@ def test_lists_grow_and_shrink(broker: Broker, admin: AdminClient, topic: str) -
     assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
 
 
-def test_every_key_says_where_its_value_comes_from(broker: Broker, admin: AdminClient, topic: str) -> None:
+def test_configs_are_described_with_synonyms_and_read_only_keys(broker: Broker, admin: AdminClient, topic: str) -> None:
     create_topic(broker, topic)
     found = describe(admin, resource(topic))
     assert len(found) >= 33

@@ -19,7 +19,7 @@ def offsets(admin: AdminClient, group: str) -> list[tuple[str, int, int]]:
     return [(one.topic, one.partition, one.offset) for one in found.result(TIMEOUT_S).topic_partitions]
 
 
-def test_a_group_from_its_offsets_to_its_end(broker: Broker, topic: str) -> None:
+def test_an_altered_offset_creates_a_group_that_is_described_and_deleted(broker: Broker, topic: str) -> None:
     create_topic(broker, topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 3})
     group = f"group-of-{topic}"

@@ -38,7 +38,7 @@ def places(contents: Contents) -> list[tuple[str, int, dict[str, int]]]:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name.removesuffix(".tar.xz"))
-def test_what_an_earlier_version_wrote_is_read_and_written_on(archive: Path) -> None:
+def test_a_data_dir_of_an_earlier_version_is_read_and_takes_more_records(archive: Path) -> None:
     expected = json.loads((archive.parent / archive.name.replace(".tar.xz", ".json")).read_text(encoding="utf-8"))
     with unpacked(archive) as directory, Kafkawire(directory, KEEPING) as broker:
         assert contents_of(broker) == expected

@@ -191,7 +191,7 @@ def test_the_topic_of_offsets_is_kafkas_own_format(
         assert all(word in shown for word in expected)
 
 
-def test_the_console_consumer_goes_on_where_its_group_was(
+def test_the_console_consumer_resumes_at_the_committed_offsets_of_its_group(
     broker: Broker, topic: str, groups: Callable[..., str]
 ) -> None:
     fill(broker, topic)

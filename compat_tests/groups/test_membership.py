@@ -70,7 +70,7 @@ def test_join_second_member_leave_and_crash(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_member_that_does_not_poll_is_out_until_it_does(
+def test_a_member_that_does_not_poll_loses_its_partitions_until_it_polls_again(
     broker: Broker, topic: str, party: NewParty, client: str
 ) -> None:
     create_topic(broker, topic, PARTITIONS)
@@ -89,7 +89,7 @@ def test_a_member_that_does_not_poll_is_out_until_it_does(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_static_members_restart_one_by_one_and_nobody_notices(
+def test_static_members_restart_one_by_one_without_a_rebalance(
     broker: Broker, topic: str, party: NewParty, client: str
 ) -> None:
     create_topic(broker, topic, PARTITIONS)

@@ -35,7 +35,7 @@ def test_the_image() -> None:
     assert run([str(hadolint), str(DOCKER / "Dockerfile")]) == ""
 
 
-def test_the_image_is_given_what_it_copies() -> None:
+def test_every_path_that_the_dockerfile_copies_is_in_the_build_context() -> None:
     everything, *rules = (ROOT / ".dockerignore").read_text().split()
     given = {PurePosixPath(rule[1:]) for rule in rules if rule.startswith("!")}
     copied = " ".join(COPY.findall((DOCKER / "Dockerfile").read_text())).split()
@@ -122,7 +122,7 @@ def test_the_secret_of_the_three_brokers_is_made_once(tmp_path: Path) -> None:
     assert secret() == made
 
 
-def test_what_prometheus_and_grafana_ask() -> None:
+def test_prometheus_and_grafana_are_configured_with_brokers_alerts_and_dashboard() -> None:
     """Prometheus finds the brokers and the alerts, Grafana the dashboard."""
     checked = run([str(need_promtool()), "check", "config", str(DOCKER / "prometheus.yml")])
     assert f"{(DOCKER / 'alerts.yaml').read_text().count('- alert:')} rules found" in checked
@@ -271,7 +271,7 @@ def try_rules(directory: Path, tests: list[dict[str, object]]) -> None:
     assert "SUCCESS" in run([str(need_promtool()), "test", "rules", str(file)])
 
 
-def test_what_several_brokers_say_is_put_together(tmp_path: Path) -> None:
+def test_lag_and_alert_queries_combine_the_series_of_several_brokers(tmp_path: Path) -> None:
     """The coordinator of a group and the leaders of its partitions are different brokers: their series are combined,
     and series that all brokers have are counted once."""
     panels = {panel["title"]: panel["targets"][0]["expr"] for panel in dashboard()}

@@ -99,7 +99,7 @@ def test_more_partitions(broker: Broker, topic: str) -> None:
     assert "PartitionCount: 3" in topics(broker, "--describe", "--topic", topic)
 
 
-def test_a_codec_is_set_and_java_reads_what_is_stored(broker: Broker, topic: str) -> None:
+def test_java_reads_batches_that_the_broker_recompressed_with_lz4(broker: Broker, topic: str) -> None:
     """Java reads batches of several LZ4 blocks that the broker compressed, from a producer with another codec."""
     topics(broker, "--create", "--topic", topic)
     of = ("--entity-type", "topics", "--entity-name", topic)

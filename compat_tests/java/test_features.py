@@ -124,7 +124,7 @@ def test_clients_speak_the_protocol_that_is_finalized(own_broker: Broker) -> Non
         ),
     ],
 )
-def test_what_is_refused(broker: Broker, command: str, feature: str, level: int, told: str) -> None:
+def test_an_invalid_level_is_refused(broker: Broker, command: str, feature: str, level: int, told: str) -> None:
     said = features(broker, command, "--feature", f"{feature}={level}", check=False)
     told = told.format(id=Admin(broker).cluster().controller.id)
     reason = f"Invalid update version {level} for feature {feature}. {told}"

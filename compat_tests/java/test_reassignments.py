@@ -77,7 +77,7 @@ def order(broker: Broker, topic: str, to: list[int]) -> None:
     assert told["responses"][0]["partitions"][0]["error_code"] == 0
 
 
-def test_nothing_is_under_way_and_nobody_to_elect(broker: Broker, topic: str) -> None:
+def test_tools_find_no_reassignment_no_election_and_no_broker_to_unregister(broker: Broker, topic: str) -> None:
     create_topic(broker, topic)
     assert IDLE in tool(broker, REASSIGN, "--list")
     assert f"Valid replica already elected for partitions {topic}-0" in elect(broker, topic, "preferred")
@@ -169,7 +169,7 @@ def test_three_replicas_change_their_order_and_their_number(broker: Broker, topi
 
 
 @SEVERAL
-def test_what_one_does_when_brokers_are_gone(tmp_path: Path) -> None:
+def test_tools_cancel_elect_reassign_and_unregister_after_brokers_died(tmp_path: Path) -> None:
     with target_broker(tmp_path) as broker:
         one = broker.brokers[1]  # it lives on
         create(broker, "kept", 1, 2)

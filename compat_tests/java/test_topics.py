@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from compat_tests.harness.broker import Broker
 
 
-def test_a_topic_by_its_id(broker: Broker, topic: str) -> None:
+def test_a_topic_is_described_by_its_id_as_by_its_name(broker: Broker, topic: str) -> None:
     topics(broker, "--create", "--topic", topic, "--replica-assignment", "1,1")
     shown = topics(broker, "--describe", "--topic", topic)
     found = re.search(r"TopicId: (\S+)\s+PartitionCount: 2\s+ReplicationFactor: 1\s", shown)
@@ -21,7 +21,7 @@ def test_a_topic_by_its_id(broker: Broker, topic: str) -> None:
     assert by_id.replace("N/A", "") == shown
 
 
-def test_what_there_is_already_and_what_there_is_not(broker: Broker, topic: str) -> None:
+def test_missing_topics_are_refused_but_not_with_if_exists(broker: Broker, topic: str) -> None:
     for _ in range(2):
         topics(broker, "--create", "--topic", topic, "--if-not-exists")
     for action in ("--describe", "--delete"):
@@ -32,7 +32,7 @@ def test_what_there_is_already_and_what_there_is_not(broker: Broker, topic: str)
     assert "InvalidPartitionsException" in fewer
 
 
-def test_only_those_that_need_attention(broker: Broker, topic: str) -> None:
+def test_describe_options_select_partitions_in_trouble_and_topics_with_overrides(broker: Broker, topic: str) -> None:
     """No partition is in trouble while all brokers are up; with one replica, each is at its minimum ISR."""
     topics(broker, "--create", "--topic", topic, "--replication-factor", "1", "--config", "segment.ms=100000")
     for trouble in ("under-replicated", "unavailable", "under-min-isr"):

@@ -120,7 +120,7 @@ def test_a_log_that_is_compacted_meanwhile_is_in_order(broker: TieredKafkawire, 
     wait_until(lambda: in_order() < written / 2, "it is not compacted", 60)
 
 
-def test_what_is_not_sealed_is_fetched_and_checked(tmp_path: Path) -> None:
+def test_an_audit_fetches_and_checks_segments_that_are_not_sealed(tmp_path: Path) -> None:
     with Kafkawire(tmp_path) as own:
         create_topic(own, "tail")
         fill(own, "tail", 1, 500)

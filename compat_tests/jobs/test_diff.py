@@ -54,7 +54,7 @@ def test_topics_of_two_clusters(broker: Broker, other: Kafkawire, topic: str) ->
     ]
 
 
-def test_in_their_order_whatever_the_offsets_are(broker: Broker, topic: str) -> None:
+def test_topics_are_compared_by_order_if_offsets_are_ignored(broker: Broker, topic: str) -> None:
     """Topics compared by order: one of them has transaction markers between its records, and aborted records."""
     plain = f"{topic}-plain"
     create_topic(broker, topic)

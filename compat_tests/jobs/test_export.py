@@ -95,7 +95,7 @@ def test_a_topic_becomes_a_table(broker: Broker, filled: str, lake: Lake) -> Non
 @pytest.mark.parametrize(
     ("point", "number"), [("outcome", 1), ("before", 1), ("after", 1), ("before", 2), ("after", 2)]
 )
-def test_whoever_was_killed_goes_on(broker: Broker, filled: str, lake: Lake, point: str, number: int) -> None:
+def test_a_killed_export_can_be_continued(broker: Broker, filled: str, lake: Lake, point: str, number: int) -> None:
     """An export that was killed goes on, also if it was killed between data files and their commit."""
     asked = words(broker, filled, lake, *ONE)
     assert run(point, str(number), *asked, module=STOPPED).code == -signal.SIGKILL
@@ -105,7 +105,7 @@ def test_whoever_was_killed_goes_on(broker: Broker, filled: str, lake: Lake, poi
     assert (found.counts["rows"] < 2 * ROWS) == (point != "outcome" and committed > 0)
 
 
-def test_whoever_is_killed_at_any_time(broker: Broker, filled: str, tmp_path: Path) -> None:
+def test_an_export_killed_at_random_times_writes_each_row_once(broker: Broker, filled: str, tmp_path: Path) -> None:
     """An export with workers is killed at any time; its workers end, too."""
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     choice = random.Random(SEED)
@@ -117,7 +117,7 @@ def test_whoever_is_killed_at_any_time(broker: Broker, filled: str, tmp_path: Pa
     assert_all(lake)
 
 
-def test_what_the_dead_have_left_is_swept(broker: Broker, filled: str, lake: Lake) -> None:
+def test_a_sweep_removes_only_old_uncommitted_files_of_killed_exports(broker: Broker, filled: str, lake: Lake) -> None:
     """Files of killed exports are removed, but no committed or younger ones."""
     asked = words(broker, filled, lake, *ONE, "--sweep", "10d")
     assert run("before", "1", *asked, module=STOPPED).code == -signal.SIGKILL
@@ -135,7 +135,7 @@ def test_what_the_dead_have_left_is_swept(broker: Broker, filled: str, lake: Lak
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_whoever_is_asked_to_leave_goes_on_later(
+def test_an_export_stopped_by_a_signal_continues_at_its_next_run(
     broker: Broker, filled: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     lake = lake_of("parquet", tmp_path)
@@ -253,7 +253,7 @@ def test_a_topic_that_was_created_again_is_refused(broker: Broker, topic: str, t
     assert done(run(*words(broker, topic, lake, *ONE, "--job", "second"))).counts["rows"] == 20
 
 
-def test_what_is_not_committed_is_not_exported(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_aborted_records_are_not_exported_with_read_committed(broker: Broker, topic: str, tmp_path: Path) -> None:
     create_topic(broker, topic, partitions=2)
     writer = Writer(broker, topic)
     writer.commit(5, 0, 1)

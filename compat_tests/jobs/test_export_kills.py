@@ -73,7 +73,7 @@ def kills(choice: random.Random, kind: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_is_killed_at_each_step(broker: Broker, topic: str, tmp_path: Path, kind: str) -> None:
+def test_an_export_killed_at_each_step_has_each_row_once(broker: Broker, topic: str, tmp_path: Path, kind: str) -> None:
     print(f"KAFKAWIRE_CHAOS_SEED={SEED}")
     choice = random.Random(f"{SEED} {kind}")
     lake = lake_of(kind, tmp_path)

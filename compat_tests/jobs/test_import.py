@@ -90,7 +90,7 @@ def test_each_offset_has_the_same_record(source: Broker, target: Kafkawire, topi
     assert imported(source, target, topic)["counts"]["records"] == 0, "it is all there"
 
 
-def test_what_comes_later_is_imported_by_another_run(source: Broker, target: Kafkawire, topic: str) -> None:
+def test_a_second_import_copies_only_records_appended_since(source: Broker, target: Kafkawire, topic: str) -> None:
     fill(source, topic)
     imported(source, target, topic)
     client = producer(source, compression_type="snappy")
@@ -109,7 +109,7 @@ def test_a_compacted_topic(source: Broker, target: Kafkawire, topic: str) -> Non
     assert offsets[-1] - offsets[0] > 2 * len(offsets), "most of them are gone"
 
 
-def test_a_topic_whose_begin_was_deleted_within_a_batch(source: Broker, target: Kafkawire, topic: str) -> None:
+def test_an_import_keeps_a_log_start_offset_within_a_batch(source: Broker, target: Kafkawire, topic: str) -> None:
     create_topic(source, topic, PARTITIONS)
     client = producer(source, compression_type="gzip", linger_ms=500)
     for number in range(40):
@@ -122,7 +122,7 @@ def test_a_topic_whose_begin_was_deleted_within_a_batch(source: Broker, target: 
     assert [one.start for one in edges(target, topic)] == [17, 0]
 
 
-def test_a_group_goes_on_where_it_was(source: Broker, target: Kafkawire, topic: str) -> None:
+def test_an_imported_group_resumes_at_its_committed_offsets(source: Broker, target: Kafkawire, topic: str) -> None:
     fill(source, topic)
     at, end = 33, edges(source, topic)[1].end
     reader = new_consumer(source, group_id=topic, isolation_level="read_committed")
@@ -166,7 +166,7 @@ def _killed(command: list[str], after_s: float) -> bool:
         return False
 
 
-def test_whatever_is_killed_each_offset_has_the_same_record(source: Broker, target: Kafkawire, topic: str) -> None:
+def test_each_offset_has_the_same_record_after_kills(source: Broker, target: Kafkawire, topic: str) -> None:
     fill(source, topic, **LARGE)
     rng, command = Random(7), words(source, target, topic, "--workers", "2")
     for _ in range(KILLS):
@@ -259,7 +259,7 @@ def test_apache_kafka_gets_a_compacted_topic_with_a_map(
     assert "it is not the file of this import" in lacking["reason"]
 
 
-def test_what_is_refused(other: Broker, target: Kafkawire, topic: str, tmp_path: Path) -> None:
+def test_a_mismatched_import_is_refused(other: Broker, target: Kafkawire, topic: str, tmp_path: Path) -> None:
     assert "there is no topic" in imported(other, target, topic, code=2)["reason"]
     create_topic(other, topic, 3)
     create_topic(target, topic, 2)

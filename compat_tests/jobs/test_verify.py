@@ -64,7 +64,7 @@ def move(rows: Rows, at: int) -> None:
     rows[at]["partition"] = 1 - rows[at]["partition"]
 
 
-def test_a_table_has_what_the_topic_has_and_one_row_that_is_not_is_named(
+def test_verify_finds_an_export_equal_and_names_each_changed_row(
     broker: TieredKafkawire, topic: str, tmp_path: Path
 ) -> None:
     create_topic(broker, topic, partitions=2, config=SMALL)
@@ -108,7 +108,7 @@ def test_executors_of_spark_compare_as_well(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_row_that_somebody_has_deleted_from_a_lake_is_missing(
+def test_verify_names_a_row_that_was_deleted_from_a_lake_as_missing(
     broker: TieredKafkawire, topic: str, tmp_path: Path, kind: str
 ) -> None:
     pytest.importorskip("deltalake" if kind == "delta" else "pyiceberg")
@@ -188,7 +188,7 @@ def test_a_compacted_topic(broker: TieredKafkawire, topic: str, tmp_path: Path) 
     assert verify(broker, topic, table).code == 1
 
 
-def test_json_and_its_dead_letters(broker: TieredKafkawire, topic: str, tmp_path: Path) -> None:
+def test_verify_compares_json_rows_and_their_dead_letters(broker: TieredKafkawire, topic: str, tmp_path: Path) -> None:
     def value(number: int) -> bytes:
         return b"dead" if number % 10 == 3 else json.dumps({"id": number, "name": f"n{number}"}).encode()
 

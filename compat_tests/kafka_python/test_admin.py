@@ -60,7 +60,7 @@ def values(admin: KafkaAdminClient, topic: str) -> dict[str, str]:
     return {key: one["value"] for key, one in described(admin, topic).items()}
 
 
-def test_a_topic_is_described_with_what_was_set(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+def test_a_topic_is_described_with_its_configs(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
     create(broker, admin, topic, max_message_bytes="2000000")
     assert values(admin, topic) == {"max.message.bytes": "2000000"}
     everything = described(admin, topic, "all")
@@ -95,13 +95,13 @@ def test_more_partitions(broker: Broker, admin: KafkaAdminClient, topic: str) ->
     assert len(described_topic["partitions"]) == 3
 
 
-def test_what_has_configs(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+def test_topics_are_listed_as_config_resources(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
     create(broker, admin, topic)
     found = admin.list_config_resources(["TOPIC"])
     assert topic in found["topic"]
 
 
-def test_a_topic_from_its_creation_to_its_end(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+def test_a_topic_is_created_listed_described_and_deleted(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
     create(broker, admin, topic)
     assert topic in admin.list_topics()
     (one,) = admin.describe_topic_partitions([topic])["topics"]
@@ -138,7 +138,7 @@ def test_offsets_records_and_log_dirs(broker: Broker, admin: KafkaAdminClient, t
     assert row["partition_size"] > 0
 
 
-def test_a_group_from_its_offsets_to_its_end(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
+def test_a_group_is_created_by_an_offset_and_deleted(broker: Broker, admin: KafkaAdminClient, topic: str) -> None:
     create(broker, admin, topic)
     group, partition = f"group-of-{topic}", TopicPartition(topic, 0)
 

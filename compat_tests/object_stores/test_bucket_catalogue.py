@@ -52,7 +52,7 @@ def location(server: S3Server, bucket: str, credentials: str = f"{ACCESS_KEY}:{S
     return f"s3://{credentials}{bucket}/{ROOT}?scheme=http&endpoint_override={endpoint.replace(':', '%3A')}"
 
 
-def test_a_bucket_tells_what_is_sealed(
+def test_a_catalogue_lists_the_topics_and_sealed_segments_of_a_bucket(
     server: S3Server, bucket: str, tier: Tier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manifest_log, "MANIFEST_MAX_BYTES", 2_000)
@@ -72,7 +72,7 @@ def test_a_bucket_tells_what_is_sealed(
     assert catalogue.sealed(TopicPartition("topic", 1), TOPIC_ID, 0, EVERYTHING) is None
 
 
-def test_what_is_deleted_is_gone(server: S3Server, bucket: str, tier: Tier) -> None:
+def test_reads_of_a_deleted_segment_raise_object_gone(server: S3Server, bucket: str, tier: Tier) -> None:
     written = tier.copy(10)
     catalogue, store = BucketCatalogue(location(server, bucket)), Store(location(server, bucket))
     with store.open(written.key) as opened:
@@ -93,7 +93,7 @@ def test_keys_may_come_from_the_environment(
     assert everything(BucketCatalogue(location(server, bucket, ""))).end == 10
 
 
-def test_what_a_store_refuses_is_told_without_the_secret(server: S3Server, bucket: str, tier: Tier) -> None:
+def test_a_refusal_of_the_store_raises_an_error_without_the_secret(server: S3Server, bucket: str, tier: Tier) -> None:
     tier.copy(10)
     secret = "anothersecret"
     wrong = location(server, bucket, f"{ACCESS_KEY}:{secret}@")
@@ -108,7 +108,7 @@ def test_a_bucket_that_is_not_there_is_not_taken_for_empty(server: S3Server) -> 
         BucketCatalogue(location(server, "nothing"), CLUSTER).sealed(PLACE, TOPIC_ID, 0, EVERYTHING)
 
 
-def test_a_store_that_does_not_answer_is_told() -> None:
+def test_a_store_that_does_not_answer_raises_store_unavailable() -> None:
     away = Store("s3://user:secret@bucket/lake?scheme=http&endpoint_override=127.0.0.1%3A9")
     with pytest.raises(StoreUnavailable, match="NETWORK_CONNECTION"):
         away.has("lake/key")

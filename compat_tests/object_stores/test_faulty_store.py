@@ -92,11 +92,11 @@ def scene(
         ("PUT", "lake/cluster/owner/0000000000", "PUT owner"),
     ],
 )
-def test_what_is_asked_for_is_known_by_its_key(method: str, key: str, kind: str) -> None:
+def test_the_kind_of_a_request_follows_from_its_method_and_key(method: str, key: str, kind: str) -> None:
     assert kind_of(method, key) == kind
 
 
-def test_without_a_fault_it_is_the_server(server: S3Server) -> None:
+def test_a_proxy_without_faults_passes_requests_and_replies_on(server: S3Server) -> None:
     with scene(server) as (proxy, store, _):
         assert ask(probe(store, "", "name", round(time.time() * 1000))) is None
         ask(store.put(KEY, Content.of(CONTENT)))
@@ -116,7 +116,7 @@ def test_without_a_fault_it_is_the_server(server: S3Server) -> None:
         (Fault.REQUEST_CUT, StoreUnavailable),
     ],
 )
-def test_what_is_refused_or_lost_is_not_done(server: S3Server, fault: Fault, raised: type[Exception]) -> None:
+def test_a_refused_or_lost_put_stores_no_object(server: S3Server, fault: Fault, raised: type[Exception]) -> None:
     with scene(server, "PUT manifest", fault) as (_, store, direct):
         with pytest.raises(raised):
             ask(store.put(KEY, Content.of(CONTENT)))
@@ -141,7 +141,7 @@ def test_of_a_lost_reply_the_request_was_done(server: S3Server) -> None:
             ask(store.put(KEY, Content.of(b"other"), if_absent=True))
 
 
-def test_what_is_late_is_done_later(server: S3Server) -> None:
+def test_a_late_put_stores_its_object_after_the_client_failed(server: S3Server) -> None:
     with scene(server, "PUT manifest", Fault.LATE, LATER_S) as (proxy, store, direct):
         with pytest.raises(StoreUnavailable):
             ask(store.put(KEY, Content.of(CONTENT)))
@@ -224,7 +224,7 @@ def test_each_request_is_held_up(server: S3Server) -> None:
 @pytest.mark.parametrize(
     ("fault", "is_done"), [(Fault.REQUEST_LOST, False), (Fault.REQUEST_CUT, False), (Fault.REPLY_LOST, True)]
 )
-def test_it_waits_at_the_gate(server: S3Server, fault: Fault, is_done: bool) -> None:
+def test_a_request_waits_at_the_gate_until_the_gate_opens(server: S3Server, fault: Fault, is_done: bool) -> None:
     """When a request waits at the gate, the server has got all that it is to get, and the client has no answer."""
     gate = Gate()
     with scene(server, "PUT manifest", fault, gate=gate) as (_, store, direct):
@@ -247,7 +247,7 @@ def test_it_waits_at_the_gate(server: S3Server, fault: Fault, is_done: bool) -> 
         assert len(outcome) == 1
 
 
-def test_it_is_away_and_comes_back(server: S3Server) -> None:
+def test_a_store_is_unavailable_until_its_proxy_comes_back(server: S3Server) -> None:
     with scene(server) as (proxy, store, _):
         ask(store.put(KEY, Content.of(CONTENT)))
         for _ in range(2):

@@ -58,7 +58,7 @@ class TestServer(Conformance):
     pass
 
 
-async def test_what_arrives_damaged_is_no_object(store: S3Store) -> None:
+async def test_a_put_with_a_wrong_checksum_stores_no_object(store: S3Store) -> None:
     """The server checks the CRC, and stores no object whose bytes changed on the way."""
 
     class Lying(Content):
@@ -81,7 +81,7 @@ async def test_a_client_that_stops_in_the_middle_leaves_no_object(store: S3Store
 
 
 @pytest.mark.parametrize("bucket", ["no-such-bucket"])
-async def test_a_bucket_that_is_not_there_is_told(server: S3Server, bucket: str) -> None:
+async def test_requests_to_a_missing_bucket_raise_store_refused(server: S3Server, bucket: str) -> None:
     store = store_at(server.endpoint, bucket)
     asked: list[Callable[[], object]] = [
         lambda: store.put("a", Content.of(b"x")),
@@ -102,7 +102,7 @@ async def test_wrong_credentials_are_told_and_no_secret_is(server: S3Server) -> 
     assert SECRET_KEY not in repr(store_at(server.endpoint).options)
 
 
-async def test_nobody_there_is_a_matter_of_time() -> None:
+async def test_a_put_without_a_server_raises_store_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
         await store_at("http://127.0.0.1:9").put("a", Content.of(b"x"))
 
@@ -150,7 +150,7 @@ def get(store: S3Store) -> object:
         (Reply(b"this is no HTTP\r\n\r\n", closes=True), StoreUnavailable),
     ],
 )
-async def test_what_an_answer_to_a_put_means(answer: Reply, expected: type[StoreError]) -> None:
+async def test_each_failed_reply_to_a_put_raises_its_store_error(answer: Reply, expected: type[StoreError]) -> None:
     with pytest.raises(expected):
         await asked(answer, put)
 
@@ -165,7 +165,7 @@ async def test_what_an_answer_to_a_put_means(answer: Reply, expected: type[Store
         (error(503, "SlowDown"), StoreUnavailable),
     ],
 )
-async def test_what_an_answer_to_a_get_means(answer: Reply, expected: type[StoreError]) -> None:
+async def test_each_failed_reply_to_a_get_raises_its_store_error(answer: Reply, expected: type[StoreError]) -> None:
     with pytest.raises(expected):
         await asked(answer, get)
 
@@ -174,13 +174,13 @@ async def test_a_part_behind_the_end_is_nothing() -> None:
     assert await asked(error(416, "InvalidRange"), get) == b""
 
 
-async def test_what_is_more_than_was_asked_for_is_not_read() -> None:
+async def test_a_reply_longer_than_the_range_raises_store_unavailable() -> None:
     for answer in (reply(206, bytes(20_000_000)), reply(206, b"three")):
         with pytest.raises(StoreUnavailable, match="longer than"):
             await asked(answer, get)
 
 
-async def test_a_store_that_ignores_ranges_is_told() -> None:
+async def test_a_store_that_ignores_ranges_raises_store_refused() -> None:
     with pytest.raises(StoreRefused, match="ignores"):
         await asked(reply(200, b"whole"), get)
     assert await asked(reply(200, b"all"), lambda store: store.get("a")) == b"all"
@@ -218,7 +218,7 @@ async def test_a_server_that_says_nothing_is_given_up(answer: Reply, monkeypatch
     assert time.monotonic() - began < 5
 
 
-async def test_to_close_it_ends_what_waits() -> None:
+async def test_closing_the_store_ends_waiting_and_later_requests() -> None:
     with ScriptedServer(lambda _request: Reply(b"", stalls=True)) as scripted:
         store = store_at(scripted.endpoint)
         threading.Timer(0.3, store.close).start()
@@ -229,7 +229,7 @@ async def test_to_close_it_ends_what_waits() -> None:
         assert time.monotonic() - began < 5
 
 
-async def test_what_is_asked_for() -> None:
+async def test_requests_carry_signature_checksum_and_condition_on_one_connection() -> None:
     """Requests are signed, have a checksum and a condition; and successive requests share a connection."""
 
     def answer(request: Request) -> Reply:

@@ -65,6 +65,6 @@ def follow(terminal: Terminal, lines: list[str]) -> None:
             terminal.wait_for("kafkawire ready", begin)
 
 
-def test_every_line_that_says_what_it_shows_is_in_the_readme() -> None:
+def test_every_command_with_an_expected_output_is_in_the_readme() -> None:
     tour = blocks()[-1]
     assert [command for command in SHOWN if not any(line.startswith(command) for line in tour)] == []

@@ -38,7 +38,7 @@ def test_a_broker_that_meets_a_bug(tmp_path: Path) -> None:
         broker.__exit__(None)
 
 
-def test_what_fails_already_is_not_hidden(tmp_path: Path) -> None:
+def test_a_dead_broker_does_not_hide_the_failure_of_a_test(tmp_path: Path) -> None:
     broker = Kafkawire(tmp_path)
     broker.start()
     os.kill(broker.pid, signal.SIGKILL)

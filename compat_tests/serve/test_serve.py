@@ -168,7 +168,7 @@ def test_the_file_apache_kafka_comes_with_starts_a_broker(tmp_path: Path) -> Non
     assert "HEAP" not in said
 
 
-def test_a_bad_line_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_a_bad_line_of_a_properties_file_is_refused_with_its_number(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("node.id=1\n\nnum.partitions=many\n")
     done = subprocess.run([str(KAFKAWIRE), "serve", str(file)], capture_output=True, text=True, timeout=60, check=False)
@@ -179,7 +179,7 @@ def test_a_bad_line_is_refused_by_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_broker_stops_in_order_while_a_client_polls(tmp_path: Path, number: signal.Signals) -> None:
     """The broker stops in order while a client waits in a long poll."""
     with Kafkawire(tmp_path) as broker:
         create_topic(broker, "polled")
@@ -202,14 +202,14 @@ def seconds_to_leave(broker: Kafkawire) -> float:
     return time.monotonic() - started
 
 
-def test_it_leaves_soon_with_many_idle_connections(tmp_path: Path) -> None:
+def test_the_broker_stops_soon_with_many_idle_connections(tmp_path: Path) -> None:
     with Kafkawire(tmp_path) as broker, ExitStack() as stack:
         for _ in range(250):
             stack.enter_context(WireConnection(broker.port))
         assert seconds_to_leave(broker) < LEAVES_WITHIN_S
 
 
-def test_it_leaves_soon_with_clients_at_work(tmp_path: Path) -> None:
+def test_the_broker_stops_soon_with_clients_at_work(tmp_path: Path) -> None:
     """A stop does not wait for clients: long polls, a web client that stays connected, and stock clients."""
     with Kafkawire(tmp_path) as broker, ExitStack() as stack:
         create_topic(broker, "polled")
@@ -229,7 +229,7 @@ def test_it_leaves_soon_with_clients_at_work(tmp_path: Path) -> None:
         assert seconds_to_leave(broker) < LEAVES_WITHIN_S
 
 
-def test_who_sends_no_more_is_answered_in_order(tmp_path: Path) -> None:
+def test_a_client_that_shut_down_its_sending_side_gets_all_replies_in_order(tmp_path: Path) -> None:
     with Kafkawire(tmp_path) as broker:
         create_topic(broker, "polled")
         with socket.create_connection(("127.0.0.1", broker.port), 15) as connection:

@@ -119,7 +119,7 @@ def test_a_filter_is_on_columns_that_are_read(ours: Connector, broker: Broker, f
         frame.where("partition = 1").count()
 
 
-def test_a_limit_takes_what_is_left(ours: Connector, broker: Broker, filled: str) -> None:
+def test_a_limit_applies_to_the_rows_that_a_filter_leaves(ours: Connector, broker: Broker, filled: str) -> None:
     frame = ours.reader(broker, subscribe=filled, **PUSHED).load()
     assert frame.where("offset >= 998").limit(4).count() == 4
     assert frame.where("offset >= 998").limit(9).count() == 6

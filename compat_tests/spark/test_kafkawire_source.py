@@ -152,7 +152,7 @@ def test_options_that_cannot_be_obeyed(ours: Connector, broker: Broker, topic: s
             ours.reader(broker, subscribe=topic, **{name: "SSL"}).load()
 
 
-def test_its_code_travels_with_a_query(broker: Broker, topic: str) -> None:
+def test_a_reader_pickled_by_value_runs_without_the_package(broker: Broker, topic: str) -> None:
     """A reader that was pickled by value plans and reads where the package cannot be imported, as from a zip."""
     from pyspark import cloudpickle
 
@@ -232,7 +232,7 @@ def test_a_checkpoint_goes_on_under_either_source(
         assert sorted(number for batch in batches.found.values() for number in batch) == list(range(total))
 
 
-def test_where_it_starts_is_said_once(ours: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_checkpoint_overrides_starting_offsets(ours: Connector, broker: Broker, topic: str, tmp_path: Path) -> None:
     """A starting offset that is no longer valid is ignored by a query with a checkpoint, and an error without one."""
     create_topic(broker, topic)
     fill(broker, topic, 0, 5)

@@ -21,7 +21,7 @@ def answered(code: int) -> Landed:
     return Landed(0.0, Fault.REQUEST_DELAYED, UNTIL_LET_GO_S, frame, reply)
 
 
-def test_those_that_are_told_so_are_fenced() -> None:
+def test_orphans_answered_with_a_fencing_error_count_as_fenced() -> None:
     orphans = Orphans()
     orphans.judge(END_TXN, [answered(ErrorCode.PRODUCER_FENCED)])
     orphans.judge(
@@ -33,7 +33,7 @@ def test_those_that_are_told_so_are_fenced() -> None:
     assert str(orphans) == "3 of 4 (2 of 2 at EndTxn, 0 of 1 at InitProducerId, 1 of 1 at OffsetFetch)"
 
 
-def test_one_that_ends_a_transaction_of_before_is_an_anomaly() -> None:
+def test_an_orphan_that_is_not_fenced_at_end_txn_is_an_anomaly() -> None:
     orphans = Orphans()
     orphans.judge(END_TXN, [answered(ErrorCode.NONE)])
     orphans.judge(END_TXN, [])

@@ -140,7 +140,7 @@ def test_compacted_meanwhile(stock: Connector, ours: Connector, broker: Kafkawir
     assert here == expected
 
 
-def test_what_the_tier_has_is_read_without_a_broker(
+def test_segments_in_the_remote_tier_are_read_without_a_broker(
     spark: SparkSession, stock: Connector, topic: str, tmp_path: Path
 ) -> None:
     with TieredKafkawire(tmp_path) as tiered:

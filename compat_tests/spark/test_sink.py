@@ -243,7 +243,7 @@ def at(trouble: Trouble) -> dict[str, str]:
     return {"fault": trouble.directory, "faultAt": str(trouble.api_key), "faultIs": how}
 
 
-def test_a_stream_goes_on_where_it_was(copy: Copy) -> None:
+def test_a_stream_writes_each_row_once_if_its_last_commit_is_lost(copy: Copy) -> None:
     """A stream goes on as if the driver had died before it stored that a micro-batch is done."""
     copy.run()
     assert copy.numbers() == list(range(RECORDS))
@@ -303,7 +303,7 @@ def test_a_broker_dies_while_a_micro_batch_is_committed(
     assert copy.numbers() == list(range(RECORDS))
 
 
-def test_a_task_fails_and_then_its_driver_dies_while_it_commits(copy: Copy, trouble: Trouble) -> None:
+def test_rows_are_written_once_after_a_failed_task_and_a_dead_driver(copy: Copy, trouble: Trouble) -> None:
     """Trap: rows that were staged twice are written once, and a process that commits outlives its driver."""
     (trouble.path / "fail").touch()
     command = [sys.executable, "-m", "compat_tests.spark.driver", json.dumps(copy.source_options())]
@@ -334,7 +334,7 @@ def kill_with_its_jvm(driver: subprocess.Popen[bytes]) -> None:
     driver.wait(WITHIN_S)
 
 
-def test_a_checkpoint_that_is_older_than_its_record(copy: Copy) -> None:
+def test_a_checkpoint_older_than_the_record_of_its_query_is_refused(copy: Copy) -> None:
     """A checkpoint that was put back may read other rows under the same batch numbers."""
     copy.run()
     older = copy.directory / "older"

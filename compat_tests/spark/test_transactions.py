@@ -196,7 +196,7 @@ def assert_no_batch_waited(query: StreamingQuery) -> None:
 # --- batches
 
 
-def test_a_batch_has_what_was_committed(connector: Connector, broker: Broker, topic: str) -> None:
+def test_a_batch_has_all_committed_and_no_aborted_records(connector: Connector, broker: Broker, topic: str) -> None:
     """A batch has all committed records, for each split over tasks, some of which find only aborted records and
     markers."""
     create_topic(broker, topic, partitions=4)
@@ -299,7 +299,7 @@ def test_a_running_stream_keeps_up(connector: Connector, broker: Broker, topic: 
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort", "successor"])
-def test_an_open_transaction_hides_what_follows(
+def test_an_open_transaction_hides_later_records_of_its_partition(
     connector: Connector, broker: Broker, topic: str, output: Output, outcome: str
 ) -> None:
     """An open transaction hides later records of its partition only. A successor is a producer with the same

@@ -54,7 +54,7 @@ def write(broker: Kafkawire) -> list[str]:
     return values
 
 
-def test_what_comes_damaged_from_the_store_is_never_served(tmp_path: Path) -> None:
+def test_damaged_bytes_from_the_store_are_never_served(tmp_path: Path) -> None:
     with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Harm()) as proxy:
         broker = Kafkawire(tmp_path / "broker", QUICK | in_bucket(server.make_bucket("bucket"), proxy.endpoint))
         with broker:
@@ -92,7 +92,7 @@ def test_a_store_that_the_tier_cannot_live_with_stops_the_start(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.CONFLICT, Fault.REPLY_LOST])
-def test_one_that_is_busy_does_not(tmp_path: Path, fault: Fault) -> None:
+def test_a_busy_store_does_not_stop_the_start(tmp_path: Path, fault: Fault) -> None:
     with s3_server(tmp_path) as server, FaultyStore(server.endpoint, Always(Decision(fault))) as proxy:
         bucket = server.make_bucket("bucket")
         with Kafkawire(tmp_path / "broker", QUICK | in_bucket(bucket, proxy.endpoint)) as broker:

@@ -22,7 +22,7 @@ async def filled() -> Tiered:
     return tiered
 
 
-async def test_nothing_is_wrong_with_one_that_was_left_alone() -> None:
+async def test_an_intact_bucket_has_no_problems() -> None:
     tiered = await filled()
     found = await examine(tiered.store, "")
     assert found.problems() == []
@@ -31,7 +31,7 @@ async def test_nothing_is_wrong_with_one_that_was_left_alone() -> None:
     assert found.bytes > 0
 
 
-async def test_what_is_not_whole_yet_is_no_orphan() -> None:
+async def test_the_segment_of_an_unfinished_upload_is_no_orphan() -> None:
     tiered = Tiered()
     puts = []
 

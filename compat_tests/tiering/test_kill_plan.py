@@ -25,7 +25,7 @@ def asked(kind: str, number: int = 1) -> Asked:
     return Asked(method, KEYS[what], number)
 
 
-def test_each_kind_is_hit_at_its_number_and_once() -> None:
+def test_a_kill_hits_the_request_of_its_kind_and_number_once() -> None:
     for kind in STEPS:
         plan = KillPlan(1)
         kill = new_kill(kind, random.Random(1))
@@ -35,7 +35,7 @@ def test_each_kind_is_hit_at_its_number_and_once() -> None:
         assert plan.kills == {(kind, kill.decision.fault): 1}
 
 
-def test_one_that_was_withdrawn_hits_nobody() -> None:
+def test_a_withdrawn_kill_hits_no_request() -> None:
     plan = KillPlan(1)
     plan.prepare(new_kill("LIST manifest", random.Random(1)))
     assert plan.withdraw()
@@ -43,7 +43,7 @@ def test_one_that_was_withdrawn_hits_nobody() -> None:
     assert not plan.withdraw()
 
 
-def test_what_is_seldom_is_taken_when_it_comes_and_not_for_ever() -> None:
+def test_rare_requests_are_hit_whenever_they_come_up_to_a_maximum() -> None:
     plan = KillPlan(1)
     for _ in range(2 * SELDOM_MAX):
         plan.prepare(new_kill("PUT segment", random.Random(1)))

@@ -75,7 +75,7 @@ def within(what: str, is_so: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "lost"), [("directory", "metadata"), ("s3", "machine")])
-def test_what_was_copied_comes_back(kind: str, lost: str, tmp_path: Path) -> None:
+def test_a_restore_brings_back_records_configs_and_committed_offsets(kind: str, lost: str, tmp_path: Path) -> None:
     records = values()
     with ExitStack() as stack:
         remote = stack.enter_context(tier(kind, tmp_path))

@@ -70,7 +70,7 @@ def segment_files(broker: Kafkawire) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["directory", "s3"])
-def test_consumers_cross_tiers_whatever_happens_to_the_broker(kind: str, tmp_path: Path) -> None:
+def test_consumers_read_both_tiers_after_a_kill_and_without_the_index(kind: str, tmp_path: Path) -> None:
     records = values()
     with ExitStack() as stack:
         remote = stack.enter_context(tier(kind, tmp_path))

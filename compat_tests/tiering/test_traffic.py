@@ -44,7 +44,7 @@ def test_all_is_well() -> None:
         ([*ALL[:3], (4, RECORDS[3]._replace(headers=()))], "1 are not what was written"),
     ],
 )
-def test_what_is_wrong(found: list[tuple[int, Record]], told: str) -> None:
+def test_each_error_of_a_reader_is_named(found: list[tuple[int, Record]], told: str) -> None:
     with pytest.raises(AssertionError, match=told):
         seen(*found).check()
 

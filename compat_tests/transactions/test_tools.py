@@ -133,7 +133,7 @@ def test_the_tool_that_measures_producers(broker: Broker, topic: str) -> None:
     assert len(read_decided(broker, topic)) == RECORDS
 
 
-def test_the_console_consumer_reads_what_is_committed(broker: Broker, topic: str) -> None:
+def test_the_console_consumer_reads_only_committed_records(broker: Broker, topic: str) -> None:
     create_topic(broker, topic)
     its = producer(broker, transactional_id=topic)
     its.init_transactions(TIMEOUT_S)

@@ -92,7 +92,7 @@ def watches_of(ensemble: ZooKeeperEnsemble) -> int:
     return sum(int(found.group(1)) for one in told if (found := re.search(r"zk_watch_count\s+(\d+)", one)))
 
 
-async def test_what_one_changes_the_others_know(ensemble: ZooKeeperEnsemble, chroot: str) -> None:
+async def test_changes_of_each_broker_reach_all_brokers(ensemble: ZooKeeperEnsemble, chroot: str) -> None:
     async with brokers(ensemble.connect + chroot) as members:
         for number, each in enumerate(members):
             await each.coordinator.create_topic(f"t{number}", partition_count=3)

@@ -143,7 +143,7 @@ async def test_all_nodes_are_below_the_chroot_which_is_made_if_there_is_none(
         assert "zookeeper" in await above.children("")
 
 
-async def test_what_credentials_made_is_for_them_alone(ensemble: ZooKeeperEnsemble, chroot: str) -> None:
+async def test_nodes_with_credentials_are_closed_to_other_clients(ensemble: ZooKeeperEnsemble, chroot: str) -> None:
     path = f"{chroot}/mine"
     async with opened(ensemble.connect + path, credentials=CREDENTIALS) as mine:
         await mine.multi([Create("/a", b"")])
@@ -199,7 +199,7 @@ async def test_servers_that_are_too_old_stop_the_start(connect: str, monkeypatch
         ("zk:2181", "broker:", "not of the form user:password"),
     ],
 )
-async def test_what_is_malformed_stops_the_start(connect: str, credentials: str | None, complaint: str) -> None:
+async def test_a_malformed_setting_stops_the_start(connect: str, credentials: str | None, complaint: str) -> None:
     with pytest.raises(CannotStart) as raised:
         await open_zookeeper(ZooKeeperSettings(connect, credentials=credentials))
     assert str(raised.value).endswith(complaint)
@@ -209,7 +209,7 @@ async def test_what_is_malformed_stops_the_start(connect: str, credentials: str 
 
 
 @pytest.mark.parametrize("trouble", ["killed", "paused"])
-async def test_when_its_server_fails_the_session_goes_on_at_another(
+async def test_a_session_moves_to_another_server_if_its_server_fails(
     ensemble: ZooKeeperEnsemble, connect: str, trouble: str
 ) -> None:
     async with opened(connect, PATIENT_SESSION_MS) as store:
@@ -303,7 +303,7 @@ async def test_requests_without_a_connection_fail_at_once_and_never_go_out(proxy
         assert await store.children("") == []
 
 
-async def test_a_multi_whose_reply_is_lost_may_have_been_done(proxy: Proxy, connect: str, chroot: str) -> None:
+async def test_a_multi_whose_reply_is_lost_fails_but_is_applied(proxy: Proxy, connect: str, chroot: str) -> None:
     async with opened(connect) as other, opened_behind(proxy, chroot) as store:
         came = trio.Event()
         await other.exists("/a", came)
@@ -322,7 +322,7 @@ async def test_a_multi_whose_reply_is_lost_may_have_been_done(proxy: Proxy, conn
         assert await store.exists("/a")
 
 
-async def test_a_commit_whose_reply_is_lost_is_done_once(proxy: Proxy, connect: str, chroot: str) -> None:
+async def test_a_commit_whose_reply_is_lost_is_applied_once(proxy: Proxy, connect: str, chroot: str) -> None:
     async with opened(connect) as other, opened_behind(proxy, chroot) as store:
         await other.multi([Create("/fence", b"")])
         for number in range(3):
@@ -367,7 +367,7 @@ async def test_10_000_partitions_are_read_in_time(connect: str) -> None:
         assert time.process_time() - started_s < LOADED_WITHIN_S
 
 
-async def test_a_loop_that_is_never_idle_keeps_its_session(connect: str) -> None:
+async def test_a_busy_event_loop_keeps_its_zookeeper_session(connect: str) -> None:
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:

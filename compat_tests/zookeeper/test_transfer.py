@@ -45,7 +45,7 @@ def produce(broker: Broker) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def test_a_broker_takes_its_topics_and_groups_along(ensemble: ZooKeeperEnsemble, chroot: str, tmp_path: Path) -> None:
+def test_a_moved_broker_keeps_its_topics_and_groups(ensemble: ZooKeeperEnsemble, chroot: str, tmp_path: Path) -> None:
     connect, file = ensemble.connect + chroot, str(tmp_path / "export")
     credentials = tmp_path / "credentials"
     credentials.write_text(CREDENTIALS)

@@ -64,7 +64,7 @@ class MetadataStoreSuite:
         assert await store.get("/a") == Node(b"2", 2)
         await store.close()
 
-    async def test_of_two_writers_with_one_version_the_second_loses(self, backend: Backend) -> None:
+    async def test_only_the_first_of_two_writers_with_the_same_version_succeeds(self, backend: Backend) -> None:
         store = await backend.open()
         await store.multi([Create("/a", b"0")])
         lost: list[bytes] = []
@@ -204,7 +204,7 @@ class MetadataStoreSuite:
         assert await store.children_of_many(["/b", "/none", "/a", "/b/x"]) == [["x", "y"], [], names, []]
         await store.close()
 
-    async def test_it_is_told_whether_a_node_exists(self, backend: Backend) -> None:
+    async def test_exists_returns_whether_a_node_exists(self, backend: Backend) -> None:
         store = await backend.open()
         assert not await store.exists("/a")
         await store.multi([Create("/a", b"")])
@@ -219,7 +219,7 @@ class MetadataStoreSuite:
             ([Create("/a", b"")], Delete("/a")),
         ],
     )
-    async def test_who_waits_for_a_node_is_woken_by_what_happens_to_it(
+    async def test_a_waiter_for_a_node_is_woken_by_a_change_of_the_node(
         self, backend: Backend, before: list[Operation], change: Operation
     ) -> None:
         store = await backend.open()
@@ -235,7 +235,7 @@ class MetadataStoreSuite:
         await store.close()
 
     @pytest.mark.parametrize("change", [Create("/a/2", b""), Delete("/a/1"), Create("/a/2", b"", ephemeral=True)])
-    async def test_who_waits_for_children_is_woken_when_one_comes_or_goes(
+    async def test_a_waiter_for_children_is_woken_when_a_child_is_created_or_deleted(
         self, backend: Backend, change: Operation
     ) -> None:
         store = await backend.open()
@@ -249,7 +249,7 @@ class MetadataStoreSuite:
         await woken(wake)
         await store.close()
 
-    async def test_who_waits_for_children_is_woken_when_their_parent_goes(self, backend: Backend) -> None:
+    async def test_a_waiter_for_children_is_woken_when_their_parent_is_deleted(self, backend: Backend) -> None:
         store = await backend.open()
         await store.multi([Create("/a", b"")])
         wake = trio.Event()
@@ -258,7 +258,7 @@ class MetadataStoreSuite:
         await woken(wake)
         await store.close()
 
-    async def test_each_who_waits_for_the_same_is_woken(self, backend: Backend) -> None:
+    async def test_all_waiters_for_the_same_node_are_woken(self, backend: Backend) -> None:
         store = await backend.open()
         wakes = [trio.Event() for _ in range(3)]
         for wake in wakes:
@@ -269,7 +269,7 @@ class MetadataStoreSuite:
             await woken(wake)
         await store.close()
 
-    async def test_who_waits_again_is_woken_again(self, backend: Backend) -> None:
+    async def test_a_waiter_that_waits_again_is_woken_again(self, backend: Backend) -> None:
         store = await backend.open()
         for number in range(3):
             wake = trio.Event()
@@ -278,7 +278,7 @@ class MetadataStoreSuite:
             await woken(wake)
         await store.close()
 
-    async def test_the_end_of_the_session_wakes_everybody(self, backend: Backend) -> None:
+    async def test_the_end_of_the_session_wakes_all_waiters(self, backend: Backend) -> None:
         store = await backend.open()
         await store.multi([Create("/a", b"")])
         node, children = trio.Event(), trio.Event()
@@ -303,7 +303,7 @@ class MetadataStoreSuite:
 class SharedStoreSuite(MetadataStoreSuite):
     """The promises of stores that several sessions can use at a time."""
 
-    async def test_who_waits_is_woken_by_another_session_and_by_its_end(self, backend: Backend) -> None:
+    async def test_a_waiter_is_woken_by_writes_and_by_the_end_of_another_session(self, backend: Backend) -> None:
         store, other = await backend.open(), await backend.open()
         await store.multi([Create("/brokers", b"")])
         came, went = trio.Event(), trio.Event()

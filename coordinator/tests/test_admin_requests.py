@@ -96,7 +96,7 @@ def test_replicas_may_move_to_a_broker_that_is_away() -> None:
     assert (found.replicas, found.adding, found.removing, found.leader) == ((3, 1), (3,), (1,), 1)
 
 
-def test_what_would_lose_records_is_cancelled_where_the_topic_allows_it() -> None:
+def test_a_cancellation_may_lose_records_if_the_topic_allows_unclean_elections() -> None:
     allowed = image_of(ONLY_ADDED, unclean_leader_election_enable="true")
     found = written(reassignment(allowed, To("a", 0, None), may_change_factor=True))
     assert (found.replicas, found.isr, found.leader) == ((1,), (1,), 1)
@@ -148,7 +148,7 @@ def test_elections_by_order() -> None:
     assert (found.leader, found.isr, found.unclean_since) == (2, (2,), found.leader_epoch)
 
 
-def test_who_is_unregistered_is_no_member_and_its_epochs_are_kept() -> None:
+def test_an_unregistered_broker_is_no_member_and_its_epochs_are_kept() -> None:
     image = image_of(state(1, 3))
     with pytest.raises(BrokerIdNotRegistered, match="Broker ID 9 is not currently registered"):
         unregistration(image, 9)

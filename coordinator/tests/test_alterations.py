@@ -103,7 +103,7 @@ async def test_validate_only_changes_nothing(machine: Machine) -> None:
         assert (coordinator.image.version, coordinator.image.broker_configs) == (version, {})
 
 
-async def test_of_two_that_append_at_once_both_count(machine: Machine) -> None:
+async def test_concurrent_appends_to_a_list_config_all_take_effect(machine: Machine) -> None:
     async with running(machine) as coordinator:
         await coordinator.create_topic("a")
         async with trio.open_nursery() as nursery:
@@ -112,7 +112,7 @@ async def test_of_two_that_append_at_once_both_count(machine: Machine) -> None:
         assert sorted(coordinator.image.topics["a"].configs["cleanup.policy"].split(",")) == ["delete", "x", "y", "z"]
 
 
-async def test_of_two_that_add_partitions_at_once_one_comes_too_late(machine: Machine) -> None:
+async def test_the_second_of_two_concurrent_partition_additions_is_refused(machine: Machine) -> None:
     outcomes: list[str] = []
 
     async with running(machine) as coordinator:
@@ -162,7 +162,7 @@ async def test_a_lost_message_changes_nothing_of_the_outcome(loss: Loss) -> None
         assert coordinator.image.broker_configs == {"1": {"k": "2"}}
 
 
-async def test_what_an_interrupted_growth_left_is_in_nobodys_way(machine: Machine) -> None:
+async def test_partitions_left_by_an_interrupted_addition_do_not_block_the_next_addition(machine: Machine) -> None:
     async with running(machine) as coordinator:
         topic = await coordinator.create_topic("a", partition_count=1)
     store = await machine.open_store()
@@ -196,7 +196,7 @@ async def test_an_image_that_is_behind_the_store_is_loaded_before_anything_is_de
         assert coordinator.image.broker_configs == {"1": {"their.key": "1", "own.key": "1"}}
 
 
-async def test_while_the_store_is_away_all_stays_as_it_is() -> None:
+async def test_changes_are_refused_and_the_image_stays_while_the_store_is_disconnected() -> None:
     async with running(machine := Machine()) as coordinator:
         client = machine.stores[-1]
         assert isinstance(client, FakeStore)
@@ -212,7 +212,7 @@ async def test_while_the_store_is_away_all_stays_as_it_is() -> None:
         assert coordinator.image is before
 
 
-async def test_a_change_whose_outcome_was_unknown_counts_once() -> None:
+async def test_a_change_with_an_unknown_outcome_takes_effect_once() -> None:
     async with running(machine := Machine()) as coordinator:
         client = machine.stores[-1]
         assert isinstance(client, FakeStore)
@@ -247,7 +247,7 @@ async def test_any_broker_changes_things_and_the_others_follow() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_follows_late_ends_up_with_the_same() -> None:
+async def test_a_broker_that_follows_late_ends_with_the_same_metadata() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]

@@ -101,7 +101,7 @@ async def test_discards_that_wait_for_a_hanging_disk_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("is_real", [True, False])
-async def test_a_view_that_is_dropped_is_empty_when_it_is_opened_again(tmp_path: Path, *, is_real: bool) -> None:
+async def test_a_dropped_cache_is_empty_when_it_is_opened_again(tmp_path: Path, *, is_real: bool) -> None:
     views = SimulatedStateCaches()
 
     async def open_it() -> BoundedCache:

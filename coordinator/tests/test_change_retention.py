@@ -40,7 +40,7 @@ def test_and_up_to_a_size() -> None:
     assert list(kept.dropped_by(half + 1)) == [11, 12]
 
 
-def test_a_multi_takes_no_more_away_than_it_has_room_for_and_the_next_ones_go_on() -> None:
+def test_a_multi_drops_a_limited_number_of_changes_and_later_multis_drop_the_rest() -> None:
     kept = ChangeRetention(newest=100, sizes_bytes=[KEPT_SIZE_MAX_BYTES // 20] * 100)
     for first in (1, 17, 33, 49, 65):
         assert list(kept.dropped_by(1)) == list(range(first, first + DROPPED_AT_ONCE_MAX))
@@ -49,7 +49,7 @@ def test_a_multi_takes_no_more_away_than_it_has_room_for_and_the_next_ones_go_on
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_who_loads_knows_what_who_followed_knows(seed: int) -> None:
+def test_retention_after_a_load_drops_the_same_changes_as_after_following(seed: int) -> None:
     random = Random(seed)
     followed, sizes_bytes, oldest = ChangeRetention(newest=0), dict[int, int](), 1
     for number in range(1, 1_000):
@@ -84,7 +84,7 @@ async def write(log: ChangeLog, size_bytes: int) -> None:
     await log.commit(log.image, [], [write_single(log.image, paths.BROKER_CONFIGS, value)])
 
 
-async def test_who_loads_while_others_write_and_take_away_knows_what_there_is_then() -> None:
+async def test_a_load_during_concurrent_writes_and_deletions_knows_the_changes_that_are_left() -> None:
     """There is more to delete than one multi has room for, as after many large changes behind many small ones."""
     ensemble, random = FakeEnsemble(), Random(0)
     store = ensemble.connect()

@@ -195,7 +195,7 @@ async def test_a_deleted_topic_is_gone_with_everything_of_it(machine: Machine) -
     await store.close()
 
 
-async def test_a_topic_of_the_tier_is_remembered_when_it_is_deleted(machine: Machine) -> None:
+async def test_a_deleted_topic_with_remote_storage_has_a_pending_tier_deletion(machine: Machine) -> None:
     async with running(machine) as coordinator:
         topic = await coordinator.create_topic("a", partition_count=1_500, configs={"remote.storage.enable": "true"})
         await coordinator.create_topic("b")
@@ -205,7 +205,7 @@ async def test_a_topic_of_the_tier_is_remembered_when_it_is_deleted(machine: Mac
         assert await coordinator.tier.pending() == [TierDeletion(topic.topic_id, "a", 1_500)]
 
 
-async def test_deleting_what_does_not_exist(machine: Machine) -> None:
+async def test_the_deletion_of_an_unknown_topic_is_refused(machine: Machine) -> None:
     async with running(machine) as coordinator:
         with pytest.raises(UnknownTopic, match="The topic 'a' does not exist"):
             await coordinator.delete_topic("a")
@@ -213,7 +213,7 @@ async def test_deleting_what_does_not_exist(machine: Machine) -> None:
             await coordinator.delete_topic(bytes(16))
 
 
-async def test_of_racing_creators_one_wins_and_the_others_find_the_topic(machine: Machine) -> None:
+async def test_only_one_of_several_concurrent_creations_of_a_topic_succeeds(machine: Machine) -> None:
     outcomes: list[str] = []
 
     async def create(coordinator: ClusterManager) -> None:
@@ -280,7 +280,7 @@ async def test_only_the_last_changes_are_kept(machine: Machine) -> None:
     await store.close()
 
 
-async def test_states_left_by_a_crash_are_swept_when_nobody_has_gone_on_for_a_while(machine: Machine) -> None:
+async def test_partition_states_left_by_a_crash_are_swept_after_a_while(machine: Machine) -> None:
     async with running(machine) as coordinator:
         kept = await coordinator.create_topic("kept")
     store = await machine.open_store()
@@ -298,7 +298,7 @@ async def test_states_left_by_a_crash_are_swept_when_nobody_has_gone_on_for_a_wh
     await store.close()
 
 
-async def test_a_topic_whose_states_are_missing_is_damage_and_not_a_deletion(machine: Machine) -> None:
+async def test_a_topic_with_missing_partition_states_is_damaged_and_stops_the_start(machine: Machine) -> None:
     async with running(machine) as coordinator:
         topic = await coordinator.create_topic("a")
     store = await machine.open_store()
@@ -398,7 +398,7 @@ async def test_while_the_store_is_away_changes_are_refused_and_the_image_stays()
         nursery.cancel_scope.cancel()
 
 
-async def test_a_change_whose_outcome_was_unknown_is_found_once_the_store_is_back() -> None:
+async def test_a_change_with_an_unknown_outcome_is_found_when_the_store_is_back() -> None:
     async with trio.open_nursery() as nursery:
         one = await member(nursery, FakeEnsemble(), 1)
 
@@ -413,7 +413,7 @@ async def test_a_change_whose_outcome_was_unknown_is_found_once_the_store_is_bac
         nursery.cancel_scope.cancel()
 
 
-async def test_who_took_the_controllers_role_and_was_not_told_takes_it_again() -> None:
+async def test_a_broker_that_missed_the_reply_to_becoming_controller_becomes_controller_again() -> None:
     """No other broker would: the role is held by a broker that lives."""
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, ensemble := FakeEnsemble())
@@ -469,7 +469,7 @@ async def test_a_late_watch_delays_the_image_and_misses_nothing() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_was_cut_off_catches_up_when_it_is_connected_again_without_a_further_event() -> None:
+async def test_a_disconnected_broker_catches_up_after_it_reconnects_without_another_event() -> None:
     """A watch is gone with its connection, and a change that came meanwhile may be the last for a long time."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
@@ -516,7 +516,7 @@ async def test_a_reader_that_missed_more_than_is_kept_loads_everything() -> None
         nursery.cancel_scope.cancel()
 
 
-async def test_the_controllers_role_moves_when_its_session_ends_and_the_old_one_is_fenced() -> None:
+async def test_the_controller_role_moves_when_the_session_ends_and_the_old_controller_is_fenced() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
@@ -537,7 +537,7 @@ async def test_the_controllers_role_moves_when_its_session_ends_and_the_old_one_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lone_broker_joins_again_after_its_session_was_lost() -> None:
+async def test_a_single_broker_registers_again_after_its_session_was_lost() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one = await member(nursery, ensemble, 1)
@@ -576,7 +576,7 @@ async def test_a_restart_waits_for_the_session_of_the_process_before() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_host_has_opened_what_the_image_shows() -> None:
+async def test_the_host_opens_partitions_before_the_image_shows_them() -> None:
     class Looking(FakeHost):
         async def apply(self, changes: HostChanges) -> None:
             await super().apply(changes)
@@ -590,7 +590,7 @@ async def test_the_host_has_opened_what_the_image_shows() -> None:
     assert shown == [set(), {"a"}]
 
 
-async def test_a_life_before_whose_log_dirs_we_have_is_dead_and_nobody_waits_for_its_session() -> None:
+async def test_a_broker_with_the_log_dirs_of_its_old_process_waits_for_no_session() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         before = await member(nursery, ensemble, 1)
@@ -622,7 +622,7 @@ async def test_a_controller_whose_epoch_was_raised_writes_nothing() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_lead_that_names_another_life_is_given_anew() -> None:
+async def test_a_leader_recorded_with_another_incarnation_is_elected_in_a_new_epoch() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
@@ -636,7 +636,7 @@ async def test_a_lead_that_names_another_life_is_given_anew() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_is_fenced_while_it_lives_registers_anew() -> None:
+async def test_a_running_broker_that_is_fenced_registers_again() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]
@@ -652,7 +652,7 @@ async def test_who_is_fenced_while_it_lives_registers_anew() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_cannot() -> None:
+async def test_a_leaving_broker_keeps_only_leaderships_that_no_other_replica_can_take() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         await one.coordinator.create_topic("both", assignments={0: [2, 1], 1: [1, 2]})
@@ -673,7 +673,7 @@ async def test_who_leaves_lets_others_lead_what_they_can_and_leads_on_what_they_
         nursery.cancel_scope.cancel()
 
 
-async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
+async def test_a_leaving_broker_hands_over_a_leadership_that_it_was_given_meanwhile() -> None:
     """Another broker writes first: that may be an epoch for this broker."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
@@ -692,7 +692,7 @@ async def test_who_leaves_says_so_on_top_of_what_it_goes_by() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
+async def test_the_controller_hands_over_when_it_leaves_and_does_not_hang_when_disconnected() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         await one.coordinator.create_topic("both", assignments={0: [1, 2]})
@@ -704,7 +704,7 @@ async def test_the_controller_can_leave_too_and_nobody_waits_for_long() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_has_left_and_is_taken_for_dead_does_not_come_back() -> None:
+async def test_a_broker_that_left_and_lost_its_session_does_not_register_again() -> None:
     """The listeners of the broker are closed: partitions that it led could not be reached."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()

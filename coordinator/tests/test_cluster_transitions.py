@@ -57,7 +57,7 @@ def step(
     return found.elected, found.lost, found.isr
 
 
-def test_an_image_tells_nothing_that_the_one_before_told() -> None:
+def test_an_image_without_changed_states_or_members_gives_no_events() -> None:
     image = image_of(LED, LED)
     same = with_topics(image, [replace(TOPIC, configs={"retention.ms": "1"})])
     read_again = with_members(with_topics(same, [replace(TOPIC, partitions=(replace(LED), replace(LED)))]), {
@@ -105,7 +105,7 @@ def test_a_leader_that_is_registered_again_begins_an_epoch() -> None:
     assert (elected.state.leader, elected.reason) == (1, Election.BROKER_RESTARTED)
 
 
-def test_a_leader_that_says_it_lacks_records_is_followed_by_another() -> None:
+def test_a_leader_that_reports_missing_records_leaves_the_isr_and_another_leader_is_elected() -> None:
     marked = elections.repudiated(LED, 1, (3, 10), 2)
     [], [], [isr] = step(LED, marked)
     assert (isr.removed, isr.reason) == ((1,), Departure.REPLICA_LACKS_RECORDS)
@@ -129,7 +129,7 @@ def test_a_new_epoch_of_the_same_leader_is_no_election() -> None:
     assert step(LED, replace(LED, leader_epoch=5, replicas=(1, 2, 3, 4))) == ([], [], [])
 
 
-def test_a_partition_loses_its_leader_and_has_one_again() -> None:
+def test_a_lost_leader_and_its_return_are_events_with_their_reasons() -> None:
     alone = replace(LED, isr=(1,))
     members = in_state(BrokerState.FENCED, 1)
     lost = settled(alone, members)
@@ -139,7 +139,7 @@ def test_a_partition_loses_its_leader_and_has_one_again() -> None:
     assert (elected.state.leader, elected.reason) == (1, Election.REPLICA_RETURNED)
 
 
-def test_a_leader_from_the_elr_is_told_from_one_of_the_isr() -> None:
+def test_an_election_event_says_that_the_leader_is_from_the_elr() -> None:
     few = replace(LED, isr=(1,), elr=(2,))
     members = in_state(BrokerState.FENCED, 1)
     [elected], [], _ = step(few, settled(few, members), members)
@@ -157,7 +157,7 @@ def test_a_leaders_proposal_shrinks_and_expands_the_isr() -> None:
 
 
 @pytest.mark.parametrize("is_synced", [False, True])
-def test_an_election_that_may_lose_records_is_unclean_whether_it_is_ordered_or_automatic(*, is_synced: bool) -> None:
+def test_ordered_and_automatic_elections_that_may_lose_records_say_so(*, is_synced: bool) -> None:
     """The automatic one is of a topic that is not synced, once all replicas are back and say where their logs end."""
     marks = ((1, 3, 10), (2, 3, 20), (3, 3, 5))
     waiting = replace(LED, leader=NO_LEADER, marks=marks, incarnation=bytes(16))

@@ -61,7 +61,7 @@ async def test_after_a_lost_request_someone_else_may_have_won() -> None:
     assert (await store.get("/b")).value == b"theirs"
 
 
-async def test_what_a_deposed_leader_shows_settles_nothing() -> None:
+async def test_the_state_of_a_deposed_leader_does_not_decide_the_outcome_of_a_write() -> None:
     """The deposed leader answers syncs, and shows neither our write nor the later one that fenced us off."""
     store = await store_with_a()
     other = store.ensemble.connect()
@@ -93,7 +93,7 @@ async def test_the_witness_decides_when_the_fence_fails_afterwards(loss: Loss) -
     assert await store.exists("/b") == (loss is Loss.REPLY)
 
 
-async def test_somebody_elses_witness_is_not_ours() -> None:
+async def test_a_node_that_another_session_created_does_not_prove_a_write() -> None:
     store = await store_with_a()
     other = store.ensemble.connect()
     store.script.append(Loss.REQUEST)
@@ -103,7 +103,7 @@ async def test_somebody_elses_witness_is_not_ours() -> None:
     assert await store.get("/a") == Node(b"0", 0)
 
 
-async def test_a_deletion_is_done_when_its_node_is_gone_whatever_else_fails() -> None:
+async def test_a_deletion_succeeds_when_its_node_is_gone_though_a_check_fails_afterwards() -> None:
     store = await store_with_a()
     other = store.ensemble.connect()
     await store.multi([Create("/gone", b"")])
@@ -115,7 +115,7 @@ async def test_a_deletion_is_done_when_its_node_is_gone_whatever_else_fails() ->
     assert await store.children("") == ["a"]
 
 
-async def test_a_multi_that_is_late_changes_nothing_after_the_one_that_was_sent_again() -> None:
+async def test_a_late_multi_changes_nothing_after_its_retry() -> None:
     store = await store_with_a()
     operations: list[Operation] = [Put("/a", b"1", 0), Create("/b", b"mine")]
     store.script.append(Loss.LATE)
@@ -126,7 +126,7 @@ async def test_a_multi_that_is_late_changes_nothing_after_the_one_that_was_sent_
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_a_multi_that_is_late_counts_once_if_it_arrives_before_the_other(arrives: bool) -> None:
+async def test_a_late_multi_and_its_retry_take_effect_once(arrives: bool) -> None:
     store = await store_with_a()
     store.script.append(Loss.LATE)
     async with trio.open_nursery() as nursery:

@@ -97,13 +97,13 @@ def test_changes_of_one_request_build_on_each_other() -> None:
         ),
     ],
 )
-def test_what_is_refused(error: type[CoordinatorError], text: str, name: str, one: ConfigChange) -> None:
+def test_invalid_changes_are_refused(error: type[CoordinatorError], text: str, name: str, one: ConfigChange) -> None:
     with pytest.raises(error) as raised:
         decide(image_of(), one, name=name)
     assert str(raised.value) == text
 
 
-def test_a_topics_alteration_is_one_write_of_its_node_at_the_version_it_was_decided_on() -> None:
+def test_a_topic_alteration_is_a_single_put_at_the_version_it_was_decided_on() -> None:
     image = image_of(kept_ms="1")
     topic = configs.decide_topic_configs(image, "a", [change(SET, "new.ms", "5")], FakeValidator(), replaces=False)
     plan = configs.topic_alteration(replace(image.topics["a"], version=7), topic)
@@ -114,7 +114,7 @@ def test_a_topics_alteration_is_one_write_of_its_node_at_the_version_it_was_deci
     assert plan.topic == replace(topic, version=8)
 
 
-def test_what_changes_nothing_is_not_written() -> None:
+def test_an_alteration_that_changes_nothing_writes_nothing() -> None:
     image = with_broker_configs(image_of(kept_ms="1"), {"1": {"a.key": "1"}})
     assert configs.topic_alteration(image.topics["a"], image.topics["a"]).operations == ()
     assert configs.broker_alteration(image, {"1": {"a.key": "1"}}).operations == ()

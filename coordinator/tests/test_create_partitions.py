@@ -54,7 +54,7 @@ def decide(
     )
 
 
-def test_new_partitions_have_as_many_replicas_as_the_old_ones_which_stay_as_they_are() -> None:
+def test_new_partitions_have_the_old_replication_factor_and_old_partitions_stay_unchanged() -> None:
     topic = decide(4)
     assert topic.partitions[:2] == image_of().topics["a"].partitions
     assert [one.replicas for one in topic.partitions[2:]] == [(3, 1), (1, 2)]
@@ -62,7 +62,7 @@ def test_new_partitions_have_as_many_replicas_as_the_old_ones_which_stay_as_they
     assert topic.configs == {"retention.ms": "1"}
 
 
-def test_an_assignment_is_taken_as_it_is() -> None:
+def test_a_manual_assignment_is_used_unchanged() -> None:
     assert [one.replicas for one in decide(4, [[3, 2], [1, 3]]).partitions[2:]] == [(3, 2), (1, 3)]
 
 
@@ -97,7 +97,7 @@ def test_an_assignment_is_taken_as_it_is() -> None:
         (TooManyPartitions, "Excessively large number of partitions per request.", 5_003, None),
     ],
 )
-def test_what_is_refused(
+def test_invalid_partition_additions_are_refused(
     error: type[CoordinatorError], text: str, count: int, assignments: Sequence[Sequence[int]] | None
 ) -> None:
     with pytest.raises(error) as raised:
@@ -135,7 +135,7 @@ def test_partitions_appear_with_the_topics_own_node_which_comes_last() -> None:
     assert (plan.topic, topic.version) == (topic, 1)
 
 
-def test_of_what_an_interrupted_growth_left_nothing_is_written_twice_and_the_rest_goes() -> None:
+def test_states_left_by_an_interrupted_addition_are_reused_replaced_or_deleted() -> None:
     topic = decide(5)
     fits, differs = topic.partitions[2], replace(topic.partitions[3], leader_epoch=9, version=6)
     image = replace(image_of(), aside={ID: {2: fits, 3: differs, 7: differs}})

@@ -61,7 +61,7 @@ def test_a_follower_that_is_fenced_leaves_the_isr_in_the_same_epoch() -> None:
     assert short(settled(STATE, brokers(SERVING, FENCED, SERVING))) == (1, 5, (1, 3), ())
 
 
-def test_of_a_leader_that_is_fenced_the_next_replica_in_sync_takes_over() -> None:
+def test_the_next_replica_in_sync_leads_after_the_leader_is_fenced() -> None:
     found = settled(STATE, brokers(FENCED, SERVING, SERVING))
     assert short(found) == (2, 6, (2, 3), ())
     assert found.incarnation == bytes([2, 0])
@@ -71,7 +71,7 @@ def test_the_order_of_replicas_decides_and_not_that_of_the_isr() -> None:
     assert settled(replace(STATE, replicas=(1, 3, 2)), brokers(FENCED, SERVING, SERVING)).leader == 3
 
 
-def test_below_min_isr_whoever_leaves_is_in_the_elr_and_may_lead_later() -> None:
+def test_replicas_that_leave_below_min_isr_enter_the_elr_and_may_lead_later() -> None:
     two = settled(STATE, brokers(FENCED, SERVING, SERVING))
     one = settled(two, brokers(FENCED, FENCED, SERVING))
     assert short(one) == (3, 7, (3,), (2,))
@@ -83,7 +83,7 @@ def test_below_min_isr_whoever_leaves_is_in_the_elr_and_may_lead_later() -> None
     assert back.last_known_leader == NO_LEADER
 
 
-def test_with_enough_in_sync_again_nobody_is_in_the_elr() -> None:
+def test_the_elr_is_emptied_when_enough_replicas_are_in_sync() -> None:
     small = replace(STATE, isr=(1,), elr=(2, 3))
     assert short(with_isr(small, [1, 3], 2)) == (1, 5, (1, 3), ())
     assert short(with_isr(small, [1, 3], 3)) == (1, 5, (1, 3), (2,))
@@ -100,7 +100,7 @@ def test_the_isr_stays_when_none_of_it_is_up() -> None:
     assert short(settled(STATE, brokers(FENCED, FENCED, FENCED))) == (NO_LEADER, 6, (1, 2, 3), ())
 
 
-def test_who_leads_in_another_life_leads_in_another_epoch() -> None:
+def test_a_leader_with_another_incarnation_leads_in_another_epoch() -> None:
     again = settled(STATE, brokers(SERVING, SERVING, SERVING, lives=(1, 0, 0)))
     assert short(again) == (1, 6, (1, 2, 3), ())
     assert again.incarnation == bytes([1, 1])
@@ -116,7 +116,7 @@ def test_a_broker_that_leaves_gives_way_to_another_in_sync() -> None:
     assert short(settled(STATE, brokers(LEAVING, SERVING, SERVING))) == (2, 6, (2, 3), ())
 
 
-def test_and_leads_on_what_nobody_else_in_sync_can_lead() -> None:
+def test_a_broker_that_leaves_leads_on_if_no_other_replica_in_sync_can_lead() -> None:
     last = replace(STATE, isr=(1,), elr=(2,))
     assert settled(last, brokers(LEAVING, SERVING, SERVING)) is last
     assert short(settled(STATE, brokers(LEAVING, LEAVING, FENCED))) == (1, 5, (1, 2), ())
@@ -139,7 +139,7 @@ def test_an_unclean_election_is_for_want_of_any_other() -> None:
     assert (nobody.leader, nobody.unclean_since) == (NO_LEADER, -1)
 
 
-def test_who_has_begun_anew_is_elected_uncleanly_for_want_of_any_other_that_has_a_log() -> None:
+def test_a_replica_that_restarted_its_copy_is_elected_uncleanly_only_without_any_other_log() -> None:
     """The offset at which its new log has begun does not matter: it says nothing about the records that it has."""
     last = replace(STATE, isr=(1,), marks=((2, -1, 1_000_000),))
     assert unclean(last, brokers(FENCED, SERVING, SERVING)).leader == 3
@@ -148,14 +148,14 @@ def test_who_has_begun_anew_is_elected_uncleanly_for_want_of_any_other_that_has_
     assert unclean(lost, brokers(FENCED, SERVING, SERVING)).leader == 2
 
 
-def test_of_those_whose_ends_are_known_the_one_with_most_leads() -> None:
+def test_the_replica_with_the_longest_known_log_leads() -> None:
     away = settled(STATE, brokers(FENCED, FENCED, FENCED))
     ends = {1: (5, 10), 2: (5, 12), 3: (4, 90)}
     assert settled(away, replace(ALL, ends=ends)).leader == 2
     assert settled(away, ALL).leader == 1
 
 
-def test_who_doubts_its_log_is_out_of_the_isr_and_the_elr() -> None:
+def test_a_suspect_replica_leaves_the_isr_and_the_elr() -> None:
     found = repudiated(STATE, 1, (5, 3), min_isr=2)
     assert (found.isr, found.elr, found.marks) == ((2, 3), (), ((1, 5, 3),))
     small = replace(STATE, isr=(2,), elr=(1, 3), leader=2)
@@ -173,7 +173,7 @@ def test_the_last_one_stays_listed_and_is_not_elected_by_itself() -> None:
     assert short(unclean(last, serving)) == (2, 6, (2,), ())
 
 
-def test_when_all_are_back_with_a_mark_the_one_that_has_most_leads() -> None:
+def test_the_longest_log_leads_when_all_replicas_are_back_and_suspect() -> None:
     state = settled(STATE, brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4)), (3, (4, 9))):
         assert reconciled(state, ALL) is state
@@ -184,7 +184,7 @@ def test_when_all_are_back_with_a_mark_the_one_that_has_most_leads() -> None:
     assert reconciled(state, brokers(SERVING, SERVING, FENCED)) is state
 
 
-def test_whoever_was_not_in_sync_need_not_say_that_it_lacks_something() -> None:
+def test_a_replica_that_was_not_in_sync_need_not_be_suspect_for_the_election() -> None:
     """An example is a broker that had stopped in order before the others died: its log is never in doubt."""
     state = settled(replace(STATE, isr=(1, 2)), brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4))):
@@ -236,7 +236,7 @@ def test_a_reassignment_does_not_end_with_a_replica_that_does_not_serve() -> Non
     assert settled(replace(moving, offline=(2,)), ALL).offline == ()
 
 
-def test_one_that_a_reassignment_adds_may_say_so_too() -> None:
+def test_a_suspect_replica_that_a_reassignment_adds_neither_leads_nor_delays_the_election() -> None:
     moving = begun(replace(STATE, isr=(1, 2), replicas=(1, 2)), (1, 3))
     state = settled(moving, brokers(FENCED, FENCED, FENCED))
     for number, end in ((1, (5, 3)), (2, (5, 4)), (3, (5, 9))):
@@ -248,21 +248,21 @@ def test_one_that_a_reassignment_adds_may_say_so_too() -> None:
 
 @pytest.mark.parametrize("synced", [True, False])
 @pytest.mark.parametrize("min_isr", [1, 2, 3])
-def test_no_order_of_few_steps_loses_what_was_acknowledged(min_isr: int, synced: bool) -> None:
+def test_no_order_of_few_steps_loses_acknowledged_records(min_isr: int, synced: bool) -> None:
     outcome = explore(Limits(synced=synced, min_isr=min_isr), depth=4)
     assert outcome.wrong is None, outcome.way
     assert outcome.states > 3_000
 
 
 @pytest.mark.parametrize("min_isr", [1, 2, 3])
-def test_no_order_of_few_steps_loses_what_was_acknowledged_when_logs_are_closed(min_isr: int) -> None:
+def test_no_order_of_few_steps_loses_acknowledged_records_when_logs_are_closed(min_isr: int) -> None:
     outcome = explore(Limits(min_isr=min_isr, crashes_max=1, closings_max=2), depth=4)
     assert outcome.wrong is None, outcome.way
     assert outcome.states > 3_000
 
 
 @pytest.mark.parametrize("min_isr", [1, 2, 3])
-def test_no_order_of_few_steps_loses_what_was_acknowledged_when_one_disk_lies_in_a_power_cut(min_isr: int) -> None:
+def test_no_order_of_few_steps_loses_acknowledged_records_when_a_disk_lies(min_isr: int) -> None:
     outcome = explore(Limits(min_isr=min_isr, crashes_max=0, power_cuts_max=1), depth=5)
     assert outcome.wrong is None, outcome.way
     assert outcome.states > 2_000
@@ -299,7 +299,7 @@ WRONG: dict[str, tuple[str, Callable[..., object], Limits, int]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_the_model_sees_what_would_be_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_detects_each_wrong_election_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, instead, limits, depth = WRONG[name]
     monkeypatch.setattr(elections, function, instead)
     outcome = explore(limits, depth, may_stay_broken=True)
@@ -345,19 +345,19 @@ def test_the_model_sees_a_wait_for_lost_replicas_that_no_operator_can_end(monkey
 RECOUNT = replace(STATE, leader=NO_LEADER, marks=((1, 4, 7), (2, 4, 9), (3, 3, 99)), recount=True)
 
 
-def test_of_all_replicas_that_have_told_the_one_with_the_greatest_epoch_and_then_the_longest_log_leads() -> None:
+def test_after_a_rollback_the_greatest_epoch_and_then_the_longest_log_leads() -> None:
     found = recounted(RECOUNT, ALL)
     assert short(found) == (2, 6, (2,), ())
     assert (found.recount, found.unclean_since, [mark[0] for mark in found.marks]) == (False, -1, [1, 3])
 
 
 @pytest.mark.parametrize("state", [FENCED, RECOVERING, LEAVING])
-def test_nobody_leads_before_all_replicas_serve(state: BrokerState) -> None:
+def test_after_a_rollback_no_replica_leads_before_all_replicas_serve(state: BrokerState) -> None:
     assert recounted(RECOUNT, brokers(SERVING, SERVING, state)) is RECOUNT
     assert recounted(replace(RECOUNT, offline=(3,)), ALL).leader == NO_LEADER
 
 
-def test_nobody_leads_while_a_replica_has_not_told_or_has_no_log_unless_an_election_is_ordered() -> None:
+def test_after_a_rollback_a_replica_without_a_known_log_blocks_all_but_ordered_elections() -> None:
     for marks in (RECOUNT.marks[:2], (*RECOUNT.marks[:2], (3, *NO_LOG))):
         state = replace(RECOUNT, marks=marks)
         assert recounted(state, ALL) is state
@@ -366,7 +366,7 @@ def test_nobody_leads_while_a_replica_has_not_told_or_has_no_log_unless_an_elect
     assert (ordered.leader, ordered.recount, ordered.unclean_since) == (2, False, 6)
 
 
-def test_a_replica_that_a_reassignment_adds_need_not_have_a_log_but_may_lead_if_it_has_most() -> None:
+def test_after_a_rollback_an_added_replica_may_lack_a_log_or_lead_with_the_longest() -> None:
     state = replace(RECOUNT, adding=(3,), marks=((1, 4, 7), (2, 4, 9), (3, *NO_LOG)))
     assert recounted(state, brokers(SERVING, SERVING, FENCED)).leader == 2
     assert recounted(replace(state, marks=((1, 4, 7), (2, 4, 9), (3, 5, 1))), ALL).leader == 3

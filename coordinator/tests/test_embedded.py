@@ -30,7 +30,7 @@ async def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [b"2", None])
-async def test_another_format_is_refused_and_left_as_it_is(tmp_path: Path, written: bytes | None) -> None:
+async def test_a_store_of_another_format_is_refused_and_stays_unchanged(tmp_path: Path, written: bytes | None) -> None:
     with plyvel.DB(str(tmp_path / "metadata"), create_if_missing=True) as database:
         database.put(b"something", b"else")
         if written:
@@ -80,7 +80,7 @@ async def test_a_flipped_bit_hides_no_node(tmp_path: Path) -> None:
         await damaged.close()
 
 
-async def test_what_was_written_is_there_after_a_kill(tmp_path: Path) -> None:
+async def test_written_nodes_survive_a_kill_and_ephemeral_nodes_do_not(tmp_path: Path) -> None:
     store = await open_embedded(tmp_path / "metadata", run_inline)
     await store.multi([Create("/a", b"0"), Create("/mine", b"", ephemeral=True)])
     await store.multi([Put("/a", b"1", 0)])

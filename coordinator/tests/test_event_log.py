@@ -29,7 +29,7 @@ def lines_of(clock: Clock, *changes: int, kind: Kind = SHRUNK, events: EventLog 
     return [dict(line) for line in lines]
 
 
-def test_one_line_for_each_event_up_to_a_limit() -> None:
+def test_each_event_is_logged_in_its_own_line_up_to_a_limit() -> None:
     lines = lines_of(Clock(), LINES_PER_CHANGE_MAX)
     assert lines[:2] == [
         {"event": "isr shrunk", "log_level": "info", "partition": 0, "reason": "even"},
@@ -39,7 +39,7 @@ def test_one_line_for_each_event_up_to_a_limit() -> None:
     assert lines_of(Clock(), 0) == []
 
 
-def test_what_is_above_the_limit_is_counted_by_its_reasons_in_one_line() -> None:
+def test_events_above_the_limit_are_counted_by_reason_in_one_line() -> None:
     lines = lines_of(Clock(), 5_001, kind=LOST)
     assert len(lines) == LINES_PER_CHANGE_MAX + 1
     reasons = {"even": 2_501, "odd": 2_500}

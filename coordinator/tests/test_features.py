@@ -92,7 +92,7 @@ TOO_HIGH = "Can't downgrade to a newer version."
         (to(2, UNSAFE), TOO_HIGH),
     ],
 )
-def test_what_is_refused(update: FeatureUpdate, reason: str) -> None:
+def test_invalid_updates_are_refused(update: FeatureUpdate, reason: str) -> None:
     with pytest.raises(InvalidFeatureUpdate) as raised:
         features.decide_levels(image_at(1), [update])
     assert str(raised.value) == f"Invalid update version {update.level} for feature {update.feature}. {reason}"
@@ -104,7 +104,7 @@ def test_all_or_none() -> None:
     assert features.decide_levels(image_at(1), []) == {TRANSACTION_VERSION: 1}
 
 
-def test_of_a_feature_that_is_named_twice_the_last_counts() -> None:
+def test_the_last_of_two_updates_of_the_same_feature_counts() -> None:
     assert features.decide_levels(image_at(2), [to(3), to(1, SAFE)]) == {TRANSACTION_VERSION: 1}
     with pytest.raises(InvalidFeatureUpdate, match="version 3"):
         features.decide_levels(image_at(2), [to(1, SAFE), to(3)])
@@ -122,7 +122,7 @@ def test_the_node_is_created_and_then_replaced() -> None:
         assert (image.features, image.features_epoch) == (levels, epoch)
 
 
-def test_what_changes_nothing_is_not_written() -> None:
+def test_an_update_that_changes_nothing_writes_nothing() -> None:
     assert features.alteration(image_at(2, 0), {TRANSACTION_VERSION: 2}).operations == ()
 
 
@@ -181,7 +181,7 @@ async def test_levels_that_this_version_does_not_have_refuse_to_start(
             pass
 
 
-async def test_a_node_that_does_not_name_a_feature_has_it_at_0(machine: Machine) -> None:
+async def test_a_feature_that_the_node_does_not_name_has_level_0(machine: Machine) -> None:
     store = await machine.open_store()
     await store.multi([Create(paths.FEATURES, encode_features({}))])
     await store.close()
@@ -204,7 +204,7 @@ async def test_a_lost_message_changes_nothing_of_the_outcome(loss: Loss) -> None
         assert (coordinator.image.features, coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 2}, 3)
 
 
-async def test_a_change_whose_outcome_was_unknown_counts_once() -> None:
+async def test_an_update_with_an_unknown_outcome_takes_effect_once() -> None:
     async with running(machine := Machine()) as coordinator:
         client = machine.stores[-1]
         assert isinstance(client, FakeStore)
@@ -217,7 +217,7 @@ async def test_a_change_whose_outcome_was_unknown_counts_once() -> None:
         assert (coordinator.image.features, coordinator.image.features_epoch) == ({TRANSACTION_VERSION: 1}, 1)
 
 
-async def test_while_the_store_is_away_all_stays_as_it_is() -> None:
+async def test_an_update_is_refused_and_the_image_stays_while_the_store_is_disconnected() -> None:
     async with running(machine := Machine()) as coordinator:
         client = machine.stores[-1]
         assert isinstance(client, FakeStore)
@@ -258,7 +258,7 @@ async def test_any_broker_changes_them_and_the_others_follow() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_follows_late_ends_up_with_the_same() -> None:
+async def test_a_broker_that_follows_late_ends_with_the_same_features() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = [await member(nursery, ensemble, broker_id) for broker_id in (1, 2)]

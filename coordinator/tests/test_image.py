@@ -63,7 +63,7 @@ def test_the_first_image_has_nothing_and_every_change_makes_another_one() -> Non
     assert image.topics_by_id == {A: image.topics["a"]}
 
 
-def test_what_is_no_part_of_the_image_is_in_no_change() -> None:
+def test_nodes_outside_the_image_are_in_no_change() -> None:
     parent = Create(paths.partitions(A), encode_topic_partitions("a"))
     change = change_of([Check(paths.member(1), 3), parent, Create(paths.broker(1), b"", ephemeral=True)], 1, bytes(16))
     assert (change.nodes, change.deleted) == ((), ())
@@ -86,7 +86,7 @@ def test_a_topic_grows_when_its_own_node_says_so() -> None:
     assert after(grown, Delete(paths.partition(A, 2))).aside == {}
 
 
-def test_a_state_that_changes_changes_in_its_topic_under_both_names() -> None:
+def test_a_changed_state_is_in_its_topic_by_name_and_by_id() -> None:
     image = after(FIRST, state_of(A, 0), state_of(A, 1), topic_of("a", A, 2))
     moved = after(image, Put(paths.partition(A, 1), encode_partition(replace(STATE, leader=2)), 0))
     assert [one.leader for one in moved.topics["a"].partitions] == [1, 2]
@@ -101,7 +101,7 @@ def test_a_deleted_topic_leaves_its_states_aside_until_they_are_deleted_too() ->
     assert after(gone, Delete(paths.partition(A, 1)), Delete(paths.partitions(A))).aside == {}
 
 
-def test_a_topic_made_again_under_its_name_has_another_id() -> None:
+def test_a_topic_created_again_under_its_name_has_another_id() -> None:
     image = after(FIRST, state_of(A, 0), topic_of("a", A, 1))
     image = after(image, Delete(paths.topic("a"), 0), Delete(paths.partition(A, 0)))
     image = after(image, state_of(B, 0), topic_of("a", B, 1))

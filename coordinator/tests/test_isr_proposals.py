@@ -27,13 +27,13 @@ def changed(wanted: IsrChange, state: PartitionState = STATE, min_isr: int = 1) 
     return changed_by(state, MEMBERS, wanted, ME, min_isr)
 
 
-def test_who_has_caught_up_enters_and_who_is_late_leaves() -> None:
+def test_a_caught_up_replica_enters_the_isr_and_a_late_replica_leaves() -> None:
     assert changed(change(1, 2, 3, _3=30)).isr == (1, 2, 3)
     assert changed(change(1)).isr == (1,)
     assert changed(change(1, 3, _3=30)).isr == (1, 3)
 
 
-def test_the_epoch_stays_and_whoever_makes_it_too_small_fills_the_elr() -> None:
+def test_a_shrunk_isr_keeps_the_leader_epoch_and_fills_the_elr() -> None:
     found = changed(change(1), min_isr=2)
     assert (found.leader_epoch, found.isr, found.elr) == (5, (1,), (2,))
 
@@ -51,19 +51,19 @@ def test_the_epoch_stays_and_whoever_makes_it_too_small_fills_the_elr() -> None:
         (replace(STATE, offline=(3,)), change(1, 2, 3, _3=30)),
     ],
 )
-def test_nothing_changes_if_another_leads_or_who_enters_is_not_who_has_caught_up(
+def test_a_proposal_of_a_former_leader_or_with_an_ineligible_replica_changes_nothing(
     state: PartitionState, wanted: IsrChange
 ) -> None:
     assert changed(wanted, state) is state
 
 
 @pytest.mark.parametrize("told", [one for one in BrokerState if one is not BrokerState.SERVING])
-def test_only_who_serves_enters(told: BrokerState) -> None:
+def test_only_a_serving_replica_enters_the_isr(told: BrokerState) -> None:
     members = {**MEMBERS, 3: replace(MEMBERS[3], state=told)}
     assert changed_by(STATE, members, change(1, 2, 3, _3=30), ME, 1) is STATE
 
 
-def test_it_is_written_in_place_of_the_version_it_was_decided_on() -> None:
+def test_a_proposal_is_written_at_the_version_it_was_decided_on() -> None:
     topic = TopicInfo("t", TOPIC, (STATE,), {"min.insync.replicas": "2"})
     image = ClusterImage(3, "c", members=MEMBERS, topics={"t": topic}, topics_by_id={TOPIC: topic})
     gone = replace(change(1), topic_id=bytes(16)), replace(change(1), partition=1), change(1, epoch=4)

@@ -26,7 +26,7 @@ async def test_a_broker_without_a_cluster_makes_one() -> None:
 
 
 @pytest.mark.parametrize("fault", ["none", "disconnected", "silent", "session lost"])
-async def test_over_old_log_dirs_it_waits_for_their_cluster_and_says_so_once(fault: str) -> None:
+async def test_a_broker_with_old_log_dirs_waits_for_their_cluster_and_logs_this_once(fault: str) -> None:
     ensemble = FakeEnsemble()
     store, other = ensemble.connect(), ensemble.connect()
     found, is_started = list[str](), trio.Event()

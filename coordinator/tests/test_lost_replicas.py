@@ -43,7 +43,7 @@ def told(
         (Holding.LOST, (1, *NO_LOG)),
     ],
 )
-def test_who_may_lack_something_leaves_the_isr_and_the_elr_and_is_marked(
+def test_a_replica_that_may_lack_records_leaves_isr_and_elr_and_becomes_suspect(
     holding: Holding, mark: tuple[int, int, int]
 ) -> None:
     found = told(STATE, holding)
@@ -77,14 +77,14 @@ def test_a_log_that_was_open_all_the_time_serves_again_and_nothing_else_is_said_
     assert told(STATE, Holding.KEPT) is STATE
 
 
-def test_what_an_opening_finds_is_written_with_the_end_of_offline() -> None:
+def test_an_opened_log_ends_offline_and_becomes_suspect_if_it_is_short() -> None:
     offline = replace(STATE, leader=2, isr=(2,), elr=(1,), offline=(1, 3))
     assert told(offline, Holding.WHOLE) == replace(offline, offline=(3,))
     short = told(offline, Holding.SHORT)
     assert (short.elr, short.marks, short.offline) == ((), ((1, *END),), (3,))
 
 
-def test_what_is_missing_is_lost_only_if_a_log_dir_is() -> None:
+def test_a_missing_log_is_lost_only_if_a_log_dir_is_lost() -> None:
     assert told(STATE, Holding.MISSING) is STATE
     assert told(STATE, Holding.MISSING, REPLACED).marks == ((1, *NO_LOG),)
 
@@ -97,20 +97,20 @@ def test_the_last_one_stays_listed_and_does_not_lead() -> None:
     assert settled(ALONE, Electorate(back)).leader == 1
 
 
-def test_what_is_right_of_a_damaged_log_is_served_where_nobody_has_more() -> None:
+def test_a_damaged_log_is_served_if_no_other_replica_can_have_more() -> None:
     assert told(ALONE, Holding.DAMAGED) is ALONE
     others_lost_theirs = replace(STATE, marks=((2, *NO_LOG), (3, 3, 60)))
     assert told(others_lost_theirs, Holding.DAMAGED) is others_lost_theirs
 
 
 @pytest.mark.parametrize("holding", [Holding.DAMAGED, Holding.UNSURE])
-def test_what_was_lost_and_is_back_is_served_though_it_is_not_whole(holding: Holding) -> None:
+def test_a_lost_log_of_a_single_replica_is_served_again_though_not_whole(holding: Holding) -> None:
     """No other replica could ever take the mark of a lost log away."""
     alone = replace(STATE, isr=(1,), replicas=(1,))
     assert told(told(alone, Holding.LOST), holding) == alone
 
 
-def test_nobody_has_more_of_what_has_one_replica_and_is_not_synced() -> None:
+def test_a_single_replica_is_suspect_with_a_short_log_but_not_with_an_unsure_log() -> None:
     one = replace(STATE, isr=(1,), replicas=(1,))
     assert told(one, Holding.UNSURE) is one
     assert told(one, Holding.SHORT).marks == ((1, *END),)
@@ -124,7 +124,7 @@ def test_a_log_that_is_back_leads_as_before_but_none_that_is_short() -> None:
     assert told(followed, Holding.WHOLE) is followed
 
 
-async def test_what_a_life_has_lost_is_lost_until_one_serves_that_has_said_so() -> None:
+async def test_lost_log_dirs_stay_recorded_until_the_broker_serves_without_absent_logs() -> None:
     ensemble, random = FakeEnsemble(), Random(0)
     store = ensemble.connect()
     log = ChangeLog(store, 1, random)
@@ -147,7 +147,7 @@ async def test_what_a_life_has_lost_is_lost_until_one_serves_that_has_said_so() 
 
 
 @pytest.mark.parametrize("holding", [Holding.WHOLE, Holding.SHORT, Holding.UNSURE, Holding.DAMAGED])
-def test_after_an_accepted_rollback_each_replica_tells_where_its_log_ends(holding: Holding) -> None:
+def test_each_replica_writes_the_end_of_its_log_after_an_accepted_rollback(holding: Holding) -> None:
     untold = replace(STATE, leader=NO_LEADER, marks=((1, *NO_LOG), (2, *NO_LOG), (3, *NO_LOG)), recount=True)
     found = told(untold, holding)
     assert found.marks == ((1, *END), (2, *NO_LOG), (3, *NO_LOG))

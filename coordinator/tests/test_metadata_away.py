@@ -115,7 +115,7 @@ async def still_leads(broker: Member) -> None:
         (paths.TOPICS, paths.CHANGES, paths.CONTROLLER_EPOCH),
     ],
 )
-async def test_brokers_whose_metadata_are_deleted_go_on_and_recover_when_they_are_put_back(
+async def test_brokers_keep_leading_while_metadata_are_deleted_and_recover_afterwards(
     roots: tuple[str, ...],
 ) -> None:
     ensemble = FakeEnsemble()
@@ -148,7 +148,7 @@ async def test_topics_that_are_gone_without_a_change_are_not_taken_for_deleted()
         nursery.cancel_scope.cancel()
 
 
-async def test_a_controller_whose_own_node_is_deleted_fences_no_broker_and_makes_it_again() -> None:
+async def test_a_controller_whose_node_is_deleted_fences_no_broker_and_creates_the_node_again() -> None:
     """The session lasts: an operator, or a script, deletes the node, and those of the other brokers with it."""
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
@@ -165,7 +165,7 @@ async def test_a_controller_whose_own_node_is_deleted_fences_no_broker_and_makes
         nursery.cancel_scope.cancel()
 
 
-async def test_brokers_whose_own_nodes_alone_are_deleted_make_them_again_and_live_on() -> None:
+async def test_brokers_whose_own_nodes_are_deleted_create_them_again_and_keep_their_epochs() -> None:
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, ensemble)
@@ -194,7 +194,7 @@ def change_of_node(path: str, value: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", malformed(0))
-async def test_brokers_whose_metadata_are_malformed_go_on_and_recover_when_they_are_mended(kind: str) -> None:
+async def test_brokers_keep_leading_while_metadata_are_malformed_and_recover_afterwards(kind: str) -> None:
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, ensemble)
@@ -265,7 +265,7 @@ async def test_metadata_that_may_not_be_read_are_away(monkeypatch: pytest.Monkey
 # A broker that leaves meanwhile
 
 
-async def test_a_broker_that_leaves_and_loses_its_connection_hands_over_when_it_is_back() -> None:
+async def test_a_leaving_broker_that_lost_its_connection_hands_over_after_it_reconnects() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         await one.coordinator.create_topic("a", assignments={0: [2, 1]})
@@ -280,7 +280,7 @@ async def test_a_broker_that_leaves_and_loses_its_connection_hands_over_when_it_
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_that_leaves_and_loses_its_session_comes_back_as_one_that_leaves() -> None:
+async def test_a_leaving_broker_that_lost_its_session_registers_as_leaving_and_never_serves() -> None:
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
         one, two = await two_brokers(nursery, ensemble)
@@ -303,7 +303,7 @@ async def test_a_broker_that_leaves_and_loses_its_session_comes_back_as_one_that
         nursery.cancel_scope.cancel()
 
 
-async def test_a_broker_leaves_within_its_time_though_the_store_is_away() -> None:
+async def test_a_broker_leaves_within_its_timeout_while_the_store_is_silent() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         await one.coordinator.create_topic("a", assignments={0: [2, 1]})
@@ -316,7 +316,7 @@ async def test_a_broker_leaves_within_its_time_though_the_store_is_away() -> Non
 # A store that was rolled back, or wiped and used by another cluster
 
 
-async def test_a_store_whose_changes_went_back_is_recognised_and_nothing_is_written_over_the_gap() -> None:
+async def test_a_rolled_back_store_is_recognised_and_no_change_is_written_over_the_gap() -> None:
     ensemble = FakeEnsemble()
     async with trio.open_nursery() as nursery:
         one = await member(nursery, ensemble, 1)

@@ -96,7 +96,7 @@ def test_the_documented_form_of_the_other_nodes() -> None:
     }
 
 
-def test_what_is_written_is_read() -> None:
+def test_written_nodes_are_read_back_unchanged() -> None:
     for state in (STATE, replace(STATE, elr=(3,), marks=((3, 6, 90),), offline=(1,), adding=(4,), unclean_since=6)):
         read = nodes.decode_partition("/p", 5, nodes.encode_partition(state))
         assert read == replace(state, version=5)
@@ -109,7 +109,7 @@ def test_what_is_written_is_read() -> None:
     assert nodes.decode_controller_epoch("/e", nodes.encode_controller_epoch(1, 2)) == (1, 2)
 
 
-def test_what_a_version_before_clusters_has_written_is_read() -> None:
+def test_nodes_of_a_version_before_clusters_are_read() -> None:
     assert unlogged_nodes.decode_cluster("/cluster", b'{"v":1,"cluster_id":"id"}') == ("id", False)
     assert nodes.decode_controller_epoch("/e", b'{"v":1,"epoch":4}') == (-1, 4)
 
@@ -171,7 +171,7 @@ def _member(path: str, value: bytes) -> object:
         (b"\xff", "the metadata node /n/1 is damaged"),
     ],
 )
-def test_what_is_not_understood_stops_the_broker(
+def test_a_node_that_cannot_be_decoded_stops_the_broker(
     decode: Callable[[str, bytes], object], value: bytes, text: str
 ) -> None:
     with pytest.raises(CannotStart, match=text):

@@ -15,7 +15,7 @@ def brokers(*racks: str | None) -> list[BrokerInfo]:
     return [BrokerInfo(number, (), rack) for number, rack in enumerate(racks, start=1)]
 
 
-def test_one_broker_gets_everything() -> None:
+def test_a_single_broker_gets_all_partitions() -> None:
     assert place(3, 1, brokers(None), 0) == [(1,), (1,), (1,)]
 
 
@@ -41,7 +41,7 @@ def test_no_brokers_at_all() -> None:
     partition_count=st.integers(1, 40),
     data=st.data(),
 )
-def test_every_placement_is_legal_and_its_leaders_are_even(
+def test_every_placement_is_legal_and_spreads_leaders_evenly(
     racks: list[str | None], partition_count: int, data: st.DataObject
 ) -> None:
     members = brokers(*racks)

@@ -39,7 +39,7 @@ async def test_directories_of_metadata_and_of_the_view(tmp_path: Path, existing:
     assert mode(tmp_path / "data") == 0o777, "a log dir is the operator's"
 
 
-async def test_a_view_that_is_made_anew(tmp_path: Path) -> None:
+async def test_a_damaged_cache_is_created_again_as_a_private_directory(tmp_path: Path) -> None:
     view = tmp_path / "offsets-view"
     view.mkdir()
     (view / "CURRENT").write_bytes(b"nonsense")
@@ -47,7 +47,7 @@ async def test_a_view_that_is_made_anew(tmp_path: Path) -> None:
     assert mode(view) == 0o700
 
 
-def test_a_directory_of_somebody_else_is_used_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_another_user_is_used_and_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, wanted: int) -> None:
         raise PermissionError
 

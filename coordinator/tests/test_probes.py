@@ -44,7 +44,7 @@ async def test_two_refusals_in_a_row_say_that_a_process_is_gone() -> None:
     assert not await probes.look(IMAGE, ME), "it is no news"
 
 
-async def test_who_is_gone_is_so_while_it_is_asked_again() -> None:
+async def test_a_broker_that_is_gone_stays_gone_while_it_is_probed_again() -> None:
     network, gone = Network(), list[set[int]]()
     probes = Probes(network.is_refused)
     await probes.look(IMAGE, ME)
@@ -59,7 +59,7 @@ async def test_who_is_gone_is_so_while_it_is_asked_again() -> None:
     assert gone == [set(), set(), {2}]
 
 
-async def test_who_was_never_reached_is_not_gone() -> None:
+async def test_a_broker_that_was_never_reached_is_not_gone() -> None:
     network = Network()
     network.refusing = {2}
     probes = Probes(network.is_refused)
@@ -85,14 +85,14 @@ async def test_neither_oneself_nor_the_fenced_are_asked() -> None:
     assert network.asked == [2]
 
 
-async def test_of_those_who_are_not_the_controller_it_alone_is_asked() -> None:
+async def test_a_broker_that_is_not_the_controller_probes_only_the_controller() -> None:
     network = Network()
     three = BrokerInfo(3, (), incarnation=b"3" * 16)
     await Probes(network.is_refused).look(image_of(BrokerInfo(ME, ()), TWO, three, controller_id=3), ME)
     assert network.asked == [3]
 
 
-async def test_who_has_refused_once_is_a_suspect_until_the_next_look() -> None:
+async def test_a_broker_that_refused_once_is_a_suspect_until_the_next_look() -> None:
     network = Network()
     probes = Probes(network.is_refused)
     for refusing, has_suspects in (({}, False), ({2}, True), ({}, False), ({2}, True), ({2}, False)):

@@ -20,7 +20,7 @@ async def ensemble_of_a_cluster(random: Random | None = None, faults: Faults | N
     return ensemble
 
 
-async def test_ids_count_up_and_a_restart_skips_what_is_left_of_a_block() -> None:
+async def test_ids_count_up_and_a_restart_skips_the_rest_of_a_block() -> None:
     ensemble = await ensemble_of_a_cluster()
     first = ProducerIds(ensemble.connect())
     assert [await first.next_id() for _ in range(3)] == [0, 1, 2]

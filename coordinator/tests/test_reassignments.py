@@ -41,7 +41,7 @@ def test_all_that_are_to_be_there_are_replicas_at_once_and_in_the_order_that_is_
     assert settled(moving, ALL) is moving
 
 
-def test_it_is_over_when_all_that_stay_are_in_sync_and_another_leads_if_the_leader_goes() -> None:
+def test_a_reassignment_ends_when_all_target_replicas_are_in_sync_and_moves_the_leader() -> None:
     moving = begun(state(1, 2, 3), (4, 2, 5))
     half = joined(moving, 4)
     assert ended(half, half.isr) is half
@@ -52,12 +52,12 @@ def test_it_is_over_when_all_that_stay_are_in_sync_and_another_leads_if_the_lead
     assert decode_partition("", 0, encode_partition(done)) == done
 
 
-def test_a_leader_that_stays_leads_on_in_an_epoch_that_tells_who_has_gone() -> None:
+def test_a_leader_that_stays_gets_a_new_epoch_when_a_reassignment_removes_a_replica() -> None:
     done = settled(joined(begun(state(1, 2, 3), (1, 2, 4)), 4), ALL)
     assert (done.leader, done.leader_epoch, done.replicas, done.isr) == (1, 6, (1, 2, 4), (1, 2, 4))
 
 
-def test_who_stays_has_to_be_in_sync_and_not_only_who_comes() -> None:
+def test_a_reassignment_ends_only_when_the_remaining_replicas_are_in_sync_too() -> None:
     moving = begun(state(1, 2, 3, isr=(1, 3)), (1, 2, 4))
     assert is_under_way(settled(joined(moving, 4), ALL))
     assert not is_under_way(settled(joined(moving, 4, 2), ALL))
@@ -85,7 +85,7 @@ def test_a_marked_replica_that_is_listed_alone_is_not_enough() -> None:
     assert settled(joined(back, 4), without(2)).replicas == (4,)
 
 
-def test_another_order_and_fewer_replicas_need_nobody_to_be_waited_for() -> None:
+def test_a_reassignment_without_added_replicas_ends_at_once_if_all_are_in_sync() -> None:
     ordered = settled(begun(state(1, 2, 3), (3, 1, 2)), ALL)
     assert (ordered.replicas, ordered.leader, ordered.leader_epoch) == ((3, 1, 2), 1, 5)
     fewer = settled(begun(state(1, 2, 3), (3, 2)), ALL)
@@ -102,14 +102,14 @@ def test_a_leader_that_was_alone_or_is_then_begins_an_epoch() -> None:
     assert settled(begun(more, (1,)), ALL).leader_epoch == 7
 
 
-def test_what_it_is_on_its_way_to_already_changes_nothing() -> None:
+def test_a_reassignment_to_its_present_target_changes_nothing() -> None:
     first = state(1, 2, 3)
     assert begun(first, (1, 2, 3)) is first
     moving = begun(first, (1, 2, 4))
     assert begun(moving, (1, 2, 4)) is moving
 
 
-def test_one_that_is_overridden_goes_where_it_is_told_last_or_back_to_where_it_began() -> None:
+def test_an_overridden_reassignment_goes_to_the_last_target_or_back_to_the_start() -> None:
     moving = begun(begun(state(1, 2, 3), (1, 2, 4)), (1, 2, 5))
     assert (moving.replicas, moving.adding, moving.removing) == ((1, 2, 5, 3, 4), (4, 5), (3, 4))
     assert settled(joined(moving, 4, 5), ALL).replicas == (1, 2, 5)
@@ -118,13 +118,13 @@ def test_one_that_is_overridden_goes_where_it_is_told_last_or_back_to_where_it_b
     assert (back.replicas, back.leader, is_under_way(back)) == ((1, 2, 3), 1, False)
 
 
-def test_a_cancellation_goes_back_to_those_from_before_and_what_is_left_of_their_isr() -> None:
+def test_a_cancellation_returns_to_the_old_replicas_and_the_rest_of_their_isr() -> None:
     moving = joined(begun(state(1, 2, 3), (4, 5)), 4)
     back = settled(reverted(with_isr(moving, {2, 4}, 1)), ALL)
     assert (set(back.replicas), back.isr, back.leader, is_under_way(back)) == ({1, 2, 3}, (2,), 2, False)
 
 
-def test_nobody_is_left_in_sync_if_only_those_that_come_are() -> None:
+def test_a_cancellation_leaves_an_empty_isr_if_only_added_replicas_are_in_sync() -> None:
     moving = joined(begun(state(1, 2), (3, 1)), 3)
     alone = settled(with_isr(moving, {3}, 1), without(1, 2))
     assert alone.leader == 3
@@ -136,20 +136,20 @@ def test_nobody_is_left_in_sync_if_only_those_that_come_are() -> None:
     assert (found.leader, found.isr, found.unclean_since) == (2, (2,), found.leader_epoch)
 
 
-def test_who_comes_is_not_asked_for_before_it_is_over() -> None:
+def test_added_replicas_do_not_count_for_min_isr_before_the_reassignment_ends() -> None:
     one, moving = state(1), begun(state(1), (1, 2, 3))
     assert enough_in_sync(one, 2) == enough_in_sync(moving, 2) == 1
     assert enough_in_sync(settled(joined(moving, 2, 3), ALL), 2) == 2
     assert with_isr(begun(state(1, 2), (1, 2, 3)), {1}, 2).elr == (2,)
 
 
-def test_who_comes_leads_uncleanly_only_for_want_of_those_from_before() -> None:
+def test_an_added_replica_is_elected_uncleanly_only_if_no_old_replica_is_up() -> None:
     lost = replace(begun(state(1, 2, isr=(1,)), (3, 4)), leader=-1)
     assert unclean(lost, without(1)).leader == 2
     assert unclean(lost, without(1, 2)).leader == 3
 
 
-def test_marks_and_elr_of_those_who_go_go_with_them() -> None:
+def test_suspect_elr_and_offline_entries_of_removed_replicas_are_removed_too() -> None:
     moving = replace(begun(state(1, 2, 3, isr=(1,)), (1, 4)), elr=(2,), marks=((2, 0, 9), (3, 0, 7)), offline=(2,))
     done = settled(joined(moving, 4), ALL)
     assert (done.replicas, done.elr, done.marks, done.offline) == ((1, 4), (), (), ())
@@ -169,7 +169,7 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("min_isr", [1, 2])
 @given(first=REPLICAS, steps=STEPS)
-def test_whatever_happens_somebody_in_sync_has_it_all_and_it_ends_where_it_was_told(
+def test_any_sequence_keeps_a_replica_in_sync_and_ends_at_the_last_target(
     min_isr: int, first: tuple[int, ...], steps: list[tuple[str, tuple[int, ...]]]
 ) -> None:
     now, electorate, target, before = state(*first), replace(ALL, min_isr=min_isr), first, set(first)

@@ -45,7 +45,7 @@ def written(operations: list[Operation]) -> dict[int, PartitionState]:
     return found
 
 
-def test_who_is_gone_is_fenced_once() -> None:
+def test_a_broker_that_is_gone_is_fenced_once() -> None:
     image = image_of()
     assert to_fence(image, {1, 2, 3}) == []
     [put] = to_fence(image, {1, 2})
@@ -55,7 +55,7 @@ def test_who_is_gone_is_fenced_once() -> None:
     assert to_fence(without(image, 3), {1, 2}) == []
 
 
-def test_partitions_that_nobody_leads_come_first() -> None:
+def test_partitions_without_a_leader_come_first() -> None:
     image = without(image_of(state(1, 2), state(2, 1), state(1, 3), state(2, 3)), 2)
     found = written(to_reconcile(image))
     assert list(found) == [1, 3, 0]
@@ -66,7 +66,7 @@ def test_partitions_that_nobody_leads_come_first() -> None:
     }
 
 
-def test_what_was_settled_is_looked_at_again_when_it_or_the_brokers_have_changed() -> None:
+def test_a_reconciled_partition_is_examined_again_when_its_state_or_the_brokers_change() -> None:
     image = image_of(state(1, 2))
     assert to_reconcile(image) == to_reconcile(image, image) == []
     assert to_reconcile(without(image, 1), image) != []
@@ -75,7 +75,7 @@ def test_what_was_settled_is_looked_at_again_when_it_or_the_brokers_have_changed
     assert to_reconcile(moved, moved) == []
 
 
-def test_who_leads_without_its_log_as_nobody_else_could_is_not_elected_again_and_again() -> None:
+def test_a_sole_leader_without_its_log_is_elected_only_once() -> None:
     """The leader's log dir has failed, and is to be given up: a log can be made only when that is back, or gone."""
     alone = replace(state(1), marks=((1, *NO_LOG),))
     image = image_of(alone, unclean_leader_election_enable="true")
@@ -108,7 +108,7 @@ def test_the_first_replica_is_preferred() -> None:
     assert {number: one.leader for number, one in found.items()} == {1: 1}
 
 
-def test_who_leaves_waits_for_what_others_can_lead() -> None:
+def test_a_leaving_broker_waits_while_another_replica_can_take_its_leadership() -> None:
     assert leads_what_others_can(image_of(state(1, 2)), 1)
     assert not leads_what_others_can(image_of(state(1, 2)), 2)
     assert not leads_what_others_can(image_of(state(1, 2, isr=(1,))), 1)

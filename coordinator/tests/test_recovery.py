@@ -174,7 +174,7 @@ def test_of_brokers_of_the_version_before_nothing_is_known() -> None:
     assert awaited_members(replace(STATE, processes=()), Electorate(brokers(SERVING, SERVING, SERVING))) == []
 
 
-def test_a_leader_that_leads_has_not_restarted_whatever_a_version_before_has_written() -> None:
+def test_a_present_leader_has_not_restarted_even_if_its_recorded_process_epoch_is_stale() -> None:
     stale = replace(STATE, incarnation=broker(1, life=1).incarnation)
     assert awaited_members(stale, Electorate(brokers(SERVING, SERVING, SERVING))) == []
 
@@ -229,7 +229,7 @@ def test_the_wait_ends_and_the_best_that_is_there_leads() -> None:
     assert short(controller.look()) == (2, 7, (2,)), "who comes later follows"
 
 
-def test_without_answers_it_is_as_it_was() -> None:
+def test_an_election_without_answers_takes_the_first_replica_after_the_wait() -> None:
     """A broker of the version before does not answer, nor does a broker that cannot be reached."""
     controller = Controller(brokers(SERVING, SERVING, SERVING), STATE)
     controller.look()
@@ -253,7 +253,7 @@ def test_the_answer_of_an_earlier_registration_does_not_count() -> None:
     assert short(controller.look()) == (2, 7, (2, 3))
 
 
-def test_a_decision_that_was_overtaken_is_made_anew() -> None:
+def test_a_decision_that_was_overtaken_is_made_again() -> None:
     """The member that was to lead is gone before it is written."""
     controller = Controller(brokers(SERVING, SERVING, SERVING), LEADERLESS)
     to_reconcile(controller.image, None, lambda _: True, controller.recovery, 0.0)
@@ -338,7 +338,7 @@ def test_unclean_elections_are_held_as_before() -> None:
     assert controller.state.unclean_since == NO_EPOCH
 
 
-def test_an_order_waits_for_nobody() -> None:
+def test_an_ordered_election_waits_for_no_replica() -> None:
     image = image_of(brokers(FENCED, SERVING, FENCED), LEADERLESS)
     put = admin_requests.election(image, ("a", 0), kind=ElectionType.UNCLEAN)
     state = decode_partition("/partitions/x/0", 8, put.value)  # type: ignore[union-attr]
@@ -370,7 +370,7 @@ def test_a_member_that_restarts_beside_its_leader_leaves_the_isr_once_the_leader
     assert controller.recovery.remaining_s(controller.now_s) is None
 
 
-def test_dead_brokers_whose_sessions_last_leave_nobody_out() -> None:
+def test_dead_brokers_with_lasting_sessions_remove_no_member_from_the_isr() -> None:
     controller = Controller(brokers(SERVING, SERVING, SERVING, lives=(0, 1, 0)), STATE)
     controller.look()
     controller.become(b1=broker(1, FENCED), b3=broker(3, FENCED))
@@ -381,7 +381,7 @@ def test_dead_brokers_whose_sessions_last_leave_nobody_out() -> None:
     assert short(controller.look()) == (2, 7, (2,))
 
 
-def test_of_two_that_are_left_the_one_whose_process_lived_on_leads() -> None:
+def test_a_member_whose_process_lived_on_leads_before_a_restarted_member() -> None:
     found = settled(STATE, Electorate(brokers(FENCED, SERVING, SERVING, lives=(0, 1, 0))))
     assert short(found) == (3, 6, (2, 3))
 
@@ -405,7 +405,7 @@ def test_a_member_that_ends_below_a_known_high_watermark_is_marked() -> None:
     assert controller.recovery.take_news().short == []
 
 
-def test_who_leads_is_never_short() -> None:
+def test_the_leader_is_never_short() -> None:
     answers = {1: ReplicaEnd(6, 3, 0), 2: ReplicaEnd(5, 9, 9)}
     assert short_members(STATE, Electorate({}, answers=answers)) == {}
     answers = {1: ReplicaEnd(5, 9, 3), 2: ReplicaEnd(4, 20, 3)}
@@ -416,7 +416,7 @@ HISTORY = st.lists(st.integers(0, 3), min_size=1, max_size=12).map(sorted)  # th
 
 
 @given(HISTORY, st.data())
-def test_whatever_disks_lose_one_that_kept_all_is_enough(epochs: list[int], data: st.DataObject) -> None:
+def test_acknowledged_records_survive_if_one_disk_kept_its_whole_log(epochs: list[int], data: st.DataObject) -> None:
     """The logs of members are prefixes of one history, with all acknowledged records and a tail of their own; all but
     one lose any part of their end."""
     acked = data.draw(st.integers(0, len(epochs)))
@@ -437,7 +437,7 @@ def test_whatever_disks_lose_one_that_kept_all_is_enough(epochs: list[int], data
 
 
 @pytest.mark.parametrize("gone", [set(one) for count in range(3) for one in combinations((1, 2, 3), count)])
-def test_the_wait_ends_whoever_stays_away(gone: set[int]) -> None:
+def test_the_wait_ends_though_replicas_stay_away(gone: set[int]) -> None:
     members = brokers(*(FENCED if one in gone else SERVING for one in (1, 2, 3)))
     controller = Controller(members, STATE)
     controller.look()

@@ -33,7 +33,7 @@ def states(one: Member) -> tuple[PartitionState, ...]:
     return tuple(one.coordinator.image.topics["a"].partitions)
 
 
-async def test_who_begins_anew_is_out_of_the_isr_and_marked_when_it_is_told() -> None:
+async def test_a_follower_that_restarts_its_copy_leaves_the_isr_and_becomes_suspect_first() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, 1, 2)
@@ -45,7 +45,7 @@ async def test_who_begins_anew_is_out_of_the_isr_and_marked_when_it_is_told() ->
         nursery.cancel_scope.cancel()
 
 
-async def test_what_begins_anew_at_the_same_time_is_written_at_once() -> None:
+async def test_copies_that_restart_at_the_same_time_are_written_in_one_change() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, 1, 2)
@@ -59,7 +59,7 @@ async def test_what_begins_anew_at_the_same_time_is_written_at_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_is_marked_writes_it_again_for_its_leader_may_be_about_to_add_it() -> None:
+async def test_a_suspect_replica_that_restarts_its_copy_is_written_again() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, 1, 2)
@@ -72,7 +72,7 @@ async def test_who_is_marked_writes_it_again_for_its_leader_may_be_about_to_add_
         nursery.cancel_scope.cancel()
 
 
-async def test_whoever_leads_by_now_gives_nothing_up() -> None:
+async def test_a_broker_that_was_elected_meanwhile_does_not_restart_its_copy() -> None:
     """The broker was elected, and learns that after it was told to re-replicate from scratch."""
     async with trio.open_nursery() as nursery:
         ensemble = FakeEnsemble()
@@ -99,7 +99,7 @@ async def test_whoever_leads_by_now_gives_nothing_up() -> None:
 
 
 @pytest.mark.parametrize("what", ["is fenced", "leaves", "lives again", "lacks something", "is out of sync"])
-async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
+async def test_a_copy_is_not_restarted_without_a_leader_that_has_all_records(what: str) -> None:
     """The log may be the last one with all acknowledged records, and a follower without them could lead."""
     async with trio.open_nursery() as nursery:
         one, _ = await two_brokers(nursery, FakeEnsemble())
@@ -124,7 +124,7 @@ async def test_what_nobody_leads_who_has_all_is_not_given_up(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["another partition", "another topic", "no replica"])
-async def test_what_is_not_followed_is_not_given_up(what: str) -> None:
+async def test_the_copy_of_a_partition_that_is_not_followed_is_not_restarted(what: str) -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, *((1,) if what == "no replica" else (1, 2)))
@@ -134,7 +134,7 @@ async def test_what_is_not_followed_is_not_given_up(what: str) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_it_waits_for_the_metadata_and_for_an_outcome() -> None:
+async def test_a_restart_of_a_copy_waits_for_the_metadata_and_for_an_outcome() -> None:
     async with trio.open_nursery() as nursery:
         one, two = await two_brokers(nursery, FakeEnsemble())
         topic_id = await assigned(one, 1, 2)

@@ -35,7 +35,7 @@ def test_d3_a_topic_that_no_change_has_deleted_is_not_dropped() -> None:
     assert host_changes(old, EMPTY, ME, ())
 
 
-def test_a_topic_made_again_under_its_name_is_another_one() -> None:
+def test_a_topic_created_again_under_its_name_is_another_topic() -> None:
     old, new = topic("a", MINE), topic("a", MINE, generation=1)
     image = with_topics(with_topics(EMPTY, [old]), [new], [old])
     assert names(with_topics(EMPTY, [old]), image) == ([("a", 0)], [], [("a", 0)])
@@ -47,7 +47,7 @@ def test_only_partitions_led_in_an_epoch_of_this_process_are_led_and_other_repli
     assert names(EMPTY, image) == ([("a", 0), ("a", 3)], [("a", 1), ("a", 2)], [])
 
 
-def test_a_lead_that_is_lost_is_followed_and_one_that_is_won_is_led() -> None:
+def test_a_partition_follows_after_a_lost_leadership_and_leads_after_an_election() -> None:
     first = topic("a", replace(MINE, replicas=(1, 2)), THEIRS)
     image = with_topics(EMPTY, [first])
     lost = replace(MINE, leader=2, leader_epoch=1, incarnation=b"t" * 16, replicas=(1, 2))
@@ -58,14 +58,14 @@ def test_a_lead_that_is_lost_is_followed_and_one_that_is_won_is_led() -> None:
     assert names(image, with_topics(image, [nobody])) == ([], [("a", 0)], [])
 
 
-def test_who_is_in_sync_changes_no_role() -> None:
+def test_a_change_of_the_isr_changes_no_role() -> None:
     first = topic("a", replace(MINE, replicas=(1, 2)), THEIRS)
     image = with_topics(EMPTY, [first])
     states = {0: replace(MINE, isr=(1, 2), replicas=(1, 2)), 1: replace(THEIRS, isr=(2,))}
     assert names(image, with_topics(image, [with_partitions(first, states)])) == ([], [], [])
 
 
-def test_a_replica_that_moves_away_is_dropped_and_one_that_comes_follows() -> None:
+def test_a_removed_replica_is_dropped_and_an_added_replica_follows() -> None:
     first = topic("a", replace(THEIRS, isr=(2,), replicas=(2,)), THEIRS)
     image = with_topics(EMPTY, [first])
     changed = with_partitions(first, {0: THEIRS, 1: replace(THEIRS, isr=(2,), replicas=(2,))})
@@ -82,7 +82,7 @@ def test_a_partition_is_opened_again_when_its_epoch_or_configs_change() -> None:
     assert names(image, with_topics(image, [configured])) == ([("a", 0), ("a", 1)], [], [])
 
 
-def test_a_log_that_is_lost_is_not_made_anew_unless_there_is_somebody_to_have_it_from() -> None:
+def test_a_lost_log_is_created_again_only_if_another_broker_leads() -> None:
     """Nor before a controller has seen that an earlier registration of this broker, the leader, leads no more."""
     lost = replace(MINE, marks=((1, *NO_LOG),))
     nobody, earlier = replace(lost, leader=NO_LEADER), replace(lost, incarnation=b"e" * 16)

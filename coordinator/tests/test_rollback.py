@@ -49,7 +49,7 @@ SECOND = History(1, "a" * 32, 1_000, 5, 6, 7, 8, keeps_strays=True)
         (Followed(1, "a" * 32, 1_001), SECOND, 1_001, ""),
     ],
 )
-def test_a_store_that_may_go_on_with_what_was_followed(
+def test_a_store_that_continues_the_followed_history_is_accepted(
     known: Followed, history: History, newest: int, digest: str
 ) -> None:
     assert contradiction(known, history, newest, digest) is None
@@ -65,7 +65,7 @@ def test_a_store_that_may_go_on_with_what_was_followed(
         (Followed(1, "b" * 32, 9), SECOND, 1_000, "", "has followed another history 1"),
     ],
 )
-def test_a_store_that_does_not_go_on_with_what_was_followed(
+def test_a_store_that_contradicts_the_followed_history_is_refused_with_a_reason(
     known: Followed, history: History, newest: int, digest: str, why: str
 ) -> None:
     assert why in (contradiction(known, history, newest, digest) or "")
@@ -156,7 +156,7 @@ def tell_ends(machines: Machines, *ends: tuple[int, int]) -> None:
         host.found = {("named", number): (Holding.WHOLE, end) for number in (0, 1)}
 
 
-async def test_all_numbers_are_above_those_that_were_used_and_unnamed_partitions_are_kept() -> None:
+async def test_all_numbers_are_above_the_used_numbers_and_unnamed_partitions_are_kept() -> None:
     machines = Machines(FakeEnsemble())
     before, producer_id = await used(machines)
     store = machines.ensemble.connect()
@@ -195,7 +195,7 @@ async def test_a_broker_that_the_store_does_not_name_registers_in_an_epoch_above
         assert one.image.members[2].epoch == history.broker_epoch >= JUMP
 
 
-async def test_nobody_leads_before_all_replicas_have_told_where_their_logs_end() -> None:
+async def test_no_replica_leads_before_all_replicas_have_written_the_ends_of_their_logs() -> None:
     machines = Machines(FakeEnsemble())
     await used(machines)
     await accepted(machines.ensemble.connect(), *machines.followed.values())
@@ -315,7 +315,7 @@ async def test_an_acceptance_that_was_broken_off_goes_on_and_no_broker_starts_be
         assert all(state.leader != NO_LEADER for topic in one.image.topics.values() for state in topic.partitions)
 
 
-async def test_a_start_recognises_a_store_that_was_rolled_back_while_nobody_looked() -> None:
+async def test_a_start_recognises_a_store_that_was_rolled_back_while_no_broker_was_running() -> None:
     machines = Machines(FakeEnsemble())
     await used(machines)
     kept = set(machines.hosts[1].topic_ids)
@@ -374,7 +374,7 @@ async def test_a_broker_that_has_followed_more_changes_than_the_jump_refuses_to_
     assert next_history(found, [far], Random(0)).first_change > far.change
 
 
-async def test_the_jump_is_at_least_twice_what_was_followed_since_and_numbers_are_not_used_up() -> None:
+async def test_the_jump_is_at_least_twice_the_followed_changes_and_never_exhausts_the_numbers() -> None:
     machines = Machines(FakeEnsemble())
     await used(machines)
     found = await look(machines.ensemble.connect())
@@ -386,7 +386,7 @@ async def test_the_jump_is_at_least_twice_what_was_followed_since_and_numbers_ar
         next_history(found, [Followed(0, "", 2**32)], Random(0))
 
 
-def test_of_several_replicas_nobody_leads_and_each_is_to_tell_and_a_single_one_leads_again() -> None:
+def test_several_replicas_have_to_write_their_log_ends_and_a_single_replica_has_not() -> None:
     state = PartitionState(2, 4, (2,), (1, 2, 3), elr=(1,))
     found = rollback.raised(state, SECOND)
     assert (found.leader, found.leader_epoch, found.isr, found.elr) == (NO_LEADER, 5, (1, 2, 3), ())

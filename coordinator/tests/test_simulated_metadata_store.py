@@ -90,7 +90,7 @@ async def test_a_client_learns_of_the_end_of_its_session_only_when_it_is_connect
         await one.get("/one")
 
 
-async def test_what_a_client_cannot_say_goodbye_for_stays_until_its_session_ends() -> None:
+async def test_nodes_of_a_client_that_closes_while_disconnected_stay_until_its_session_ends() -> None:
     one, two = await pair()
     one.disconnected = True
     await one.close()
@@ -101,7 +101,7 @@ async def test_what_a_client_cannot_say_goodbye_for_stays_until_its_session_ends
         await one.renew()
 
 
-async def test_a_lost_connection_wakes_who_waits_even_if_it_is_back_at_once() -> None:
+async def test_a_lost_connection_wakes_waiters_even_if_it_is_back_at_once() -> None:
     one, _ = await pair()
     for lose in (one.flap, lambda: setattr(one, "disconnected", True)):
         wake = trio.Event()
@@ -110,7 +110,7 @@ async def test_a_lost_connection_wakes_who_waits_even_if_it_is_back_at_once() ->
         assert wake.is_set()
 
 
-async def test_a_lost_message_wakes_who_waits() -> None:
+async def test_a_lost_message_wakes_waiters() -> None:
     one, _ = await pair()
     for loss in (Loss.REQUEST, Loss.LATE, Loss.REPLY):
         wake = trio.Event()
@@ -188,7 +188,7 @@ async def run_by_chance(seed: int) -> list[str]:
     return met
 
 
-async def test_chance_repeats_by_its_seed() -> None:
+async def test_a_random_run_repeats_with_the_same_seed() -> None:
     first = await run_by_chance(1)
     assert first == await run_by_chance(1)
     assert first != await run_by_chance(2)

@@ -90,7 +90,7 @@ async def contents(view: StateCache, partition: int) -> tuple[int, dict[bytes, b
     return None if loaded is None else (loaded[0].next_offset, dict(loaded[1]))
 
 
-async def test_what_was_saved_is_loaded_now_and_after_a_restart(world: World) -> None:
+async def test_saved_records_are_loaded_at_once_and_after_a_restart(world: World) -> None:
     view = await world.open()
     assert await view.load(0) is None
     await view.save([change(0, 2, {b"b": b"2", b"a": b"1", b"": b""})])
@@ -137,7 +137,7 @@ async def test_nothing_of_a_discarded_partition_comes_back(world: World) -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_crash_leaves_what_some_save_left(tmp_path: Path, seed: int) -> None:
+async def test_a_crash_leaves_the_state_of_one_of_the_saves(tmp_path: Path, seed: int) -> None:
     for world in (Twin(seed), LevelDb(tmp_path)):
         view = await world.open()
         for number in range(1, 10):
@@ -153,7 +153,7 @@ async def test_a_crash_leaves_what_some_save_left(tmp_path: Path, seed: int) -> 
         await view.close()
 
 
-async def test_the_twin_loses_what_it_is_told_to_lose() -> None:
+async def test_the_simulated_cache_loses_saves_in_some_crashes_and_all_on_demand() -> None:
     world = Twin()
     kept = set()
     for number in range(50):
@@ -205,7 +205,7 @@ async def test_calls_that_overlap_take_effect_in_their_order(world: World) -> No
     await view.close()
 
 
-async def test_a_call_takes_effect_whoever_is_cancelled(world: World) -> None:
+async def test_a_call_takes_effect_though_its_caller_is_cancelled(world: World) -> None:
     view = await world.open()
     async with trio.open_nursery() as nursery:
         for number in range(1, 4):

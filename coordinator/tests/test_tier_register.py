@@ -18,7 +18,7 @@ DELETION = TierDeletion(bytes(16), "orders", 3)
 TOPIC = TopicInfo("orders", bytes(16), (), {})
 
 
-async def test_where_the_tier_is_is_kept_while_it_is_used() -> None:
+async def test_the_location_of_the_tier_cannot_change_while_the_tier_is_used() -> None:
     ensemble = FakeEnsemble()
     register = TierRegister(ensemble.connect())
     assert await register.claim("s3://one", is_used=False) == 0
@@ -29,7 +29,7 @@ async def test_where_the_tier_is_is_kept_while_it_is_used() -> None:
     assert await register.claim("s3://two", is_used=True) == 0
 
 
-async def test_what_is_still_to_be_deleted_keeps_it_there() -> None:
+async def test_the_location_of_the_tier_cannot_change_while_deletions_are_pending() -> None:
     store = FakeEnsemble().connect()
     register = TierRegister(store)
     await register.claim("s3://one", is_used=False)
@@ -72,7 +72,7 @@ async def test_a_node_of_another_format_is_not_guessed_at() -> None:
         await register.claim("s3://one", is_used=False)
 
 
-async def test_a_store_that_is_away_is_told() -> None:
+async def test_calls_raise_errors_while_the_store_is_disconnected() -> None:
     store = FakeEnsemble().connect()
     register = TierRegister(store)
     store.disconnected = True

@@ -170,7 +170,7 @@ def test_bad_manual_assignments(assignments: Mapping[int, list[int]], text: str)
     refused(InvalidReplicaAssignment, text, TopicRequest("a", assignments=assignments), image_of(3))
 
 
-def test_a_manual_assignment_is_taken_as_it_is() -> None:
+def test_a_manual_assignment_is_used_unchanged() -> None:
     topic = decide(TopicRequest("a", assignments={1: [3, 1], 0: [2, 3]}), image_of(3))
     assert [state.replicas for state in topic.partitions] == [(2, 3), (3, 1)]
     first = topic.partitions[0]
@@ -178,13 +178,13 @@ def test_a_manual_assignment_is_taken_as_it_is() -> None:
     assert first.incarnation == INCARNATIONS[2]
 
 
-def test_a_topic_appears_with_its_own_node_which_comes_last() -> None:
+def test_a_creation_writes_the_topic_node_last() -> None:
     plan = topics.creation(image_of(), decide(TopicRequest("a", partition_count=2_500)))
     assert [plan.operations[0].path, plan.operations[-1].path] == [paths.partitions(TOPIC_ID), paths.topic("a")]
     assert len(plan.operations) == 2_502
 
 
-def test_what_is_there_of_a_topic_already_is_not_written_again() -> None:
+def test_a_creation_does_not_write_matching_states_again_that_exist_already() -> None:
     topic = decide(TopicRequest("a", partition_count=3))
     there = {0: replace(topic.partitions[0], version=3), 1: replace(topic.partitions[1], leader_epoch=9, version=4)}
     put, created, last = topics.creation(replace(image_of(), aside={TOPIC_ID: there}), topic).operations

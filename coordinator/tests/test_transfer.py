@@ -99,7 +99,7 @@ async def test_a_broker_goes_on_with_its_cluster_in_another_store(tmp_path: Path
             await coordinator.tier.claim("s3://other", is_used=True)
 
 
-async def test_no_broker_starts_on_what_is_not_finished_and_the_same_import_goes_on_with_it() -> None:
+async def test_no_broker_starts_on_an_unfinished_import_and_the_same_import_finishes_it() -> None:
     source = FakeEnsemble()
     await cluster(source.connect())
     export, digest = await exported(source.connect())
@@ -122,7 +122,7 @@ async def test_no_broker_starts_on_what_is_not_finished_and_the_same_import_goes
         assert await take_out(ensemble.connect()) == await take_out(whole.connect())
 
 
-async def test_what_is_put_in_is_what_was_taken_out() -> None:
+async def test_an_import_writes_the_exported_nodes_in_a_new_history() -> None:
     source, target = FakeEnsemble(), FakeEnsemble()
     await cluster(source.connect())
     export, digest = await exported(source.connect())

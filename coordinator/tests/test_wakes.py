@@ -15,13 +15,13 @@ def touched(*operations: Create | Put) -> set[str]:
     return touched_by(tree.stage(operations, 0))
 
 
-def test_a_change_concerns_the_node_and_a_new_node_its_parents_children_too() -> None:
+def test_a_change_touches_its_node_and_a_new_node_its_parents_children_too() -> None:
     assert touched(Put("/a", b"", 0)) == {"/a"}
     assert touched(Create("/a/b", b"")) == {"/a/b", children_of("/a/b"), children_of("/a")}
     assert children_of("") in touched(Create("/b", b""))
 
 
-def test_a_wake_up_is_set_by_the_first_of_what_it_waits_for_and_then_forgotten() -> None:
+def test_a_waiter_is_woken_by_the_first_of_its_paths_and_then_forgotten() -> None:
     wakes, wake, other = Wakes(), trio.Event(), trio.Event()
     wakes.arm("/a", wake)
     wakes.arm("/b", wake)
@@ -35,7 +35,7 @@ def test_a_wake_up_is_set_by_the_first_of_what_it_waits_for_and_then_forgotten()
     assert not wakes._armed
 
 
-def test_of_a_waiter_that_has_gone_nothing_is_left() -> None:
+def test_a_waiter_that_is_gone_leaves_nothing_behind() -> None:
     wakes = Wakes()
     for _ in range(10):
         wakes.arm("/a", trio.Event())

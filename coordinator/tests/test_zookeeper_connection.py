@@ -114,12 +114,12 @@ def test_a_server_that_goes_silent_is_left_within_the_read_timeout_however_often
     assert states == [KeeperState.CONNECTING]
 
 
-def test_the_time_counts_from_what_was_last_received(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_read_timeout_counts_from_the_last_received_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     left_s, _ = left_after_s(monkeypatch, 1.0, silent_after_s=30.5)
     assert left_s == pytest.approx(30 + READ_TIMEOUT_S)
 
 
-def test_a_server_whose_bytes_are_there_is_not_left_though_this_process_stood_still() -> None:
+def test_a_server_with_bytes_to_read_is_kept_though_this_process_stood_still() -> None:
     clock = Clock()
     handler = answering(clock, [SERVER])
     handler.receive_limit.begin(READ_TIMEOUT_S)
@@ -137,7 +137,7 @@ def test_a_wait_to_send_ends_with_the_read_timeout_too() -> None:
     assert clock.now_s == 100.0 + READ_TIMEOUT_S
 
 
-def test_connecting_has_limits_of_its_own() -> None:
+def test_the_read_timeout_does_not_apply_while_connecting() -> None:
     clock = Clock()
     handler = answering(clock, [])
     handler.receive_limit.begin(READ_TIMEOUT_S)

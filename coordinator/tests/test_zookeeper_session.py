@@ -58,7 +58,7 @@ async def test_a_request_that_waits_for_its_turn_has_the_same_deadline() -> None
     assert max(failed) - began_s == pytest.approx(12.0)
 
 
-async def test_a_late_answer_gives_its_place_back() -> None:
+async def test_a_late_answer_frees_the_place_of_its_request() -> None:
     client = Silent()
     session = session_with(client)
     with pytest.raises(ConnectionLoss):

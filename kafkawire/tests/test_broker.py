@@ -51,7 +51,7 @@ class HangingStart(MemoryDeps):
         raise AssertionError
 
 
-async def test_a_broker_told_to_stop_before_it_is_ready_leaves() -> None:
+async def test_broker_that_is_stopped_before_it_is_ready_exits() -> None:
     stop = trio.Event()
     ready: list[Broker] = []
     config, _ = load({"log.dirs": "/data", "http.listeners": "", "listeners": "PLAINTEXT://memory:9092"})
@@ -212,7 +212,7 @@ async def test_the_last_log_dir_failing_ends_the_broker_with_one_line() -> None:
     assert "\n" not in str(error)
 
 
-async def test_a_disk_that_hangs_keeps_no_other_log_dir_from_its_marker_at_a_stop() -> None:
+async def test_hanging_disk_does_not_keep_other_log_dirs_from_their_clean_shutdown_marker() -> None:
     world = MemoryDeps()
     async with open_broker(world, log_dirs="/a,/b", num_partitions="2") as opened:
         client = opened.connect()
@@ -257,7 +257,7 @@ async def test_a_parked_fetch_is_answered_when_the_broker_stops() -> None:
         assert trio.current_time() - started < 1
 
 
-async def test_what_one_broker_does_on_a_seed_it_does_again() -> None:
+async def test_broker_creates_the_same_topic_id_again_with_the_same_seed() -> None:
     async def topic_id() -> bytes:
         async with open_broker(MemoryDeps(seed=7)) as opened:
             return (await create(opened.connect())).topics[0].topic_id
@@ -292,7 +292,7 @@ async def test_connections_do_not_take_the_descriptors_of_the_log_dirs() -> None
             await clients[2].receive()
 
 
-async def test_a_fetch_session_that_nobody_uses_is_forgotten() -> None:
+async def test_unused_fetch_session_expires() -> None:
     """The client of an expired session gets FETCH_SESSION_ID_NOT_FOUND."""
     async with open_broker() as opened:
         asked = [FetchTopic(topic="t", partitions=[FetchPartition(partition=0, partition_max_bytes=1_000)])]

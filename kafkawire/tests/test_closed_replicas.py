@@ -138,7 +138,7 @@ async def test_the_only_replica_leads_once_there_is_room() -> None:
         assert await values(cluster) == SENT
 
 
-async def test_a_leader_whose_log_is_closed_gives_way_and_comes_back_with_all_it_had() -> None:
+async def test_leader_with_a_closed_log_is_replaced_and_rejoins_with_all_records() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, (), min_insync_replicas="2", **KEPT)
         await filled(cluster)
@@ -152,7 +152,7 @@ async def test_a_leader_whose_log_is_closed_gives_way_and_comes_back_with_all_it
         assert await values(cluster) == [*SENT, b"by another"]
 
 
-async def test_a_log_that_contradicts_its_leader_stays_closed_in_that_epoch_and_is_opened_in_the_next() -> None:
+async def test_log_that_contradicts_its_leader_stays_closed_until_the_next_epoch() -> None:
     """The replica is then elected from the ELR, because it lacks no acknowledged record."""
     async with open_cluster() as (cluster, _):
         await create(cluster, replicas=(1, 2, 3), min_insync_replicas="3", **KEPT)
@@ -171,7 +171,7 @@ async def test_a_log_that_contradicts_its_leader_stays_closed_in_that_epoch_and_
         assert await values(cluster) == SENT
 
 
-async def test_a_disk_that_was_rolled_back_leads_only_until_it_is_taken_away() -> None:
+async def test_broker_with_a_rolled_back_disk_leads_only_until_it_is_killed() -> None:
     """Followers with more records close their logs, and open them again in the epoch without a leader."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, (), min_insync_replicas="2", **KEPT)
@@ -243,7 +243,7 @@ async def test_a_replica_whose_log_dir_fails_stays_in_the_elr() -> None:
         await equal(cluster)
 
 
-async def test_a_reassignment_ends_on_a_broker_with_a_log_dir_that_failed_while_it_ran() -> None:
+async def test_reassignment_completes_on_a_broker_with_one_failed_log_dir() -> None:
     """The failed log dir had no log of the partition, in any leader epoch."""
     async with open_cluster(**TWO_DIRS) as (cluster, _):
         await create_on(cluster, 1, 2)

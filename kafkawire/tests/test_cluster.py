@@ -83,7 +83,7 @@ async def led_again(cluster: MemoryCluster, broker_id: int, topic: str) -> float
 
 
 @pytest.mark.enforces("zookeeper.connect")
-async def test_every_broker_tells_of_all_brokers_and_of_one_controller() -> None:
+async def test_every_broker_returns_all_brokers_and_the_same_controller() -> None:
     async with open_cluster() as (cluster, _):
         await settled(cluster)
         told = []
@@ -121,7 +121,7 @@ async def test_internal_topics_wait_for_as_many_brokers_as_they_have_replicas() 
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_who_asks_the_wrong_broker_is_told_which_one_leads(version: int) -> None:
+async def test_produce_to_another_broker_returns_not_leader_and_names_the_leader_from_version_10(version: int) -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, 1, "t", 3)
         await settled(cluster)
@@ -173,7 +173,7 @@ async def offset_of(cluster: MemoryCluster, broker_id: int, group: str) -> tuple
     return 0, reply.groups[0].topics[0].partitions[0].committed_offset
 
 
-async def test_a_broker_that_was_killed_is_missed_in_a_second_and_leads_again_when_it_is_back() -> None:
+async def test_killed_broker_is_noticed_within_a_second_and_leads_again_when_it_is_back() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 1, "t", 3)
         for partition, leader in enumerate(await leaders(cluster, 1, "t")):
@@ -189,7 +189,7 @@ async def test_a_broker_that_was_killed_is_missed_in_a_second_and_leads_again_wh
             assert (row.error_code, row.base_offset) == (0, 1), "nothing was lost"
 
 
-async def test_when_the_controller_is_killed_another_one_does_its_work_in_a_second() -> None:
+async def test_killed_controller_is_replaced_within_a_second() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 2, "t", 3)
         await trio.sleep(1)  # the others have reached it once
@@ -207,7 +207,7 @@ async def test_when_the_controller_is_killed_another_one_does_its_work_in_a_seco
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_again(replicas: int) -> None:
+async def test_group_keeps_its_offsets_when_its_coordinator_stops_in_order(replicas: int) -> None:
     """Another broker coordinates the group at once if the topic has replicas there, else when the broker is back."""
     topic = {"offsets_topic_num_partitions": "3", "offsets_topic_replication_factor": str(replicas)}
     async with open_cluster(**topic) as (cluster, nursery):
@@ -232,7 +232,7 @@ async def test_who_stops_in_order_is_missed_at_once_and_what_it_had_is_there_aga
         await until(is_there)
 
 
-async def test_brokers_go_on_while_nobody_coordinates_them() -> None:
+async def test_brokers_keep_serving_while_the_metadata_store_is_unreachable() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, 1, "t", 3)
         await settled(cluster)

@@ -119,7 +119,7 @@ async def test_a_partition_that_was_alone_is_given_others_and_is_alone_again() -
             await gone_from(cluster, one)
 
 
-async def test_what_is_under_way_is_listed_and_cancelled() -> None:
+async def test_running_reassignment_is_listed_and_cancelled() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 1)
         await acknowledged(cluster, b"0")
@@ -165,7 +165,7 @@ async def test_the_number_of_replicas_may_be_kept() -> None:
 
 
 @pytest.mark.parametrize("killed", [1, 2, 4])
-async def test_whoever_is_killed_meanwhile_the_replicas_are_where_they_were_told_to_be_in_the_end(killed: int) -> None:
+async def test_reassignment_completes_although_a_broker_is_killed_meanwhile(killed: int) -> None:
     """Broker 1 is the controller, broker 2 the leader, and broker 4 is being added."""
     async with open_cluster(4) as (cluster, nursery):
         await create(cluster, 2, 3)
@@ -197,7 +197,7 @@ async def test_all_are_stopped_midway_and_go_on_where_they_were() -> None:
         await gone_from(cluster, 1)
 
 
-async def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_when_it_is_back() -> None:
+async def test_replica_moved_away_while_its_broker_was_down_is_deleted_when_the_broker_returns() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 1, 2)
         await acknowledged(cluster, b"0")
@@ -214,7 +214,7 @@ async def test_a_replica_that_was_moved_away_while_its_broker_was_down_goes_when
         assert log_bytes(cluster, 1) == log_bytes(cluster, 2) != b""
 
 
-async def test_a_group_is_where_its_partition_has_moved_to_with_all_its_offsets() -> None:
+async def test_group_keeps_its_offsets_when_its_offsets_partition_is_reassigned() -> None:
     own = {"offsets_topic_num_partitions": "1", "offsets_topic_replication_factor": "1"}
     async with open_cluster(**own) as (cluster, _):
         await create(cluster, 1)
@@ -256,7 +256,7 @@ async def test_leaders_go_back_to_the_first_replica_by_order() -> None:
         assert await values(cluster) == [b"by another", b"by the first"]
 
 
-async def test_who_lacks_something_leads_by_order_alone() -> None:
+async def test_replica_that_lacks_records_leads_only_after_an_unclean_election_request() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 1, 2)
         await acknowledged(cluster, b"on both")
@@ -282,7 +282,7 @@ async def unregister(cluster: MemoryCluster, broker_id: int, *, ask: int = 1) ->
     return int((await call(cluster, ask, UnregisterBrokerRequest(broker_id=broker_id), 0)).error_code)
 
 
-async def test_a_broker_that_is_gone_is_told_of_no_more_and_its_replicas_are() -> None:
+async def test_unregistered_broker_is_no_member_and_its_replicas_stay_listed_as_offline() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, 1, 3)
         await acknowledged(cluster, b"0")
@@ -302,7 +302,7 @@ async def test_a_broker_that_is_gone_is_told_of_no_more_and_its_replicas_are() -
 
 
 @pytest.mark.parametrize("broker_id", [1, 3])
-async def test_a_broker_that_runs_registers_anew(broker_id: int) -> None:
+async def test_running_broker_re_registers_after_it_was_unregistered(broker_id: int) -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, 1, 3)
         await acknowledged(cluster, b"0")

@@ -75,7 +75,7 @@ async def test_a_leader_that_dies_is_fenced_and_another_is_elected() -> None:
         assert told(lines, "broker unfenced", broker=before.leader)
 
 
-async def test_a_broker_tells_which_role_each_of_its_replicas_has() -> None:
+async def test_broker_logs_each_role_change_of_its_replicas() -> None:
     async with open_cluster() as (cluster, nursery):
         with capture_logs() as lines:
             await create(cluster, replicas=(1, 2, 3))
@@ -183,7 +183,7 @@ async def test_a_topic_that_is_not_synced_elects_the_log_with_most_and_warns() -
         assert counters(cluster).elections[Election.RECONCILED] == 1
 
 
-async def test_a_partition_that_loses_its_leader_is_told_and_too_small_an_isr_is_a_warning() -> None:
+async def test_isr_below_min_insync_replicas_logs_a_warning_and_the_elr_is_elected() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, replicas=(2, 3), min_insync_replicas="2")
         await acknowledged(cluster, b"before")

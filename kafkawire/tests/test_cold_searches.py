@@ -71,7 +71,7 @@ async def test_the_latest_record_is_found_in_the_tier() -> None:
         assert await offset_of(cold, EPOCH_MS + 1_000_001) == NOTHING
 
 
-async def test_what_the_tier_does_not_say_in_time_is_told_alone() -> None:
+async def test_lookup_in_a_slow_tier_times_out_alone_and_its_late_result_is_kept() -> None:
     """Offsets from local segments do not wait for the tier, and a late answer of the tier is there at the next
     request."""
     async with cold_broker(3, 4) as cold:
@@ -101,7 +101,7 @@ async def test_points_that_are_known_do_not_wait_for_the_tier() -> None:
 
 
 @pytest.mark.parametrize(("version", "waited_s"), [(9, 30), (10, 45), (11, 45)])
-async def test_how_long_it_waits_may_be_said_by_the_request(version: int, waited_s: float) -> None:
+async def test_list_offsets_waits_for_the_timeout_of_the_request_from_version_10(version: int, waited_s: float) -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=100))
         began_s = trio.current_time()
@@ -110,7 +110,7 @@ async def test_how_long_it_waits_may_be_said_by_the_request(version: int, waited
         assert row.error_code == REQUEST_TIMED_OUT
 
 
-async def test_a_tier_that_cannot_be_reached_is_told_at_once() -> None:
+async def test_lookup_in_an_unreachable_tier_returns_a_storage_error_at_once() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(is_lost=True))
         began_s = trio.current_time()
@@ -120,7 +120,7 @@ async def test_a_tier_that_cannot_be_reached_is_told_at_once() -> None:
         assert (await offset_of(cold, EPOCH_MS))[0] == 0
 
 
-async def test_what_is_not_uploaded_yet_is_pending_from_the_log_start_on() -> None:
+async def test_earliest_pending_upload_is_the_log_start_while_nothing_is_uploaded() -> None:
     world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
     async with cold_broker(1, 4, world) as cold:

@@ -172,7 +172,7 @@ async def test_commit_above_hw() -> None:
         assert log.high_watermark == log.log_end_offset
 
 
-async def test_a_successor_tells_nothing_before_it_knows_what_the_one_before_may_have_acknowledged() -> None:
+async def test_new_coordinator_answers_only_once_the_last_commit_before_it_is_committed() -> None:
     """The next leader has a commit that not all replicas in sync have, and one of these does not answer."""
     async with open_cluster(**TOPICS, replica_lag_time_max_ms="5000") as (cluster, _):
         first = await coordinated(cluster)
@@ -198,7 +198,7 @@ async def test_a_successor_tells_nothing_before_it_knows_what_the_one_before_may
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whoever_is_killed_a_group_never_goes_back(seed: int) -> None:
+async def test_committed_offset_never_goes_back_while_random_brokers_are_killed(seed: int) -> None:
     rng = random.Random(seed)
     async with open_cluster(**TOPICS) as (cluster, nursery):
         await coordinated(cluster)
@@ -248,7 +248,7 @@ async def test_zombie() -> None:
         assert await newest(cluster) == 42
 
 
-async def test_whoever_takes_over_from_one_that_stops_in_order_waits_for_nobody() -> None:
+async def test_coordinator_takes_over_without_delay_from_a_broker_that_stops_in_order() -> None:
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)
         for offset in range(6):
@@ -266,7 +266,7 @@ async def test_whoever_takes_over_from_one_that_stops_in_order_waits_for_nobody(
             first = second
 
 
-async def test_one_that_stops_in_order_answers_until_others_lead() -> None:
+async def test_stopping_coordinator_answers_until_another_broker_leads() -> None:
     """The metadata store has not got its request yet, or the answer does not come."""
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)
@@ -350,7 +350,7 @@ async def test_a_coordinator_that_is_cut_off_answers_stale_reads_no_longer_than_
         assert answers == sorted(answers, reverse=True), "once it has ceased to answer it does not begin again"
 
 
-async def test_under_min_isr_who_would_write_is_refused_and_nothing_is_dropped() -> None:
+async def test_coordinator_below_min_isr_refuses_commits_and_keeps_its_table() -> None:
     async with open_cluster(**TOPICS) as (cluster, nursery):
         first = await coordinated(cluster)
         await committed(cluster, 7)
@@ -393,7 +393,7 @@ async def test_with_the_elr_away_a_coordinator_answers_reads_that_may_fall_back_
 
 @enforces("offsets.commit.timeout.ms")
 @pytest.mark.parametrize("timeout_ms", [2_000, 8_000])
-async def test_a_commit_waits_for_a_silent_replica_no_longer_than_it_may(timeout_ms: int) -> None:
+async def test_commit_waits_for_a_silent_replica_no_longer_than_its_timeout(timeout_ms: int) -> None:
     async with open_cluster(**TOPICS, offsets_commit_timeout_ms=str(timeout_ms)) as (cluster, _):
         first = await coordinated(cluster)
         await committed(cluster, 7)
@@ -405,7 +405,7 @@ async def test_a_commit_waits_for_a_silent_replica_no_longer_than_it_may(timeout
         await committed(cluster, 9)  # it is in sync no longer
 
 
-async def test_acks_1_needs_nobody_but_the_leader() -> None:
+async def test_acks_1_needs_only_the_leader() -> None:
     async with open_cluster() as (cluster, _):
         await replication.create(cluster)
         leader = replication.state(cluster).leader

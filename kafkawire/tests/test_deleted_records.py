@@ -31,7 +31,7 @@ async def fill(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(5, 5), (-1, 10)])
-async def test_it_is_answered_when_all_replicas_have_deleted(offset: int, expected: int) -> None:
+async def test_delete_records_is_answered_when_all_replicas_have_deleted(offset: int, expected: int) -> None:
     async with open_cluster(3) as (cluster, _):
         await fill(cluster)
         row = await delete_below(cluster, offset)
@@ -39,7 +39,7 @@ async def test_it_is_answered_when_all_replicas_have_deleted(offset: int, expect
         assert {replica(cluster, one).log_start_offset for one in BROKERS} == {expected}
 
 
-async def test_it_stays_deleted_when_its_leader_dies() -> None:
+async def test_deleted_records_stay_deleted_when_the_leader_is_killed() -> None:
     async with open_cluster(3) as (cluster, _):
         await fill(cluster)
         assert not (await delete_below(cluster, 5)).error_code
@@ -47,7 +47,7 @@ async def test_it_stays_deleted_when_its_leader_dies() -> None:
         assert all(replica(cluster, one).log_start_offset == 5 for one in cluster.brokers)
 
 
-async def test_who_does_not_wait_is_told_so() -> None:
+async def test_delete_records_with_timeout_0_returns_request_timed_out_and_still_deletes() -> None:
     """The records are deleted although the request has timed out."""
     async with open_cluster(3) as (cluster, _):
         await fill(cluster)
@@ -57,7 +57,7 @@ async def test_who_does_not_wait_is_told_so() -> None:
         assert (row.error_code, row.low_watermark) == (ErrorCode.NONE, 5)
 
 
-async def test_nobody_waits_for_a_replica_whose_broker_is_gone() -> None:
+async def test_delete_records_does_not_wait_for_replicas_on_killed_brokers() -> None:
     async with open_cluster(3) as (cluster, _):
         await fill(cluster)
         leader = state(cluster).leader

@@ -23,7 +23,7 @@ async def configure(cluster: MemoryCluster, key: str, value: str, *, is_default:
 
 @pytest.mark.enforces("unclean.leader.election.enable")
 @pytest.mark.parametrize("is_default", [False, True])
-async def test_where_nobody_else_has_it_an_empty_log_leads_only_by_order(*, is_default: bool) -> None:
+async def test_empty_log_of_a_single_replica_leads_only_once_unclean_election_is_enabled(*, is_default: bool) -> None:
     async with open_cluster() as (cluster, nursery):
         await create_on(cluster, 2)
         await filled(cluster)
@@ -61,7 +61,7 @@ async def test_an_unclean_election_is_held_as_soon_as_the_topic_allows_it() -> N
         assert await values(cluster) == [b"on all", b"instead"]
 
 
-async def test_fewer_in_sync_are_enough_only_for_those_who_have_all() -> None:
+async def test_lowered_min_isr_elects_no_replica_that_lacks_later_acknowledged_records() -> None:
     """A replica that left the ISR below min.insync.replicas does not know the records acknowledged since (KIP-966)."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")

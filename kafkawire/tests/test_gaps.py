@@ -67,7 +67,7 @@ async def copied_by_the_third(cluster: MemoryCluster, nursery: trio.Nursery, *, 
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_what_nobody_else_had_is_cut_where_the_next_epoch_began_in_a_gap(*, restarts: bool) -> None:
+async def test_unacknowledged_record_is_truncated_when_the_next_epoch_begins_in_a_gap(*, restarts: bool) -> None:
     """The unacknowledged record is newer than an acknowledged record of the same key, and must not replace it."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await filled_without_the_third(cluster)
@@ -157,7 +157,7 @@ async def test_a_key_that_was_deleted_does_not_come_back_with_a_replica_that_was
         assert replica(cluster, 3).log.dropped.tombstones_to == replica(cluster, 1).log.dropped.tombstones_to == 4
 
 
-async def test_what_a_replica_has_copied_of_batches_that_lack_records_is_sound_when_it_starts_again() -> None:
+async def test_copied_batches_that_lack_records_are_sound_after_a_crash_of_the_replica() -> None:
     """There are no gaps between the batches."""
     async with open_cluster(3, **SETTINGS) as (cluster, nursery):
         await create(cluster, BROKERS, **COMPACTED)

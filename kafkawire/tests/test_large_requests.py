@@ -146,7 +146,7 @@ async def test_replies_are_those_of_requests_that_are_decoded_at_once(
     assert replies[0] == replies[1]
 
 
-async def test_others_are_served_while_it_is_decoded() -> None:
+async def test_other_connections_are_served_while_a_large_request_is_decoded() -> None:
     world = Held()
     async with opened_on(world) as (opened, client):
         topics = [MetadataRequestTopic(name="t")] * LARGE
@@ -161,12 +161,12 @@ async def test_others_are_served_while_it_is_decoded() -> None:
         assert {topic.name for topic in reply.topics} == {"t"}
 
 
-async def test_what_is_just_small_enough_is_decoded_at_once() -> None:
+async def test_request_just_below_the_element_limit_is_decoded_at_once() -> None:
     async with opened_on(Held()) as (_, client):
         await client.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * (LARGE - 1)), 3)
 
 
-async def test_what_is_behind_it_on_its_connection_waits() -> None:
+async def test_later_requests_on_the_connection_wait_for_a_large_request() -> None:
     """Both requests are two-stage: the smaller one has to find the offsets that the larger one has committed."""
     world = Held()
     async with opened_on(world) as (opened, client):
@@ -186,7 +186,7 @@ async def test_what_is_behind_it_on_its_connection_waits() -> None:
         assert reply.topics[0].partitions[0].committed_offset == 7
 
 
-async def test_it_gets_no_reply_where_it_wants_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_produce_with_acks_0_gets_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened_on(MemoryDeps()) as (_, client):
         monkeypatch.setattr(dispatch, "INLINE_ELEMENTS_MAX", 2)
         await client.send(produce(0, 1, acks=0), version=9)
@@ -207,7 +207,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("frame", HOSTILE.values(), ids=HOSTILE)
-async def test_what_turns_out_to_be_no_request_closes_its_connection(frame: bytes) -> None:
+async def test_large_frame_that_is_no_valid_request_closes_its_connection(frame: bytes) -> None:
     """The connection closes after the replies to earlier requests; later requests do not start."""
     world = Held()
     async with opened_on(world) as (opened, client):
@@ -237,7 +237,7 @@ def kept() -> int:
     return sum(isinstance(one, OffsetCommitRequestPartition) for one in gc.get_objects())
 
 
-async def test_nothing_is_kept_of_what_was_no_request() -> None:
+async def test_elements_of_an_invalid_large_request_are_freed_at_once() -> None:
     """The elements are freed at once, not by the garbage collector: 100,000 elements of each of many requests would
     take much memory."""
     async with opened_on(Threaded()) as (opened, _):
@@ -262,7 +262,7 @@ class Broken(MemoryDeps):
         raise RuntimeError("no thread can be started")
 
 
-async def test_what_cannot_be_decoded_anywhere_ends_its_connection_alone() -> None:
+async def test_failed_start_of_the_decoding_thread_closes_only_its_connection() -> None:
     async with opened_on(Broken()) as (opened, client):
         await client.send(commit(*range(LARGE)), version=7)
         with pytest.raises(EOFError):

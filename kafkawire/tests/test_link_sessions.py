@@ -75,7 +75,7 @@ def asked_by(cluster: MemoryCluster, broker_id: int) -> FollowerFetch:
     return fetching._asked
 
 
-async def test_what_is_idle_is_named_once(seen: Seen) -> None:
+async def test_idle_partition_is_named_once_in_a_fetch_session(seen: Seen) -> None:
     async with open_cluster() as (cluster, _):
         assert await create_topic(cluster, 1, TOPIC, 20, 3) == 0
         await settled(cluster)
@@ -92,7 +92,7 @@ async def test_what_is_idle_is_named_once(seen: Seen) -> None:
         assert [(lag.offsets, lag.late_ms) for lag in lags] == [(0, 0)] * 2
 
 
-async def test_who_has_asked_once_stays_in_sync_for_as_long_as_it_asks(seen: Seen) -> None:
+async def test_idle_follower_stays_in_sync_while_its_broker_fetches(seen: Seen) -> None:
     async with open_cluster(replica_lag_time_max_ms="2000") as (cluster, _):
         await create(cluster)
         await acknowledged(cluster, b"first")
@@ -116,7 +116,7 @@ async def test_over_another_link_all_is_named_again(seen: Seen) -> None:
         await equal(cluster)
 
 
-async def test_a_follower_that_has_dropped_what_it_was_told_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_follower_that_dropped_a_reply_gets_the_high_watermark_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower may drop a reply when its role changes. It has all records by then, and the next reply must repeat the
     offsets."""
     really, dropped = questions.told, 0
@@ -137,7 +137,7 @@ async def test_a_follower_that_has_dropped_what_it_was_told_is_told_again(monkey
         assert [replica(cluster, one).high_watermark for one in BROKERS] == [1] * 3
 
 
-async def test_what_takes_no_records_is_forgotten_and_no_longer_in_sync(seen: Seen) -> None:
+async def test_closed_replica_is_forgotten_by_the_fetch_session_and_leaves_the_isr(seen: Seen) -> None:
     async with open_cluster(replica_lag_time_max_ms="2000") as (cluster, _):
         await create(cluster)
         assert await create_topic(cluster, 1, "other", 6, 3) == 0
@@ -152,7 +152,7 @@ async def test_what_takes_no_records_is_forgotten_and_no_longer_in_sync(seen: Se
         assert silent not in state(cluster).isr
 
 
-async def test_who_has_another_role_asks_no_more_as_before_with_the_very_next_request(seen: Seen) -> None:
+async def test_replica_with_a_new_role_is_forgotten_with_the_next_fetch_request(seen: Seen) -> None:
     """The old leader must not take it for a follower of the old epoch (RULES K24), even if its broker has not seen the
     new metadata. It fetches in the new epoch when it knows the leader."""
     async with open_cluster() as (cluster, _):

@@ -56,7 +56,7 @@ async def rolled_back(cluster: MemoryCluster, broker_id: int = 1) -> None:
 
 
 @pytest.mark.parametrize("away_s", [0.0, 2 * SESSION_S])
-async def test_a_disk_that_lost_its_last_seconds_and_is_back_first_loses_nothing(away_s: float) -> None:
+async def test_broker_with_a_rolled_back_disk_that_returns_first_loses_no_records(away_s: float) -> None:
     """`away_s`: as long as the sessions of the others last, and longer."""
     async with open_cluster() as (cluster, nursery):
         await rolled_back(cluster)
@@ -91,7 +91,7 @@ async def failover_s(wait_ms: str) -> float:
         return trio.current_time() - begin_s
 
 
-async def test_the_failure_of_one_broker_waits_for_nobody() -> None:
+async def test_election_after_the_failure_of_one_broker_does_not_wait() -> None:
     with structlog.testing.capture_logs() as lines:
         took_s = await failover_s("10000")
     assert took_s <= await failover_s("0") + 0.01
@@ -146,7 +146,7 @@ async def test_when_all_are_back_the_election_is_held_at_once() -> None:
 
 @pytest.mark.enforces("controller.recovery.wait.ms")
 @pytest.mark.parametrize("wait_s", [3, 10])
-async def test_whoever_is_there_leads_when_the_wait_is_over(wait_s: int) -> None:
+async def test_available_replica_is_elected_when_the_recovery_wait_is_over(wait_s: int) -> None:
     properties = {"controller_recovery_wait_ms": str(1000 * wait_s)}
     async with open_cluster(**properties) as (cluster, nursery):
         await create(cluster, retention_ms="-1")
@@ -268,7 +268,7 @@ async def test_a_member_that_restarts_at_once_leaves_the_isr_later_and_returns()
         await in_sync(cluster, *BROKERS)
 
 
-async def test_a_replica_tells_its_end_in_the_epoch_in_which_it_follows() -> None:
+async def test_replica_returns_its_end_only_in_the_epoch_in_which_it_follows() -> None:
     """The log may still change if it follows in another epoch."""
     async with open_cluster() as (cluster, _):
         await create(cluster, retention_ms="-1")

@@ -102,7 +102,7 @@ async def test_a_partition_copied_at_a_limited_rate_is_copied_in_small_steps(tol
     assert max(sum(one.values()) for one in found) < 2 * len(RECORD)
 
 
-async def test_a_partition_that_cannot_be_read_further_is_sent_as_far_as_it_was_read(
+async def test_partition_partly_in_memory_is_sent_as_far_as_it_was_read(
     told: list[Sizes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The response does not wait for the disk if further records are not in memory."""

@@ -84,7 +84,7 @@ async def delete_below(cluster: MemoryCluster, offset: int) -> None:
     assert reply.topics[0].partitions[0].error_code == 0
 
 
-async def test_a_new_replica_has_what_only_the_tier_had_and_leads_with_it() -> None:
+async def test_new_replica_leads_with_the_records_that_only_the_tier_has() -> None:
     async with tiered_cluster() as (cluster, _):
         await create_tiered(cluster, 1)
         await fill(cluster)
@@ -124,7 +124,7 @@ async def test_segments_are_the_same_on_all_replicas_however_the_tier_gives_them
         assert segments(cluster) == copied
 
 
-async def test_a_follower_keeps_no_more_files_than_its_leader_and_leads_with_what_the_tier_has() -> None:
+async def test_restarted_follower_without_local_segments_leads_with_the_records_of_the_tier() -> None:
     async with tiered_cluster() as (cluster, nursery):
         await create_tiered(cluster, 1, 2)
         await fill(cluster)
@@ -144,7 +144,7 @@ async def test_a_follower_keeps_no_more_files_than_its_leader_and_leads_with_wha
         assert segments(cluster) == copied
 
 
-async def test_a_follower_of_a_topic_that_leaves_the_tier_begins_where_its_files_do() -> None:
+async def test_follower_log_starts_at_its_first_local_segment_when_the_topic_leaves_the_tier() -> None:
     async with tiered_cluster() as (cluster, _):
         await create_tiered(cluster, 1, 2)
         await fill(cluster)
@@ -161,7 +161,7 @@ async def test_a_follower_of_a_topic_that_leaves_the_tier_begins_where_its_files
         assert not segments(cluster)
 
 
-async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behind_what_the_tier_has() -> None:
+async def test_replica_that_ends_below_the_log_start_starts_there_and_not_behind_the_tier() -> None:
     async with tiered_cluster() as (cluster, nursery):
         await create_tiered(cluster, 1, 2)
         await in_sync(cluster, 1, 2)
@@ -173,7 +173,7 @@ async def test_a_replica_that_ends_below_the_log_start_begins_there_and_not_behi
         assert replica(cluster, 2).log.start_offset == 1
 
 
-async def test_where_an_unclean_election_gave_up_what_only_the_tier_has_of_it_a_replica_begins_anew() -> None:
+async def test_replica_whose_records_an_unclean_election_gave_up_in_the_tier_restarts_the_copy() -> None:
     """A log cannot be truncated where it has no files, so the replica copies it from scratch."""
     async with tiered_cluster() as (cluster, nursery):
         await create_tiered(cluster, 1, 2, unclean_leader_election_enable="true")

@@ -153,7 +153,7 @@ async def equal(cluster: MemoryCluster) -> None:
     await until(is_so)
 
 
-async def test_what_is_acknowledged_by_all_is_on_all_disks() -> None:
+async def test_acknowledged_records_are_on_all_disks() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster)
         assert sorted(state(cluster).isr) == list(BROKERS)
@@ -176,7 +176,7 @@ async def values(cluster: MemoryCluster) -> list[bytes]:
     return found
 
 
-async def test_a_follower_that_is_killed_is_waited_for_no_longer_and_joins_when_it_is_back() -> None:
+async def test_killed_follower_leaves_the_isr_and_rejoins_when_it_is_back() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"before")
@@ -191,7 +191,7 @@ async def test_a_follower_that_is_killed_is_waited_for_no_longer_and_joins_when_
         assert len(cluster.brokers) == 3
 
 
-async def test_a_leader_that_is_killed_takes_nothing_with_it_that_was_acknowledged() -> None:
+async def test_killed_leader_loses_no_acknowledged_records() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         sent = [b"%d" % number for number in range(4)]
@@ -218,7 +218,7 @@ async def seconds_without_leader(cluster: MemoryCluster, dies: int) -> float:
 
 
 @pytest.mark.parametrize("replicas", [(1, 2, 3), (2, 3, 1)], ids=["the controller", "another"])
-async def test_where_a_link_ends_it_is_looked_at_once_who_is_gone(replicas: tuple[int, ...]) -> None:
+async def test_killed_leader_is_replaced_as_soon_as_its_peer_connections_end(replicas: tuple[int, ...]) -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, replicas)
         assert cluster.brokers[1].broker.coordinator.is_controller
@@ -227,7 +227,7 @@ async def test_where_a_link_ends_it_is_looked_at_once_who_is_gone(replicas: tupl
         assert await seconds_without_leader(cluster, replicas[0]) < INTERVAL_S
 
 
-async def test_a_leader_that_learns_of_it_after_its_followers_is_asked_again_soon(
+async def test_leader_that_applies_its_election_after_its_followers_is_asked_again_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_cluster() as (cluster, _):
@@ -245,7 +245,7 @@ async def test_a_leader_that_learns_of_it_after_its_followers_is_asked_again_soo
         assert await seconds_without_leader(cluster, 1) < 0.5, "and not after replica.fetch.backoff.ms"
 
 
-async def test_what_only_its_old_leader_has_is_cut_there() -> None:
+async def test_unacknowledged_record_of_the_old_leader_is_truncated() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"kept")
@@ -283,7 +283,7 @@ async def test_with_too_few_in_sync_nothing_is_acknowledged_and_nothing_lost() -
 
 
 @enforces("min.insync.replicas")
-async def test_what_the_first_broker_asks_for_the_cluster_goes_by() -> None:
+async def test_cluster_keeps_the_min_insync_replicas_of_its_first_broker() -> None:
     """Leaders and the controller must use one value, so another broker's configured value is ignored."""
     async with open_cluster(min_insync_replicas="2") as (cluster, nursery):
         await create(cluster)
@@ -298,7 +298,7 @@ async def test_what_the_first_broker_asks_for_the_cluster_goes_by() -> None:
 
 
 @enforces("min.insync.replicas")
-async def test_what_all_brokers_are_configured_for_counts_for_their_leaders_at_once() -> None:
+async def test_min_insync_replicas_of_the_cluster_default_takes_effect_at_once() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster)
         leader = state(cluster).leader
@@ -341,7 +341,7 @@ async def test_a_producer_that_sends_again_to_another_leader_is_recognised() -> 
         assert await values(cluster) == [b"once", b"twice"]
 
 
-async def test_one_that_follows_from_the_start_of_nothing_takes_over_where_segments_begin() -> None:
+async def test_follower_that_copies_from_the_start_rolls_segments_at_the_leaders_offsets() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, segment_bytes=str(2**20))
         gone = next(one for one in BROKERS if one != state(cluster).leader)
@@ -356,7 +356,7 @@ async def test_one_that_follows_from_the_start_of_nothing_takes_over_where_segme
         assert bases[1] == bases[2] == bases[3]
 
 
-async def test_who_has_not_proved_to_be_a_broker_moves_no_high_watermark() -> None:
+async def test_fetch_as_a_follower_without_authentication_moves_no_high_watermark() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster)
         leader = state(cluster).leader
@@ -376,7 +376,7 @@ async def test_who_has_not_proved_to_be_a_broker_moves_no_high_watermark() -> No
 
 @enforces("replica.lag.time.max.ms")
 @pytest.mark.parametrize("lag_max_ms", [30_000, 3_000])
-async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_may_lag(lag_max_ms: int) -> None:
+async def test_append_waits_for_a_silent_replica_no_longer_than_the_lag_time(lag_max_ms: int) -> None:
     async with open_cluster(replica_lag_time_max_ms=str(lag_max_ms)) as (cluster, _):
         await create(cluster)
         await acknowledged(cluster, b"before")
@@ -392,7 +392,7 @@ async def test_an_append_waits_for_a_replica_that_is_silent_no_longer_than_it_ma
 
 @enforces("replica.fetch.backoff.ms")
 @pytest.mark.parametrize("backoff_ms", [1_000, 5_000])
-async def test_a_follower_whose_link_is_cut_rests_and_fetches_on(backoff_ms: int) -> None:
+async def test_follower_with_a_cut_connection_fetches_again_after_the_backoff_time(backoff_ms: int) -> None:
     async with open_cluster(replica_fetch_backoff_ms=str(backoff_ms)) as (cluster, _):
         await create(cluster)
         await acknowledged(cluster, b"before")
@@ -416,7 +416,7 @@ async def test_a_leader_that_stops_in_order_is_followed_by_one_in_sync() -> None
         await equal(cluster)
 
 
-async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
+async def test_new_record_or_new_topic_does_not_wait_for_a_parked_fetch() -> None:
     """Neither the first record on a connection waits, nor that of a new topic while a Fetch for others is parked."""
     async with open_cluster() as (cluster, _):
         for topic in ("first", "second"):
@@ -429,7 +429,7 @@ async def test_what_is_new_to_a_leader_waits_for_no_parked_fetch() -> None:
             assert trio.current_time() - begun_s < 0.1
 
 
-async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
+async def test_append_after_an_orderly_leader_change_is_acknowledged_without_a_backoff() -> None:
     """A follower's role changes before the image names the new leader, when its Fetch to the old leader has just
     returned."""
     async with open_cluster() as (cluster, nursery):
@@ -443,7 +443,7 @@ async def test_a_follower_asks_nobody_who_does_not_lead() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whoever_is_killed_in_whatever_order_what_was_acknowledged_stays(seed: int) -> None:
+async def test_acknowledged_records_stay_while_random_brokers_are_killed(seed: int) -> None:
     """Two of three brokers are up at a time, and an idempotent producer goes on."""
     rng, sent = random.Random(seed), list[bytes]()
     async with open_cluster() as (cluster, nursery):
@@ -462,7 +462,7 @@ async def test_whoever_is_killed_in_whatever_order_what_was_acknowledged_stays(s
         assert await values(cluster) == sent
 
 
-async def test_a_follower_tells_what_it_lacks_and_a_partition_who_else_may_lead() -> None:
+async def test_follower_returns_its_lag_and_the_leader_returns_the_elr() -> None:
     async with open_cluster() as (cluster, _):
         await create(cluster, min_insync_replicas="2")
         await acknowledged(cluster, b"before")

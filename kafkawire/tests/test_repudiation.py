@@ -115,7 +115,7 @@ async def test_wiped_dir(second: int) -> None:
         assert await values(cluster) == [*SENT, b"after"]
 
 
-async def test_a_follower_whose_disk_was_replaced_has_all_again_before_it_is_in_sync() -> None:
+async def test_follower_with_a_replaced_disk_copies_all_records_again() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")
         await filled(cluster)
@@ -130,7 +130,7 @@ async def test_a_follower_whose_disk_was_replaced_has_all_again_before_it_is_in_
         assert await values(cluster) == [*SENT, b"meanwhile"]
 
 
-async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -> None:
+async def test_follower_with_a_damaged_log_copies_all_records_again() -> None:
     """A damaged log takes no appends, so only a new copy repairs it (RULES L5)."""
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
@@ -157,7 +157,7 @@ async def test_a_follower_whose_log_is_damaged_has_all_again_from_its_leader() -
         assert filesystem.exists(CLEAN), "there is nothing left to scan"
 
 
-async def test_a_follower_whose_directory_is_gone_says_so_before_it_begins_anew(
+async def test_follower_without_its_directory_reports_the_lost_log_before_it_restarts_the_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A log that ends early must be reported even if the leader's log begins behind that end: others may count on the
@@ -195,7 +195,7 @@ def remove_directory(cluster: MemoryCluster, broker_id: int) -> None:
 
 
 @pytest.mark.parametrize("min_isr", [1, 2])
-async def test_a_broker_whose_partition_directory_is_gone_does_not_lead_with_an_empty_log(min_isr: int) -> None:
+async def test_broker_without_its_partition_directory_is_not_elected_with_an_empty_log(min_isr: int) -> None:
     """The log dir is there, and the checkpoint names the partition: so the log was lost, and is not about to be
     created."""
     async with open_cluster() as (cluster, nursery):
@@ -230,7 +230,7 @@ async def test_an_unclean_election_ends_the_wait_for_a_directory_that_is_gone() 
         assert await acknowledged(cluster, b"first") == 0
 
 
-async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
+async def test_single_replica_with_a_wiped_disk_is_not_elected() -> None:
     """No start may make it look like a log that was always empty."""
     async with open_cluster() as (cluster, nursery):
         await create_on(cluster, 2)
@@ -244,7 +244,7 @@ async def test_where_nobody_else_has_it_an_empty_log_does_not_lead() -> None:
             await cluster.stop(2)
 
 
-async def test_a_topic_that_was_made_while_nobody_had_time_for_it_is_no_loss() -> None:
+async def test_partition_created_just_before_a_kill_is_not_taken_for_lost() -> None:
     async with open_cluster() as (cluster, nursery):
         await create_on(cluster, 2)
         filesystem = cluster.world(2).filesystem
@@ -256,7 +256,7 @@ async def test_a_topic_that_was_made_while_nobody_had_time_for_it_is_no_loss() -
         assert await acknowledged(cluster, b"first") == 0
 
 
-async def test_of_what_is_not_synced_whoever_has_most_leads_once_all_are_back() -> None:
+async def test_replica_with_the_longest_unsynced_log_is_elected_once_all_brokers_are_back() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, flush_policy="async")
         await filled(cluster)
@@ -275,7 +275,7 @@ async def test_of_what_is_not_synced_whoever_has_most_leads_once_all_are_back() 
         assert await values(cluster) == [*SENT, b"after"]
 
 
-async def test_of_what_is_not_synced_one_that_was_killed_does_not_lead_with_what_it_may_have_lost() -> None:
+async def test_leader_with_unsynced_records_is_not_elected_after_a_power_cut() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, flush_policy="async")
         await filled(cluster)
@@ -303,7 +303,7 @@ def break_disk(cluster: MemoryCluster, broker_id: int, path: str) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_a_log_dir_that_fails_takes_its_partitions_to_others_in_sync(*, is_replaced: bool) -> None:
+async def test_partition_of_a_failed_log_dir_is_led_by_another_isr_member(*, is_replaced: bool) -> None:
     """The broker goes on with its other log dir, and has all records again after a start with a good disk."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create(cluster)
@@ -331,7 +331,7 @@ async def test_a_log_dir_that_fails_takes_its_partitions_to_others_in_sync(*, is
         assert await values(cluster) == [*SENT, b"by another", b"with all"]
 
 
-async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
+async def test_append_does_not_wait_for_a_follower_with_a_failed_log_dir() -> None:
     async with open_cluster(**TWO_DIRS) as (cluster, _):
         await create(cluster)
         await filled(cluster)
@@ -349,9 +349,7 @@ async def test_a_follower_whose_log_dir_fails_is_not_waited_for() -> None:
     [("read", "", 0), ("fdatasync", ".log", 1)],
     ids=["from the start", "while it is opened"],
 )
-async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_away(
-    kind: str, suffix: str, skip: int
-) -> None:
+async def test_follower_creates_no_second_log_while_its_log_dir_is_offline(kind: str, suffix: str, skip: int) -> None:
     """Even in a partition's first epoch: with two logs the broker would not start when the log dir is back. A replay
     syncs the log before it is opened."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
@@ -376,7 +374,7 @@ async def test_a_follower_makes_no_other_log_while_the_log_dir_of_its_own_is_awa
         assert await values(cluster) == [*SENT, b"meanwhile"]
 
 
-async def test_a_topic_that_is_made_on_what_is_left_of_the_log_dirs_is_not_taken_for_lost() -> None:
+async def test_topic_created_while_a_log_dir_is_offline_is_not_taken_for_lost() -> None:
     """The log is still being created when the broker looks for logs on a log dir that it has never read."""
     async with open_cluster(1, **TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 1)
@@ -393,7 +391,7 @@ async def test_a_topic_that_is_made_on_what_is_left_of_the_log_dirs_is_not_taken
         assert (made.leader, made.marks, made.offline) == (1, (), ())
 
 
-async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_log_dir_is_away() -> None:
+async def test_reassigned_replica_creates_no_second_log_while_its_log_dir_is_offline() -> None:
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 1, 2, 3)
         await filled(cluster)
@@ -413,7 +411,7 @@ async def test_a_replica_that_left_and_comes_back_makes_no_other_log_while_its_l
         assert await values(cluster) == [*SENT, b"without 3"]
 
 
-async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
+async def test_single_replica_leads_with_all_records_when_its_log_dir_is_back() -> None:
     """No record is missing when the log dir is back."""
     async with open_cluster(**TWO_DIRS) as (cluster, nursery):
         await create_on(cluster, 2)
@@ -433,7 +431,7 @@ async def test_what_only_a_log_dir_has_that_is_away_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("min_isr", [1, 2])
-async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
+async def test_in_sync_replica_leaves_the_isr_before_it_restarts_the_copy(
     min_isr: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replica in sync discards its log, for example because it lacks records that decide what its leader's compaction
@@ -476,7 +474,7 @@ async def test_who_begins_anew_while_it_is_in_sync_is_out_of_the_isr_before(
         assert await values(cluster) == [*SENT, b"more"]
 
 
-async def test_who_has_begun_anew_and_has_all_again_is_heard_at_once() -> None:
+async def test_suspect_replica_with_all_records_counts_again_for_its_leader_at_once() -> None:
     """The leader may learn that the replica is suspect after the Fetch that shows all records: no other Fetch would
     come."""
     async with open_cluster(2) as (cluster, _):

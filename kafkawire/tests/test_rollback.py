@@ -132,7 +132,7 @@ async def test_a_broker_refuses_to_start_on_a_store_that_was_rolled_back_and_rem
     assert names(cluster, 1) == before
 
 
-async def test_a_broker_that_stands_alone_remembers_too_what_it_has_followed() -> None:
+async def test_single_broker_stores_the_followed_change_in_its_log_dir() -> None:
     world = MemoryDeps()
     async with open_broker(world) as opened:
         await opened.broker.coordinator.create_topic("t")
@@ -148,7 +148,7 @@ async def test_a_broker_that_stands_alone_remembers_too_what_it_has_followed() -
         assert again == opened.broker.coordinator.followed
 
 
-def test_what_a_log_dir_remembers_is_checked_and_damage_says_nothing() -> None:
+def test_newest_valid_followed_change_counts_and_damaged_files_are_ignored() -> None:
     world = MemoryDeps()
     known, newer = Followed(1, "a" * 32, 7, "b" * 32), Followed(2, "c" * 32, 3)
     assert decode(encode(known)) == known

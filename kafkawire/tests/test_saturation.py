@@ -118,7 +118,7 @@ async def test_a_retry_of_an_append_that_timed_out_is_a_duplicate_and_waits_for_
         assert {*codes} <= {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT}
 
 
-async def test_a_connection_that_is_gone_takes_its_appends_out_of_the_wait() -> None:
+async def test_waiting_appends_of_a_closed_connection_are_removed() -> None:
     async with open_cluster() as (cluster, _):
         leader = await without_metadata_and_a_follower(cluster)
         client, log = cluster.connect(leader), replica(cluster, leader)
@@ -137,7 +137,7 @@ async def test_a_connection_that_is_gone_takes_its_appends_out_of_the_wait() -> 
         assert log.log_end_offset == 2
 
 
-async def test_appends_that_wait_are_told() -> None:
+async def test_waiting_appends_are_shown_in_the_metrics() -> None:
     """The metrics behind the alert KafkawireAppendsWait."""
     async with open_cluster() as (cluster, _):
         leader = await without_metadata_and_a_follower(cluster)

@@ -88,7 +88,7 @@ async def test_a_transaction_has_the_partitions_that_are_written_to() -> None:
         assert await committed(producer.client) == (NONE, 5)
 
 
-async def test_what_is_next_waits_for_the_markers_of_what_was_before() -> None:
+async def test_next_transaction_waits_for_the_markers_of_the_previous_transaction() -> None:
     """Kafka would answer CONCURRENT_TRANSACTIONS here, and a client would wait longer."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
@@ -99,7 +99,7 @@ async def test_what_is_next_waits_for_the_markers_of_what_was_before() -> None:
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-async def test_an_end_whose_reply_was_lost(*, is_commit: bool) -> None:
+async def test_repeated_end_txn_after_a_lost_reply_returns_the_same_result(*, is_commit: bool) -> None:
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
         before = producer.identity
@@ -206,7 +206,7 @@ async def test_a_plain_batch_in_a_transaction() -> None:
         assert await producer.produce(is_plain=True) == ErrorCode.INVALID_TXN_STATE
 
 
-async def test_what_waits_for_the_coordinator_does_not_keep_it_from_writing() -> None:
+async def test_produce_to_many_partitions_does_not_block_the_writes_of_the_coordinator() -> None:
     """More than half of the queue for the disk in one request: the coordinator waits for room too."""
     async with open_broker(**FEW) as opened:
         producer = await begun(opened)
@@ -258,7 +258,7 @@ async def test_a_client_that_is_older_goes_on_with_the_same_id() -> None:
 
 
 @pytest.mark.parametrize("is_power_cut", [True, False])
-async def test_what_was_decided_is_known_after_a_crash(*, is_power_cut: bool) -> None:
+async def test_decided_transaction_is_completed_after_a_crash(*, is_power_cut: bool) -> None:
     """Only EndTxn was answered before the crash: the next process writes the markers, and the producer goes on."""
     world = MemoryDeps()
     with power_cut(world) as cut:
@@ -339,7 +339,7 @@ async def test_an_empty_abort_after_a_commit() -> None:
 # Older clients
 
 
-async def test_what_a_client_did_not_add_is_refused() -> None:
+async def test_produce_to_a_partition_that_was_not_added_is_refused() -> None:
     async with open_broker(**FEW) as opened:
         producer = Producer(await connected(opened))
         await producer.initialise()
@@ -352,7 +352,7 @@ async def test_what_a_client_did_not_add_is_refused() -> None:
         assert await stable_end(producer.client) == 0
 
 
-async def test_offsets_whose_partition_a_client_did_not_add_are_refused() -> None:
+async def test_offset_commit_without_an_added_offsets_partition_is_refused() -> None:
     async with open_broker(**FEW) as opened:
         producer = Producer(await connected(opened))
         await producer.initialise()

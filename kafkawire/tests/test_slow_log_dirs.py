@@ -171,7 +171,7 @@ def behind(cluster: MemoryCluster) -> list[str]:
 
 
 @pytest.mark.parametrize("leader", [1, 2])
-async def test_one_disk_that_hangs_keeps_no_other_partition_from_being_made_led_and_written(leader: int) -> None:
+async def test_hanging_disk_does_not_delay_partitions_on_the_other_log_dir(leader: int) -> None:
     async with prepared(leader) as (cluster, _, path):
         with hanging(cluster, path):
             begun_s = trio.current_time()
@@ -193,7 +193,7 @@ async def test_one_disk_that_hangs_keeps_no_other_partition_from_being_made_led_
         assert behind(cluster) == []
 
 
-async def test_what_a_disk_that_hangs_has_others_lead_after_the_lag_time_until_it_is_back() -> None:
+async def test_partition_on_a_hanging_disk_is_led_by_another_broker_after_the_lag_time() -> None:
     async with prepared() as (cluster, _, path):
         with hanging(cluster, path):
             await fall_behind(cluster)
@@ -269,7 +269,7 @@ def taken_by(log: Partition, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return taken
 
 
-async def test_a_follower_on_a_disk_that_hangs_takes_the_newest_of_its_roles_alone(
+async def test_follower_on_a_hanging_disk_takes_only_its_newest_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with prepared(2) as (cluster, nursery, path):
@@ -291,7 +291,7 @@ async def test_a_follower_on_a_disk_that_hangs_takes_the_newest_of_its_roles_alo
         assert await values(cluster) == [b"before", b"after"]
 
 
-async def test_a_leader_that_was_succeeded_while_its_disk_hangs_answers_nothing() -> None:
+async def test_leader_replaced_while_its_disk_hangs_refuses_appends() -> None:
     """The broker's session ends, it registers again, and another broker leads by then."""
     async with prepared() as (cluster, _, path):
         found = partition(cluster, 1, TOPIC)
@@ -311,7 +311,7 @@ async def test_a_leader_that_was_succeeded_while_its_disk_hangs_answers_nothing(
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-async def test_a_topic_that_is_deleted_while_its_disk_hangs_is_deleted_once_it_is_back(*, is_made_again: bool) -> None:
+async def test_topic_deleted_while_its_disk_hangs_is_deleted_when_the_disk_is_back(*, is_made_again: bool) -> None:
     """The next topic of that name begins with an empty log."""
     async with prepared() as (cluster, _, path):
         old = partition(cluster, 1, TOPIC)
@@ -337,7 +337,7 @@ async def test_a_topic_that_is_deleted_while_its_disk_hangs_is_deleted_once_it_i
         assert broker(cluster).store._partitions.get(old.partition) is None
 
 
-async def test_a_replica_that_replaced_one_is_not_deleted_by_its_next_change() -> None:
+async def test_replica_reassigned_away_and_back_while_its_disk_hangs_survives_its_next_change() -> None:
     """The partition was reassigned away and back while the disk hung: its deletion and its new role waited together."""
     async with prepared(2) as (cluster, _, path):
         with hanging(cluster, path):
@@ -359,7 +359,7 @@ async def test_a_replica_that_replaced_one_is_not_deleted_by_its_next_change() -
         await equal(cluster)
 
 
-async def test_a_topic_that_is_deleted_while_its_log_is_opened_again_is_gone() -> None:
+async def test_topic_deleted_while_its_log_is_opened_again_is_deleted() -> None:
     """The log is not in the list of open logs then, and its opening fails."""
     async with prepared(2) as (cluster, _, path):
         closed = replica(cluster, 1)
@@ -380,7 +380,7 @@ async def test_a_topic_that_is_deleted_while_its_log_is_opened_again_is_gone() -
         assert broker(cluster).coordinator.has_session
 
 
-async def test_what_was_made_and_deleted_while_a_disk_hangs_leaves_nothing_to_do() -> None:
+async def test_topics_created_and_deleted_while_disks_hang_leave_no_waiting_changes() -> None:
     async with prepared() as (cluster, _, path):
         other = next(one for one in ("/a", "/b") if one != path)
         with hanging(cluster, path), hanging(cluster, other):
@@ -440,7 +440,7 @@ async def test_a_topic_with_one_replica_is_led_again_once_its_disk_answers() -> 
         assert (state(cluster).offline, state(cluster).marks) == ((), ())
 
 
-async def test_the_broker_follows_configs_while_a_log_dir_is_behind_and_the_log_dir_once_it_is_back() -> None:
+async def test_config_change_reaches_healthy_log_dirs_at_once_and_a_hanging_log_dir_later() -> None:
     async with prepared() as (cluster, _, path):
         change = ConfigChange(ConfigOperation.SET, "message.max.bytes", "4321")
         with hanging(cluster, path):
@@ -461,7 +461,7 @@ def replica_named(cluster: MemoryCluster, name: str) -> Partition:
     return found
 
 
-async def test_a_leader_whose_write_hangs_when_it_is_succeeded_acknowledges_nothing_once_its_disk_is_back() -> None:
+async def test_leader_replaced_during_a_hanging_write_acknowledges_nothing() -> None:
     """The log dir is not behind before that: the change of the role itself waits for the write."""
     async with prepared() as (cluster, nursery, path):
         found = replica(cluster, 1)
@@ -507,7 +507,7 @@ async def test_a_role_that_waits_for_a_write_is_not_taken_once_there_is_a_newer_
         await equal(cluster)
 
 
-async def test_a_follower_on_a_disk_that_hangs_leaves_the_isr_after_the_lag_time_and_goes_on_in_its_epoch() -> None:
+async def test_follower_on_a_hanging_disk_leaves_the_isr_after_the_lag_time_and_rejoins() -> None:
     async with prepared(2) as (cluster, _, path):
         found = replica(cluster, 1)
         with hanging(cluster, path):
@@ -520,7 +520,7 @@ async def test_a_follower_on_a_disk_that_hangs_leaves_the_isr_after_the_lag_time
         await equal(cluster)
 
 
-async def test_a_log_that_waits_for_its_disk_is_not_lost_with_a_log_dir_that_failed() -> None:
+async def test_log_that_waits_for_a_hanging_disk_survives_the_failure_of_another_log_dir() -> None:
     cluster = MemoryCluster()
     broken = Fault("write", errno.EIO, is_lasting=True, directory="/a")
     cluster.world(1).filesystem.faults.append(broken)

@@ -118,7 +118,7 @@ async def test_d3_a_topic_that_is_deleted_while_a_broker_is_down_leaves_no_stray
             assert [name for name in names if "-0" in name or "stray" in name] == []
 
 
-async def test_d3_what_a_deletion_left_on_the_disk_is_deleted_at_the_next_start(
+async def test_d3_log_left_by_an_unfinished_deletion_is_deleted_at_the_next_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A single broker deletes the log too, instead of making it a stray."""
@@ -158,7 +158,7 @@ async def test_d3_a_deletion_that_is_no_longer_kept_leaves_strays(monkeypatch: p
         assert [strays(cluster.world(one)) for one in BROKERS] == [[], [TOPIC], [TOPIC]]
 
 
-async def test_d3_a_topic_node_that_was_lost_is_no_deletion_though_its_states_are_cleaned_up() -> None:
+async def test_d3_lost_topic_node_is_no_deletion_and_its_logs_become_strays() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await acknowledged(cluster, b"a")

@@ -63,7 +63,7 @@ async def a_follower(cluster: MemoryCluster) -> int:
 @enforces("follower.replication.throttled.replicas")
 @pytest.mark.parametrize("side", ["leader", "follower"])
 @pytest.mark.parametrize("is_cluster_wide", [True, False])
-async def test_a_broker_that_was_away_copies_no_faster_than_it_may(side: str, is_cluster_wide: bool) -> None:
+async def test_returning_broker_copies_no_faster_than_its_throttle(side: str, is_cluster_wide: bool) -> None:
     async with open_cluster(**SMALL) as (cluster, nursery):
         gone = await a_follower(cluster)
         throttled = gone if side == "follower" else state(cluster).leader
@@ -87,7 +87,7 @@ async def test_a_limit_is_for_replicas_that_are_named(named: str) -> None:
         assert await seconds_to_return(cluster, nursery, gone) < COUNT * len(RECORD) / RATE_BYTES_PER_S / 3
 
 
-async def test_who_is_in_sync_is_not_held_up() -> None:
+async def test_in_sync_replica_is_not_throttled() -> None:
     async with open_cluster() as (cluster, _):
         await a_follower(cluster)
         for side in ("leader", "follower"):

@@ -60,7 +60,7 @@ def test_the_engine_has_no_circle_of_imports() -> None:
     assert not left
 
 
-def test_one_handler_file_per_row_of_the_api_table_and_nothing_else() -> None:
+def test_handler_files_match_the_rows_of_the_api_table() -> None:
     files = {path.stem for path in (ROOT / "kafkawire/handlers").glob("*.py")} - {"__init__"}
     assert files == {api.name for api in API_TABLE}
     assert files <= {path.stem for path in (ROOT / "kafkawire/messages").glob("*.py")}
@@ -77,7 +77,7 @@ def test_sizes(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_module_says_why_it_exists(path: Path) -> None:
+def test_every_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
 
 

@@ -130,7 +130,7 @@ async def test_describe_producers() -> None:
         assert told == {ABORTING: (1, 3, 5), COMMITTING: (0, 3, -1)}
 
 
-async def test_a_search_finds_what_is_committed() -> None:
+async def test_record_search_finds_only_committed_records() -> None:
     async with open_broker() as opened:
         topic = await opened.broker.coordinator.create_topic("t", partition_count=1, configs={"index.keys": "true"})
         await fill(opened.broker.store.get(TopicPartition(topic.topic_id, "t", 0)))

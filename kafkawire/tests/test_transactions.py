@@ -192,7 +192,7 @@ async def state(client: Client, name: str = "tx") -> str:
     return str(reply.transaction_states[0].transaction_state)
 
 
-async def test_what_is_committed_is_read_and_what_is_aborted_is_told() -> None:
+async def test_read_committed_fetch_ends_at_the_stable_offset_and_lists_aborted_transactions() -> None:
     async with open_broker(**FEW) as opened:
         client = await connected(opened)
         producer = Producer(client)
@@ -329,7 +329,7 @@ async def test_a_transaction_has_a_longest_time() -> None:
 
 @enforces("transactional.id.expiration.ms")
 @enforces("transaction.remove.expired.transaction.cleanup.interval.ms")
-async def test_a_transactional_id_that_nobody_uses_is_forgotten() -> None:
+async def test_unused_transactional_id_expires() -> None:
     ages = {
         "transactional_id_expiration_ms": "60000",
         "transaction_remove_expired_transaction_cleanup_interval_ms": "10000",
@@ -385,7 +385,7 @@ async def test_a_topic_that_is_deleted_holds_no_transaction_up() -> None:
         assert await state(client) == "CompleteCommit"
 
 
-async def test_an_administrator_ends_a_transaction_that_nobody_knows_of() -> None:
+async def test_administrator_ends_a_transaction_that_no_coordinator_knows() -> None:
     """The administrator writes a marker, as `kafka-transactions abort` does."""
     async with open_broker(transaction_partition_verification_enable="false", **FEW) as opened:
         client = await connected(opened)

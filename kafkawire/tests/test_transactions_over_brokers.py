@@ -131,7 +131,7 @@ def ends(producer: Producer) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_a_transaction_ends_wherever_it_has_written(version: int) -> None:
+async def test_transaction_ends_on_every_partition_that_it_has_written(version: int) -> None:
     async with open_cluster() as (cluster, _):
         producer = await producer_on(cluster, version)
         for is_commit in (True, False, True):
@@ -142,7 +142,7 @@ async def test_a_transaction_ends_wherever_it_has_written(version: int) -> None:
 
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("victim", ["coordinator", "leader"])
-async def test_whoever_dies_when_it_was_decided_the_transaction_ends_everywhere(version: int, victim: str) -> None:
+async def test_decided_transaction_ends_although_a_coordinator_or_leader_is_killed(version: int, victim: str) -> None:
     async with open_cluster() as (cluster, nursery):
         producer = await producer_on(cluster, version)
         leader = next(one for one in producer.leaders if one != producer.coordinator)
@@ -168,7 +168,7 @@ def coordinator_of(producer: Producer) -> int:
 
 
 @pytest.mark.parametrize("version", [11, 12])
-async def test_whoever_coordinates_next_goes_on_with_what_was_decided(version: int) -> None:
+async def test_next_coordinator_completes_decided_transactions_of_a_killed_coordinator(version: int) -> None:
     async with open_cluster() as (cluster, nursery):
         producer = await producer_on(cluster, version)
         for is_commit in (True, False, True):

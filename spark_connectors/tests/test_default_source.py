@@ -15,7 +15,7 @@ print(hasattr(default_source, "DefaultSource"))
 
 
 @pytest.mark.parametrize("error", ["ImportError", "ValueError"])
-def test_where_something_is_missing_or_broken_it_is_no_error(tmp_path: Path, error: str) -> None:
+def test_missing_or_broken_dependency_prints_a_reason_and_raises_nothing(tmp_path: Path, error: str) -> None:
     """An error would break other sources too."""
     (tmp_path / "pyarrow.py").write_text(f"raise {error}('pyarrow is of another time')")
     look = f"import sys; sys.path.insert(0, {str(tmp_path)!r})" + LOOK

@@ -36,7 +36,7 @@ def test_a_location_of_unknown_kind(location: str) -> None:
         ("s3://user:sec?ret@bucket/a", "s3://bucket/a"),
     ],
 )
-def test_what_is_told_of_a_location(location: str, told: str) -> None:
+def test_shown_location_has_no_credentials_and_no_options(location: str, told: str) -> None:
     assert shown(location) == told
 
 

@@ -55,7 +55,7 @@ def test_the_kafka_source_sees_the_positions_alone(offsets: Offsets) -> None:
     assert seen == offsets.positions
 
 
-def test_what_the_kafka_source_wrote() -> None:
+def test_offsets_of_the_kafka_source_are_read() -> None:
     assert Offsets.from_json({"t": {"1": 5, "0": 7}}) == Offsets({TopicPartition("t", 0): 7, TopicPartition("t", 1): 5})
 
 
@@ -63,7 +63,7 @@ def test_what_the_kafka_source_wrote() -> None:
     "data",
     [[], None, {"t": 5}, {"t": {"x": 1}}, {"t": {"-1": 1}}, {"t": {"0": "1"}}, {"t": {"0": True}}, {"t@id=g": {}}],
 )
-def test_what_is_none(data: Any) -> None:
+def test_malformed_offsets_raise(data: Any) -> None:
     with pytest.raises(MalformedOffsets):
         Offsets.from_json(data)
 

@@ -26,7 +26,7 @@ def test_names_have_no_case() -> None:
     options.finish()
 
 
-def test_what_nobody_asked_for_is_refused() -> None:
+def test_unknown_option_is_refused_with_a_suggestion() -> None:
     options = Options({"subscribee": "t"})
     options.text("subscribe")
     with pytest.raises(OptionRefused, match=r"option subscribee is not known.*is subscribe meant\?"):
@@ -109,7 +109,7 @@ def test_bootstrap_servers_are_required(options: dict[str, str]) -> None:
         bootstrap_of(Options(options))
 
 
-def test_a_value_that_cannot_be_names_its_option() -> None:
+def test_invalid_value_is_refused_with_its_option_name() -> None:
     with pytest.raises(OptionRefused, match="option minPartitions: 'x' is no whole number"):
         Options({"minpartitions": "x"}).parsed("minPartitions", positive, 1)
     assert Options({}).parsed("minPartitions", positive, 1) == 1

@@ -16,7 +16,7 @@ from spark_connectors.wire import TopicPartition
 PLACE, ID = TopicPartition("t", 0), bytes(16)
 
 
-def test_a_source_and_what_it_reads_of_files_and_a_sink(tmp_path: Path) -> None:
+def test_source_and_staging_location_work_after_pickling_by_value(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="needs pyspark: pip install -r requirements/spark.txt")
     from pyspark.sql.types import BinaryType, StructField, StructType
 

@@ -48,7 +48,7 @@ async def test_the_newest_of_a_topic_counts(bucket: Bucket) -> None:
     assert len(bucket.store.objects) == 1
 
 
-async def test_what_is_there_already_is_not_put_again(bucket: Bucket) -> None:
+async def test_unchanged_topic_is_not_put_again(bucket: Bucket) -> None:
     await bucket.opened().put_topic(topic())
     puts = bucket.store.requests[Operation.PUT]
     objects = bucket.opened()
@@ -83,7 +83,7 @@ async def test_after_a_request_that_failed_the_newest_counts(
 
 
 @pytest.mark.parametrize("partition_count", range(5, 10))
-async def test_what_is_put_late_is_older_than_what_was_put_behind_it(bucket: Bucket, partition_count: int) -> None:
+async def test_topic_that_is_put_late_is_older_than_the_next_put(bucket: Bucket, partition_count: int) -> None:
     """A request without a reply may take effect at any later time; the order of the digests is random."""
     objects = bucket.opened()
     async with trio.open_nursery() as bucket.store.nursery:
@@ -117,7 +117,7 @@ async def test_nothing_is_there_at_first(bucket: Bucket) -> None:
     assert await bucket.opened().offsets() == []
 
 
-async def test_what_is_not_what_was_written_is_told(bucket: Bucket) -> None:
+async def test_damaged_or_foreign_cluster_object_raises_tier_damaged(bucket: Bucket) -> None:
     await bucket.opened().put_topic(topic())
     [key] = bucket.store.objects
     data, moment_ms = bucket.store.objects[key]

@@ -112,7 +112,7 @@ async def cold(size_max_bytes: int = SIZE_MAX_BYTES) -> AsyncIterator[tuple[Read
             yield reading, reading.tiered.broker.log
 
 
-async def test_nobody_who_reads_sees_a_difference() -> None:
+async def test_cold_reads_return_the_same_records_as_local_reads() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         async with reading.tiered.life():
@@ -138,7 +138,7 @@ async def test_a_tiny_cache_makes_progress(size_max_bytes: int, monkeypatch: pyt
             assert reading.cache.statistics.evicted > 10
 
 
-async def test_a_store_of_files_gives_those_and_they_are_left_when_nobody_uses_them() -> None:
+async def test_files_of_a_store_are_read_in_place_and_closed_when_unused() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         reading.tiered.store.has_files = True
@@ -171,7 +171,7 @@ async def test_a_cache_that_keeps_less_than_a_job_needs_is_enough(monkeypatch: p
         assert reading.cache.statistics.requests <= 3
 
 
-async def test_what_was_loaded_stays_for_who_holds_it_whatever_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_chunks_stay_loaded_until_their_reader_drops_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "KEPT_MIN", 1)
     async with cold(0) as (reading, log):
         held = await log.load(0, 1000, EVERYTHING)
@@ -212,7 +212,7 @@ async def test_evicted_chunk_in_flight_sends_its_bytes(monkeypatch: pytest.Monke
             assert not reading.filesystem.list_dir("/cache")
 
 
-async def test_what_comes_anew_is_looked_at_anew() -> None:
+async def test_chunk_that_is_fetched_again_is_checked_again() -> None:
     """The knowledge that an evicted chunk was sound does not count for the chunk that is fetched now."""
     async with cold() as (reading, log):
         await log.load(0, 1000, EVERYTHING)
@@ -226,7 +226,7 @@ async def test_what_comes_anew_is_looked_at_anew() -> None:
             await log.load(0, 1000, EVERYTHING)
 
 
-async def test_what_was_only_walked_over_is_not_served() -> None:
+async def test_chunk_from_a_timestamp_search_is_not_served_unchecked() -> None:
     """A search reads headers; the bytes between them are not checked."""
     async with cold() as (reading, log):
         await log.load(0, 1000, EVERYTHING)
@@ -288,7 +288,7 @@ async def test_a_full_cache_keeps_the_log_dir_online(monkeypatch: pytest.MonkeyP
             await log.load(0, 1000, EVERYTHING)
 
 
-async def test_an_object_that_is_missing_is_told() -> None:
+async def test_missing_object_raises_storage_error() -> None:
     async with cold() as (reading, log):
         del reading.tiered.store.objects[reading.tiered.segments()[0]]
         with pytest.raises(StorageError, match="lacks") as told:
@@ -296,7 +296,7 @@ async def test_an_object_that_is_missing_is_told() -> None:
         assert told.type is StorageError
 
 
-async def test_an_object_that_has_become_another_is_found_by_its_manifest() -> None:
+async def test_replaced_object_is_found_by_its_manifest() -> None:
     async with cold() as (reading, log):
         await log.load(0, 1000, EVERYTHING)
         before = await everything_of(log)
@@ -315,7 +315,7 @@ async def test_an_object_that_has_become_another_is_found_by_its_manifest() -> N
         assert reading.catalogue.looks == looks + 1
 
 
-async def test_a_wrong_part_that_others_hold_is_used_by_nobody_any_more() -> None:
+async def test_damaged_chunk_that_a_reader_holds_is_fetched_again_for_other_readers() -> None:
     async with cold() as (reading, log):
         [key, *_] = reading.tiered.segments()
         right = reading.tiered.store.objects[key]
@@ -363,7 +363,7 @@ async def test_many_readers_of_one_part_are_one_request() -> None:
         assert each <= reading.cache.statistics.requests - before - each + 1
 
 
-async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
+async def test_fetch_of_a_cancelled_reader_completes_for_later_readers() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         await reading.tiered.store.put(KEY, Content.of(b"x" * 250))
@@ -382,7 +382,7 @@ async def test_who_leaves_leaves_the_others_what_they_wait_for() -> None:
         assert (counted.fetches, counted.fetched_bytes, counted.fetch_errors) == (1, 250, 0)
 
 
-async def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is in bytes; a larger request passes alone."""
     monkeypatch.setattr(chunks, "FLYING_MAX_BYTES", 300)
     landed: dict[str, float] = {}
@@ -405,7 +405,7 @@ async def test_what_is_on_its_way_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert {key: landed[key] - began_s for key in wanted} == {"a": 1, "b": 1, "c": 1, "d": 2, "e": 3, "f": 3}
 
 
-async def test_whoever_reads_on_does_not_wait() -> None:
+async def test_read_ahead_fetches_the_next_chunks_once() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         await reading.tiered.store.put(KEY, Content.of(b"x" * 2_000))
@@ -420,7 +420,7 @@ async def test_whoever_reads_on_does_not_wait() -> None:
         assert reading.cache.find(KEY, 5) is not None
 
 
-async def test_a_file_tells_up_to_where_it_is_here() -> None:
+async def test_here_until_returns_the_end_of_the_cached_chunks() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         await reading.tiered.store.put(KEY, Content.of(b"x" * 950))
@@ -437,7 +437,7 @@ async def test_a_file_tells_up_to_where_it_is_here() -> None:
         assert file.here_until(0) == 0
 
 
-async def test_a_store_that_fails_fails_everybody_who_waits() -> None:
+async def test_failed_fetch_fails_all_waiting_readers() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         reading.tiered.store.fault = lambda _operation, _key: Fault(wait_s=1.0, is_lost=True)
@@ -474,7 +474,7 @@ async def test_aborted_transactions_are_left_out() -> None:
             assert {offset: await read_committed(log, offset) for offset in range(log.log_end_offset)} == before
 
 
-async def test_what_is_in_no_manifest_is_in_no_tier() -> None:
+async def test_open_of_a_segment_in_no_manifest_raises_file_not_found() -> None:
     async with trio.open_nursery() as nursery:
         reading = Reading(nursery)
         async with reading.tiered.life():

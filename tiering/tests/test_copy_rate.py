@@ -7,7 +7,7 @@ import trio.testing
 from tiering.upload.copy_rate import CopyRate
 
 
-async def test_without_a_limit_nobody_waits() -> None:
+async def test_turn_without_a_limit_does_not_wait() -> None:
     rate, began_s = CopyRate(), trio.current_time()
     for _ in range(3):
         assert await rate.turn(10**12) == pytest.approx(0, abs=0.001)
@@ -35,7 +35,7 @@ async def test_all_copiers_share_one_rate_in_their_order() -> None:
     assert trio.current_time() - began_s == pytest.approx(8 + 10 + 1)
 
 
-async def test_a_rate_that_changes_counts_for_who_waits() -> None:
+async def test_changed_rate_applies_to_a_waiting_copier() -> None:
     limits = [10]
     rate, began_s = CopyRate(lambda: limits[0]), trio.current_time()
     await rate.turn(1000)
@@ -47,7 +47,7 @@ async def test_a_rate_that_changes_counts_for_who_waits() -> None:
     assert trio.current_time() - began_s == pytest.approx(6.7, abs=1)
 
 
-async def test_who_leaves_the_queue_takes_nothing() -> None:
+async def test_cancelled_copier_takes_no_share_of_the_rate() -> None:
     rate, began_s = CopyRate(lambda: 100), trio.current_time()
     await rate.turn(100)
     with trio.move_on_after(0.5):

@@ -104,7 +104,7 @@ async def looked(log: FakeLog, catalogue: Catalogue) -> FakeLog:
     return log
 
 
-async def test_it_is_in_the_tier_as_far_as_it_has_the_same() -> None:
+async def test_follower_log_is_tiered_to_the_end_of_its_matching_segments() -> None:
     catalogue = Catalogue(copied(0, 10, 20))
     assert (await looked(FakeLog(end=20), catalogue)).tiered_to == 20
     assert (await looked(FakeLog(end=50), catalogue)).tiered_to == 30
@@ -113,12 +113,12 @@ async def test_it_is_in_the_tier_as_far_as_it_has_the_same() -> None:
     assert (await looked(FakeLog(end=50, tiered_to=20), catalogue)).tiered_to == 30
 
 
-async def test_where_segments_end_elsewhere_it_is_not() -> None:
+async def test_follower_log_with_other_segment_bounds_is_not_tiered() -> None:
     manifest = Manifest(version=1, entries=(entry(0, size=12),))
     assert (await looked(FakeLog(end=20), Catalogue(manifest))).tiered_to == 0
 
 
-async def test_nothing_is_noted_when_the_tier_lacks_what_it_should_have() -> None:
+async def test_tiered_to_is_unchanged_if_the_tier_lacks_expected_segments() -> None:
     for log, catalogue in (
         (FakeLog(end=20), Catalogue()),
         (FakeLog(end=20), Catalogue(copied(10))),
@@ -128,11 +128,11 @@ async def test_nothing_is_noted_when_the_tier_lacks_what_it_should_have() -> Non
         assert ((await looked(log, catalogue)).tiered_to, log.is_tier_confirmed) == (before, False)
 
 
-async def test_what_a_checkpoint_says_is_confirmed_though_nothing_is_new() -> None:
+async def test_tiered_to_of_the_checkpoint_is_confirmed_without_new_segments() -> None:
     assert (await looked(FakeLog(end=20, tiered_to=20), Catalogue(copied(0, 10)))).is_tier_confirmed
 
 
-async def test_who_has_another_role_meanwhile_is_told_nothing() -> None:
+async def test_log_whose_leader_epoch_changes_during_the_look_is_not_updated() -> None:
     assert (await looked(FakeLog(end=20, becomes_another=True), Catalogue(copied(0, 10)))).tiered_to is None
 
 
@@ -157,11 +157,11 @@ async def test_a_tier_that_says_nothing_is_asked_again(error: StoreError | TierE
         nursery.cancel_scope.cancel()
 
 
-async def test_a_segment_that_cannot_be_told_keeps_its_file() -> None:
+async def test_segment_with_an_unreadable_footer_is_not_marked_as_tiered() -> None:
     assert (await looked(FakeLog(end=20, error=CorruptMessage("footer")), Catalogue(copied(0)))).tiered_to is None
 
 
-async def test_a_log_that_leaves_the_tier_begins_where_its_files_do() -> None:
+async def test_follower_log_without_remote_storage_gives_up_its_cold_segments() -> None:
     log = FakeLog(end=20, tiered_to=20, config=LogConfig())
     assert ((await looked(log, Catalogue())).gave_up, log.tiered_to) == (True, None)
     assert not (await looked(FakeLog(end=20, config=LogConfig()), Catalogue())).gave_up

@@ -65,7 +65,7 @@ class Kept:
         return [key for key in self.store.objects if key.count("/") == PLACE.prefix.count("/")]
 
 
-async def test_what_is_sealed_comes_into_the_tier() -> None:
+async def test_uploader_copies_sealed_segments() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -79,7 +79,7 @@ async def test_what_is_sealed_comes_into_the_tier() -> None:
         assert set(kept.objects) == {kept.keeper.key_of(ORDERS, one) for one in entries.values()}
 
 
-async def test_how_it_is_with_a_partition_is_told() -> None:
+async def test_uploader_returns_the_lag_of_copies_and_deletions_of_a_partition() -> None:
     kept = Kept()
     kept.store.fault = lambda _operation, _key: Fault(is_lost=True)
     async with kept.life():
@@ -106,7 +106,7 @@ async def test_how_it_is_with_a_partition_is_told() -> None:
         assert kept.keeper.topics.of(ORDERS.topic_id).delete_errors > 0
 
 
-async def test_each_segment_waits_from_when_it_was_there_to_copy() -> None:
+async def test_waiting_time_counts_from_the_sealing_of_the_oldest_segment_to_copy() -> None:
     """A backlog shows its age, although its first segment changes all the time."""
     kept = Kept(replace(OPTIONS, copiers=1, copy_max_bytes_per_s=lambda: 200))
     async with kept.life():
@@ -129,7 +129,7 @@ async def test_each_segment_waits_from_when_it_was_there_to_copy() -> None:
         assert waiting_s() == 0
 
 
-async def test_who_is_told_not_to_copy_leaves_nothing_behind() -> None:
+async def test_partition_with_disabled_copies_has_no_lag() -> None:
     kept = Kept()
     kept.broker.config = replace(TIERED, remote_copy_disabled=True)
     async with kept.life():
@@ -138,7 +138,7 @@ async def test_who_is_told_not_to_copy_leaves_nothing_behind() -> None:
         assert (told.lag, told.waiting_s) == (CopyLag(), 0)
 
 
-async def test_what_is_counted_of_a_topic_goes_with_it() -> None:
+async def test_counters_of_a_topic_are_removed_when_it_leaves_the_tier() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -169,7 +169,7 @@ async def test_nothing_is_asked_of_the_store_when_there_is_nothing_to_do() -> No
         assert sum(kept.store.requests.values()) == before
 
 
-async def test_without_copies_what_goes_is_still_deleted() -> None:
+async def test_uploader_with_disabled_copies_deletes_objects_below_the_log_start() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -184,7 +184,7 @@ async def test_without_copies_what_goes_is_still_deleted() -> None:
         assert not kept.is_copied
 
 
-async def test_manifests_that_nobody_needs_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uploader_deletes_old_manifest_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)
@@ -211,7 +211,7 @@ async def test_a_store_that_is_away_is_asked_again_and_again() -> None:
         assert kept.is_copied
 
 
-async def test_what_somebody_has_to_do_is_told_once() -> None:
+async def test_refusal_of_the_store_is_logged_at_most_twice_and_clears_afterwards() -> None:
     kept = Kept()
     kept.store.fault = lambda _operation, _key: Fault(is_refused=True)
     async with kept.life():
@@ -227,7 +227,7 @@ async def test_what_somebody_has_to_do_is_told_once() -> None:
         assert [one.problem for one in kept.keeper.partitions()] == [None]
 
 
-async def test_who_is_fenced_stops() -> None:
+async def test_fenced_uploader_sends_no_more_requests() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -289,7 +289,7 @@ async def test_a_partition_that_fails_keeps_no_other_waiting() -> None:
         assert not kept.is_copied
 
 
-async def test_what_an_index_has_forgotten_is_learnt_again() -> None:
+async def test_cold_segments_are_restored_from_the_tier_after_index_loss() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)
@@ -323,7 +323,7 @@ async def test_files_stay_that_another_bucket_has_not() -> None:
         assert log.log.local_start_offset > 0
 
 
-async def test_a_bucket_without_what_has_no_files_here_is_told() -> None:
+async def test_bucket_without_the_cold_segments_is_logged_and_gets_no_copies() -> None:
     kept = Kept()
     async with kept.life():
         await trio.sleep(3)

@@ -41,7 +41,7 @@ async def holding(tiered: Tiered) -> PartitionHolding:
     return await holding_of(part_of(tiered), tiered.place)
 
 
-async def test_what_a_partition_needs_is_not_left() -> None:
+async def test_objects_in_use_are_not_garbage() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -50,7 +50,7 @@ async def test_what_a_partition_needs_is_not_left() -> None:
         assert await left(tiered) == []
 
 
-async def test_what_no_manifest_names_is_left_when_it_is_old() -> None:
+async def test_old_object_that_no_manifest_names_is_garbage() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -67,7 +67,7 @@ async def test_what_no_manifest_names_is_left_when_it_is_old() -> None:
         assert len(tiered.store.objects) == before - 2
 
 
-async def test_what_a_start_that_was_killed_has_left_goes() -> None:
+async def test_probe_object_of_a_killed_start_is_deleted() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -77,7 +77,7 @@ async def test_what_a_start_that_was_killed_has_left_goes() -> None:
         assert await delete_leftovers(part_of(tiered), found) == 1
 
 
-async def test_what_is_being_copied_is_not_left() -> None:
+async def test_object_of_an_unfinished_copy_is_not_garbage() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -88,7 +88,7 @@ async def test_what_is_being_copied_is_not_left() -> None:
         assert tiered.place.segment(last) in tiered.store.objects
 
 
-async def test_what_a_manifest_names_by_now_is_not_deleted() -> None:
+async def test_garbage_that_a_newer_manifest_names_is_not_deleted() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -103,7 +103,7 @@ async def test_what_a_manifest_names_by_now_is_not_deleted() -> None:
         assert newest in tiered.store.objects
 
 
-async def test_what_a_deleted_topic_has_left_goes() -> None:
+async def test_objects_of_a_deleted_topic_are_deleted() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -118,14 +118,14 @@ async def test_what_a_deleted_topic_has_left_goes() -> None:
         assert (await holding(tiered)).manifest.is_deleted
 
 
-async def test_what_belongs_to_nothing_is_told() -> None:
+async def test_unknown_key_in_the_store_raises_tier_damaged() -> None:
     store = MemoryStore()
     await store.put(f"cluster/{'0' * 32}/notes/a", Content.of(b""))
     with pytest.raises(TierDamaged, match="belongs to nothing"):
         await leftovers(Part(store, "", "cluster"), LEFT_AFTER_MS)
 
 
-async def test_whose_parts_a_store_has() -> None:
+async def test_clusters_returns_the_cluster_ids_of_a_store() -> None:
     store = MemoryStore()
     for key in ("lake/a/owner/0", "lake/a/topics/x", "lake/a0/x/y", "lake/probe/z", "lake/zz/1/2", "other/a"):
         await store.put(key, Content.of(b""))
@@ -134,7 +134,7 @@ async def test_whose_parts_a_store_has() -> None:
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_what_is_whole_passes(reads: bool) -> None:
+async def test_audit_of_undamaged_objects_finds_no_problems(reads: bool) -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         count = await copy_all(tier)
@@ -144,7 +144,7 @@ async def test_what_is_whole_passes(reads: bool) -> None:
         assert found.size_bytes == (sum(sizes) if reads else 0)
 
 
-async def test_what_is_wrong_is_told() -> None:
+async def test_audit_lists_missing_shorter_and_changed_objects() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -181,7 +181,7 @@ async def test_a_store_that_lies_is_found_by_reading(monkeypatch: pytest.MonkeyP
         assert (await audited(tiered, reads=True)).problems == [f"{key} differs from the object that was uploaded"]
 
 
-async def test_what_a_partition_holds_is_told_by_its_manifest_and_its_last_object() -> None:
+async def test_holding_of_a_partition_comes_from_its_manifest_and_its_last_object() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)

@@ -64,7 +64,7 @@ def copied(*bounds: int, manifest: Manifest | None = None) -> Manifest:
     return manifest
 
 
-def test_a_segment_is_copied_when_it_is_said_to_be() -> None:
+def test_segment_counts_as_copied_only_after_end_copy() -> None:
     begun = begin_copy(Manifest(), 0, 10, "d", NOW_MS)
     assert begun.copying == Intent(0, 10, 0, "d")
     assert begun.is_empty
@@ -80,7 +80,7 @@ def test_a_copy_that_was_begun_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("end", "digest"), [(20, "other"), (30, "d")])
-def test_another_segment_takes_the_place_of_one_that_was_begun(end: int, digest: str) -> None:
+def test_different_segment_replaces_an_unfinished_copy(end: int, digest: str) -> None:
     begun = begin_copy(copied(0, 10), 10, 20, "d", NOW_MS)
     other = begin_copy(begun, 10, end, digest, NOW_MS)
     assert other.copying == Intent(10, end, 1, digest)
@@ -94,7 +94,7 @@ def test_segments_are_copied_one_after_the_other() -> None:
         end_copy(begin_copy(Manifest(), 0, 10, "d", NOW_MS), entry(0, 10, generation=1), [])
 
 
-def test_what_is_given_up_gives_its_generation_away() -> None:
+def test_copy_after_an_abandoned_copy_has_a_new_generation() -> None:
     given_up = give_up(begin_copy(Manifest(), 0, 10, "d", NOW_MS), NOW_MS)
     assert given_up.copying is None
     assert given_up.generation == 1
@@ -102,7 +102,7 @@ def test_what_is_given_up_gives_its_generation_away() -> None:
     assert give_up(given_up, NOW_MS) is given_up
 
 
-def test_what_is_below_the_log_start_is_doomed() -> None:
+def test_segments_below_the_log_start_are_doomed() -> None:
     manifest = copied(0, 10, 20, 30)
     assert shed(manifest, 9, NOW_MS).manifest == replace(manifest, log_start=9)
     after = shed(manifest, 25, NOW_MS).manifest
@@ -124,7 +124,7 @@ def test_a_log_start_does_not_go_back() -> None:
     assert shed(shed(copied(0, 10), 5, NOW_MS).manifest, 3, NOW_MS).manifest.log_start == 5
 
 
-def test_a_version_dooms_no_more_than_it_may() -> None:
+def test_manifest_version_dooms_a_bounded_number_of_objects() -> None:
     manifest = shed(copied(*range(DOOMED_TOGETHER_MAX + 3)), 1_000, NOW_MS).manifest
     assert len(manifest.doomed) == DOOMED_TOGETHER_MAX
     assert is_below_start(manifest)
@@ -139,7 +139,7 @@ def with_page(*bounds: int) -> tuple[Manifest, tuple[Entry, ...]]:
     return Manifest(pages=(page,), entries=(entry(bounds[-1], 100),)), entries
 
 
-def test_what_is_left_of_a_page_becomes_another() -> None:
+def test_rest_of_a_page_becomes_a_new_page() -> None:
     manifest, entries = with_page(0, 10, 20, 30)
     check(manifest)
     assert (manifest.first_offset, manifest.end, manifest.size_bytes) == (0, 100, 1000)
@@ -157,7 +157,7 @@ def test_a_page_above_the_log_start_stays() -> None:
     assert shed(manifest, 5, NOW_MS, entries) == (replace(manifest, log_start=5), ())
 
 
-def test_what_is_withdrawn_is_doomed_and_the_log_start_stays() -> None:
+def test_withdraw_dooms_all_segments_and_keeps_the_log_start() -> None:
     manifest = begin_copy(shed(copied(0, 10, 20, 30), 10, NOW_MS).manifest, 30, 40, "d", NOW_MS)
     after = withdraw(manifest, NOW_MS).manifest
     assert after.is_empty
@@ -169,14 +169,14 @@ def test_what_is_withdrawn_is_doomed_and_the_log_start_stays() -> None:
     assert withdraw(after, NOW_MS).manifest.is_empty
 
 
-def test_what_is_deleted_is_forgotten() -> None:
+def test_deleted_object_is_removed_from_the_doomed_objects() -> None:
     manifest = shed(copied(0, 10, 20), 20, NOW_MS).manifest
     first, second = manifest.doomed
     assert forget(manifest, [first]).doomed == (second,)
     assert forget(manifest, [first, second]).generation == manifest.generation
 
 
-def test_a_log_that_parts_from_what_is_copied() -> None:
+def test_diverge_dooms_the_copied_segments_from_the_offset_on() -> None:
     manifest = begin_copy(copied(0, 10, 20, 30), 30, 40, "d", NOW_MS)
     manifest = replace(manifest, epochs=((0, 0), (1, 15), (2, 25)))
     after = diverge(manifest, 20, NOW_MS)
@@ -190,7 +190,7 @@ def test_a_log_that_parts_from_what_is_copied() -> None:
     assert diverge(copied(0, 10), 10, NOW_MS) == copied(0, 10)
 
 
-def test_a_log_that_parts_from_what_lies_in_a_page() -> None:
+def test_diverge_within_a_page_dooms_the_page_and_its_later_segments() -> None:
     manifest, entries = with_page(0, 10, 20, 30)
     after = diverge(manifest, 10, NOW_MS, entries)
     check(after)
@@ -201,7 +201,7 @@ def test_a_log_that_parts_from_what_lies_in_a_page() -> None:
     assert (kept.pages, kept.entries) == (manifest.pages, ())
 
 
-def test_what_is_on_its_way_below_the_log_start_is_given_up() -> None:
+def test_unfinished_copy_below_the_log_start_is_abandoned() -> None:
     manifest = begin_copy(copied(0, 10), 10, 20, "d", NOW_MS)
     assert shed(manifest, 19, NOW_MS).manifest.copying is not None
     after = shed(manifest, 20, NOW_MS).manifest
@@ -237,7 +237,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 @given(manifests())
-def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
+def test_decoded_manifest_equals_the_encoded_manifest(manifest: Manifest) -> None:
     assert decode_manifest(encode_manifest(manifest), "key") == manifest
 
 
@@ -266,7 +266,7 @@ def test_another_format_is_refused() -> None:
 @pytest.mark.parametrize(
     "value", [[], {"v": 1, "entries": 3}, {"v": 1, "fence": [1]}, {"version": 3}, {"v": 1, "doomed": [{}]}]
 )
-def test_what_makes_no_sense_is_damage(value: object) -> None:
+def test_malformed_manifest_raises_tier_damaged(value: object) -> None:
     with pytest.raises(TierDamaged, match="the-key makes no sense"):
         decode_manifest(signed(value), "the-key")
 
@@ -286,12 +286,12 @@ def test_unknown_fields_are_ignored() -> None:
         Manifest(epochs=((0, 5), (1, 4))),
     ],
 )
-def test_what_does_not_follow_is_damage(manifest: Manifest) -> None:
+def test_manifest_with_gaps_overlaps_or_wrong_epochs_raises_tier_damaged(manifest: Manifest) -> None:
     with pytest.raises(TierDamaged, match="the-key"):
         decode_manifest(encode_manifest(manifest), "the-key")
 
 
-def test_a_page_is_read_as_it_was_written() -> None:
+def test_decoded_page_equals_the_encoded_page_and_another_page_is_refused() -> None:
     entries = (entry(0, 10), entry(10, 20))
     page, data = encode_page(entries, 4)
     assert decode_page(data, page, "key") == entries
@@ -313,7 +313,7 @@ def test_keys_sort_as_their_numbers_do() -> None:
         version_of("manifest/readme.txt")
 
 
-def test_what_is_doomed_has_the_key_it_was_put_under() -> None:
+def test_doomed_object_has_the_key_of_its_put() -> None:
     page, _ = encode_page([entry(0, 10)], 4)
     assert PLACE.doomed(Doomed(0, page=page)) == PLACE.page(page)
     assert PLACE.doomed(Doomed(0, segment=entry(0, 10).intent)) == PLACE.segment(entry(0, 10))

@@ -87,7 +87,7 @@ async def test_a_new_leader_fences_the_old_one(store: MemoryStore) -> None:
     assert (await write(new, 1)).version == 4
 
 
-async def test_a_restored_cluster_fences_the_old_one_whatever_its_epochs(store: MemoryStore) -> None:
+async def test_restored_cluster_fences_the_old_cluster_despite_greater_epochs(store: MemoryStore) -> None:
     await write(log_of(store, 9), 2)
     restored = log_of(store, 1, generation=1)
     await write(restored, 1)
@@ -101,7 +101,7 @@ async def test_two_processes_of_one_epoch_are_one_too_many(store: MemoryStore) -
         await write(log_of(store, 1, "two"), 1)
 
 
-async def test_what_a_predecessor_wrote_late_is_what_the_next_version_follows(store: MemoryStore) -> None:
+async def test_next_version_follows_a_late_version_of_the_predecessor(store: MemoryStore) -> None:
     old, new = log_of(store, 1), log_of(store, 2)
     await write(old, 2)
     await new.load()
@@ -228,7 +228,7 @@ async def test_old_versions_are_deleted_by_blocks(store: MemoryStore) -> None:
     assert await log.collect() == 0
 
 
-async def test_sixteen_versions_are_kept_whatever_their_age(store: MemoryStore) -> None:
+async def test_minimum_number_of_versions_is_kept_despite_their_age(store: MemoryStore) -> None:
     log = log_of(store)
     await write(log, VERSIONS_PER_BLOCK + manifest_log.KEPT_VERSIONS_MIN - 2)
     await trio.sleep(2 * DAY_S)
@@ -261,7 +261,7 @@ async def test_zombie_writes_into_a_collected_version_and_is_fenced(store: Memor
     assert await log_of(store, 3).load() == manifest
 
 
-async def test_who_looks_for_the_newest_version_is_not_misled_by_a_zombie(store: MemoryStore) -> None:
+async def test_load_of_the_newest_version_ignores_a_version_of_a_zombie(store: MemoryStore) -> None:
     """The zombie has filled the version behind the last one that the slow reader has seen."""
     zombie, leader, reader = log_of(store, 1), log_of(store, 2), log_of(store, 3)
     await write(zombie, 3)
@@ -274,7 +274,7 @@ async def test_who_looks_for_the_newest_version_is_not_misled_by_a_zombie(store:
     assert await reader.load() == manifest
 
 
-async def test_a_collected_log_whose_listing_lags_is_not_taken_for_a_new_one(store: MemoryStore) -> None:
+async def test_collected_log_with_a_lagging_listing_is_not_taken_for_a_new_log(store: MemoryStore) -> None:
     log = log_of(store)
     await write(log, 2 * VERSIONS_PER_BLOCK)
     await trio.sleep(DAY_S)
@@ -346,7 +346,7 @@ class World:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=100)
-def test_what_was_acknowledged_stays_whoever_writes(seed: int) -> None:
+def test_acknowledged_manifests_survive_all_writers_and_faults(seed: int) -> None:
     async def run() -> None:
         async with trio.open_nursery() as late:
             world = World(seed, late)

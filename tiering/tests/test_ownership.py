@@ -20,7 +20,7 @@ async def test_the_first_is_the_owner_and_stays_so() -> None:
     assert await newest_owner(store, "lake/", "other") is None
 
 
-async def test_whoever_was_before_a_restore_is_fenced() -> None:
+async def test_owner_before_a_restore_is_fenced() -> None:
     store = MemoryStore()
     await confirm_owner(store, "", "cluster", 0, 1)
     await take_over(store, "", "cluster", 1, 2)
@@ -31,7 +31,7 @@ async def test_whoever_was_before_a_restore_is_fenced() -> None:
     await confirm_owner(store, "", "cluster", 1, 3)
 
 
-async def test_a_listing_that_lags_behind_hides_nobody() -> None:
+async def test_lagging_listing_does_not_hide_the_newest_owner() -> None:
     store = MemoryStore()
     await take_over(store, "", "cluster", 0, 1)
     await take_over(store, "", "cluster", 1, 1)
@@ -39,13 +39,13 @@ async def test_a_listing_that_lags_behind_hides_nobody() -> None:
     assert await newest_owner(store, "", "cluster") == 1
 
 
-async def test_an_owner_whose_object_is_gone_takes_its_place_again() -> None:
+async def test_owner_whose_object_is_missing_puts_it_again() -> None:
     store = MemoryStore()
     await confirm_owner(store, "", "cluster", 3, 1)
     assert await newest_owner(store, "", "cluster") == 3
 
 
-async def test_what_is_no_owner_is_told() -> None:
+async def test_malformed_owner_key_raises_tier_damaged() -> None:
     store = MemoryStore()
     await store.put(f"{owners('', 'cluster')}notes.txt", Content.of(b""))
     with pytest.raises(TierDamaged, match=r"notes.txt is no owner"):

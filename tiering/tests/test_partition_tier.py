@@ -112,7 +112,7 @@ async def test_sealed_segments_are_copied() -> None:
         await tiered.check()
 
 
-async def test_the_object_says_how_far_its_records_go() -> None:
+async def test_tail_of_an_object_has_the_size_of_its_records() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()
@@ -261,7 +261,7 @@ async def test_a_store_that_keeps_no_checksums_is_read_back() -> None:
         await tiered.check()
 
 
-async def test_what_is_damaged_here_is_not_copied() -> None:
+async def test_damaged_local_segment_is_not_copied() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()
@@ -316,7 +316,7 @@ async def settled(tiered: Tiered, tier: PartitionTier) -> Manifest:
     return await tiered.manifest()
 
 
-async def test_what_the_log_does_without_is_deleted_later() -> None:
+async def test_objects_below_the_log_start_are_deleted_after_the_delay() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -358,7 +358,7 @@ async def test_whichever_request_of_a_deletion_was_the_last_the_next_life_goes_o
             assert tiered.segments() == [tiered.place.segment(one) for one in manifest.entries]
 
 
-async def test_put_that_lands_after_its_delete_leaves_no_orphan() -> None:
+async def test_deletion_waits_for_a_late_put_and_leaves_no_orphan() -> None:
     async with trio.open_nursery() as nursery:
         tiered = Tiered()
         tiered.store.nursery = nursery
@@ -383,7 +383,7 @@ async def test_put_that_lands_after_its_delete_leaves_no_orphan() -> None:
             assert not manifest.doomed
 
 
-async def test_a_log_that_began_anew_behind_its_tier_is_copied_from_there() -> None:
+async def test_log_that_starts_behind_its_tiered_end_is_copied_from_its_log_start() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()
@@ -405,7 +405,7 @@ async def test_a_hole_between_tier_and_files_is_told() -> None:
             await tier.copy_next()
 
 
-async def test_a_log_that_parts_from_its_tier_is_copied_anew() -> None:
+async def test_log_truncated_below_its_tiered_end_is_copied_again_from_there() -> None:
     """The log lost segments that another leader had copied: they were never acknowledged, or an operator accepted the
     loss."""
     tiered = Tiered()
@@ -426,7 +426,7 @@ async def test_a_log_that_parts_from_its_tier_is_copied_anew() -> None:
         assert tiered.segments() == sorted(tiered.place.segment(one) for one in after.entries)
 
 
-async def test_a_log_that_begins_anew_deletes_nothing_there() -> None:
+async def test_log_that_lost_all_records_deletes_nothing_in_the_tier() -> None:
     """A disk was lost, and the new leader has no records: the tier may have the only copy."""
     tiered = Tiered()
     async with tiered.life() as tier:
@@ -444,7 +444,7 @@ async def test_a_log_that_begins_anew_deletes_nothing_there() -> None:
         assert (await tiered.manifest()).entries == before.entries
 
 
-async def test_what_a_predecessor_copied_is_not_copied_again() -> None:
+async def test_segments_that_a_predecessor_copied_are_not_copied_again() -> None:
     """A crash kept the log from knowing: its checkpoint is written at intervals."""
     tiered = Tiered()
     async with tiered.life(is_clean=False) as tier:
@@ -456,7 +456,7 @@ async def test_what_a_predecessor_copied_is_not_copied_again() -> None:
         assert tiered.log.tiered_to == (await tiered.manifest()).end
 
 
-async def test_whoever_led_before_writes_nothing_once_the_next_has_looked() -> None:
+async def test_previous_leader_is_fenced_after_the_next_leader_confirms() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()

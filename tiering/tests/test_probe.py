@@ -51,7 +51,7 @@ def only(operation: Operation, fault: Fault) -> Callable[[Operation, str], Fault
         (Operation.DELETE, Fault(is_refused=True), "refuses"),
     ],
 )
-async def test_what_is_wrong_is_told(operation: Operation, fault: Fault, told: str) -> None:
+async def test_probe_returns_the_fault_of_a_store(operation: Operation, fault: Fault, told: str) -> None:
     bad = store()
     bad.fault = only(operation, fault)
     assert told in (await probe(bad, "", "name", NOW_MS) or "")
@@ -64,7 +64,7 @@ async def test_a_store_that_is_away_is_no_bad_one() -> None:
         await probe(away, "", "name", NOW_MS)
 
 
-async def test_a_store_that_deletes_nothing_is_told() -> None:
+async def test_probe_finds_a_store_that_does_not_delete() -> None:
     bad = store()
 
     async def nothing(_key: str) -> None: ...
@@ -74,12 +74,12 @@ async def test_a_store_that_deletes_nothing_is_told() -> None:
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-async def test_clocks_that_are_apart_are_told(sign: int) -> None:
+async def test_probe_finds_clocks_beyond_the_maximum_skew(sign: int) -> None:
     assert "301 s apart" in (await probe(store(), "", "name", NOW_MS + sign * (SKEW_MAX_MS + 1000)) or "")
     assert await probe(store(), "", "name", NOW_MS + sign * SKEW_MAX_MS) is None
 
 
-async def test_somebody_else_is_probing_under_that_name() -> None:
+async def test_probe_with_a_name_in_use_returns_a_problem() -> None:
     other = store()
     await other.put("probe/name", Content.of(b""))
     assert "does not do what it is asked for" in (await probe(other, "", "name", NOW_MS) or "")

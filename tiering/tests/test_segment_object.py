@@ -32,7 +32,7 @@ def bytes_of(segment: CopiedSegment) -> bytes:
     return b"".join(make_object(segment).content.slices())
 
 
-def test_an_object_is_the_segment_and_what_is_known_of_it() -> None:
+def test_segment_object_has_the_records_and_their_trailer() -> None:
     data = bytes_of(copied())
     assert data.startswith(RECORDS)
     tail = read_tail(data[-TAIL_SIZE_BYTES:], "key")
@@ -46,7 +46,7 @@ def test_an_object_is_the_segment_and_what_is_known_of_it() -> None:
     assert trailer.producers == b"producers"
 
 
-def test_what_is_not_there_is_nothing() -> None:
+def test_absent_parts_of_a_trailer_are_empty() -> None:
     data = bytes_of(copied(index_rows=b"", aborted=b"", epochs=(), producers=b""))
     assert read_trailer(data[len(RECORDS) :], "key") == (b"the footer", b"", b"", (), b"")
 
@@ -80,6 +80,6 @@ def test_another_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 10, TAIL_SIZE_BYTES - 1])
-def test_what_is_too_short_is_damage(size_bytes: int) -> None:
+def test_short_trailer_raises_tier_damaged(size_bytes: int) -> None:
     with pytest.raises(TierDamaged, match="the-key"):
         read_trailer(bytes_of(copied())[-size_bytes:] if size_bytes else b"", "the-key")

@@ -29,7 +29,7 @@ async def test_some_are_done_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("stops", "tried"), [(False, 9), (True, 4)])
-async def test_the_first_of_what_goes_wrong_is_told_as_it_is(stops: bool, tried: int) -> None:
+async def test_first_error_of_a_sweep_is_raised_unchanged(stops: bool, tried: int) -> None:
     done: list[int] = []
 
     async def fail(number: int) -> None:

@@ -25,7 +25,7 @@ async def delete(tiered: Tiered) -> int:
     return await delete_partition(tiered.store, tiered.place, 0, lambda: f"of deletion {next(NONCES)}", now_ms)
 
 
-async def test_all_of_it_goes_but_the_word_that_it_is_deleted() -> None:
+async def test_deletion_keeps_only_the_last_manifest_and_its_collected_block() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await copy_all(tier)
@@ -38,7 +38,7 @@ async def test_all_of_it_goes_but_the_word_that_it_is_deleted() -> None:
         assert await delete(tiered) == 0
 
 
-async def test_whoever_leads_it_still_is_fenced() -> None:
+async def test_leader_of_a_deleted_topic_is_fenced() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()
@@ -53,7 +53,7 @@ async def again(manifest: Manifest) -> Change:
     return Change(manifest)
 
 
-async def test_whoever_stood_still_and_finds_its_slot_empty_is_fenced() -> None:
+async def test_slow_writer_whose_next_version_was_deleted_is_fenced() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         await tier.copy_next()
@@ -66,7 +66,7 @@ async def test_whoever_stood_still_and_finds_its_slot_empty_is_fenced() -> None:
             await tier.manifests.change(again)
 
 
-async def test_what_was_never_copied_cannot_be_any_more() -> None:
+async def test_deleted_topic_without_copies_accepts_no_copy() -> None:
     tiered = Tiered()
     async with tiered.life() as tier:
         assert await delete(tiered) == 0
@@ -74,7 +74,7 @@ async def test_what_was_never_copied_cannot_be_any_more() -> None:
             await tier.copy_next()
 
 
-async def test_what_arrives_late_goes_with_the_second_time() -> None:
+async def test_object_that_arrives_after_a_deletion_is_deleted_by_the_next_deletion() -> None:
     async with trio.open_nursery() as nursery:
         tiered = Tiered()
         tiered.store.nursery = nursery
@@ -93,7 +93,7 @@ async def test_what_arrives_late_goes_with_the_second_time() -> None:
             assert not tiered.segments()
 
 
-async def test_whichever_request_was_the_last_it_goes_on() -> None:
+async def test_deletion_continues_after_a_crash_at_any_request() -> None:
     for number in itertools.count():
         tiered = Tiered()
         async with tiered.life() as tier:
@@ -111,7 +111,7 @@ async def test_whichever_request_was_the_last_it_goes_on() -> None:
             assert len(tiered.store.objects) == 2
 
 
-async def test_what_was_collected_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_collected_blocks_stay_after_a_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "VERSIONS_PER_BLOCK", 4)
     monkeypatch.setattr(manifest_log, "KEPT_VERSIONS_MIN", 1)

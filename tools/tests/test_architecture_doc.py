@@ -52,7 +52,7 @@ def test_files_and_functions_exist(page: Path) -> None:
     assert wrong_names(page.read_text(encoding="utf-8")) == []
 
 
-def test_produce_names_the_functions_on_its_way() -> None:
+def test_the_produce_page_names_the_functions_that_a_record_passes() -> None:
     named = {name for _, name in named_in(PRODUCE.read_text(encoding="utf-8")) if name is not None}
     assert len(named) >= FUNCTIONS_MIN
 

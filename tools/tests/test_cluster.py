@@ -38,14 +38,14 @@ def test_the_secret_is_made_once_and_for_one_user(tmp_path: Path) -> None:
     assert secret_file(tmp_path).read_text() == made
 
 
-def test_brokers_are_told_what_they_understand(tmp_path: Path) -> None:
+def test_the_command_of_a_broker_is_a_valid_config_without_warnings(tmp_path: Path) -> None:
     _, serve, *given = Broker(tmp_path, 2).command
     config, warnings = load(gather(None, {}, given[1::2]).values)
     assert (serve, warnings, {*given[::2]}) == ("serve", [], {"--set"})
     assert (config.node_id, config.is_in_cluster, config.log_dirs) == (2, True, (tmp_path / "broker-2",))
 
 
-def test_who_cannot_have_a_port_is_named(tmp_path: Path) -> None:
+def test_a_process_whose_port_is_in_use_is_named(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -64,12 +64,12 @@ def test_a_machine_without_java_or_without_zookeeper_is_told(tmp_path: Path, mon
         check_machine()
 
 
-def test_one_that_does_not_start_is_told_with_its_last_line(tmp_path: Path) -> None:
+def test_a_process_that_does_not_start_is_named_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(CannotRun, match=r"^a did not start: because .*a\.log"):
         start([Speaker(tmp_path, "a", "print('first'); print('because')")])
 
 
-def test_who_ends_by_itself_is_told_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_ended_process_is_printed_with_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     goes = [Speaker(tmp_path, name, f"print('ready'); raise SystemExit({code})") for name, code in (("a", 3), ("b", 4))]
     for each in goes:
         each.start()
@@ -89,7 +89,7 @@ def test_all_end_in_the_reverse_order(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines() == ["a ready: ready", "b ready: ready", "b stopped", "a stopped"]
 
 
-def test_what_it_said_before_is_no_sign_that_it_serves(tmp_path: Path) -> None:
+def test_a_ready_line_of_an_earlier_run_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("ready\n")
     with pytest.raises(CannotRun):
         start([Speaker(tmp_path, "a", "")])

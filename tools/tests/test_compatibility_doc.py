@@ -33,7 +33,7 @@ def test_the_file_is_current() -> None:
 
 
 @pytest.mark.parametrize("each", clients(), ids=lambda each: each.name)
-def test_what_is_recorded_was_run_in_these_versions(each: Client) -> None:
+def test_recorded_results_have_the_client_versions_of_the_table(each: Client) -> None:
     recorded = results()[each.name]
     assert (recorded["newest"], recorded.get("oldest")) == (each.newest, each.oldest), (
         f"python -m compat_tests.report {each.name}; make generate"
@@ -89,7 +89,7 @@ def test_every_finding_cites_a_test_or_an_api_that_is_not_served() -> None:
             assert f"| {api} |" in later, api
 
 
-def test_a_test_counts_for_its_client_and_the_age_of_it(tmp_path: Path) -> None:
+def test_results_are_counted_by_client_and_by_oldest_and_newest_version(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(JUNIT)
     assert outcomes(report, "java") == {"groups/test_a.py": {"newest": {"passed": 1}}}

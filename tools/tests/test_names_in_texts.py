@@ -49,5 +49,5 @@ def test_names_in_backticks_exist(package: str) -> None:
         ("engine.api.PartitionLog.confirm", True),
     ],
 )
-def test_what_is_there(dotted: str, there: bool) -> None:
+def test_a_dotted_name_is_found_only_if_it_exists(dotted: str, there: bool) -> None:
     assert is_there(dotted) is there

@@ -36,7 +36,7 @@ def test_skip_for_a_missing_tool(tmp_path: Path, in_ci: bool, failed: int, skipp
     assert suite.count(report, in_ci) == suite.Tally(passed=1, failed=failed, skipped=skipped)
 
 
-def test_one_that_was_tried_again_counts_once(tmp_path: Path) -> None:
+def test_a_test_that_was_retried_counts_once(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(AGAIN)
     assert suite.count(report, in_ci=True) == suite.Tally(passed=1, failed=1)
@@ -87,7 +87,7 @@ def _interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_interruptible")
 @pytest.mark.parametrize("has_company", [False, True])
-def test_an_interrupt_of_the_runner_alone_ends_what_runs(tmp_path: Path, pipe: IO[str], has_company: bool) -> None:
+def test_an_interrupt_of_the_runner_ends_all_running_stages(tmp_path: Path, pipe: IO[str], has_company: bool) -> None:
     quiet = hanging(tmp_path / "pipe", 60, has_company=has_company)
     interrupt = f"sleep 0.5; kill -INT {os.getpid()}"  # not while a stage is being started: then nothing could end it
     loud = hanging(tmp_path / "pipe", 60, then=interrupt, has_company=has_company)
@@ -118,14 +118,14 @@ def test_a_stage_without_company_waits_for_the_others_and_they_for_it(capfd: pyt
     assert names == ["before", "before", "alone", "alone", "after", "after"]
 
 
-def test_after_a_red_stage_none_is_started_and_those_beside_it_come_to_their_end() -> None:
+def test_after_a_failed_stage_no_stage_starts_and_running_stages_finish() -> None:
     red, green = shell("red", "exit 1"), shell("green", "sleep 1")
     beside = [green] * (suite.SIDE_BY_SIDE_MAX - 1)
     for stages in ([*beside, red, green], [red, *beside, green]):
         assert suite.run_all(stages, in_ci=False) == suite.Tally(passed=len(beside), failed=1)
 
 
-def test_each_stage_has_a_place_of_its_own_for_directories_of_tests(
+def test_each_stage_has_its_own_temporary_directory_that_is_removed_afterwards(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     look = f"echo $PYTEST_DEBUG_TEMPROOT; test -d $PYTEST_DEBUG_TEMPROOT && touch {tmp_path}/there"

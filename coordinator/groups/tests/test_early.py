@@ -60,7 +60,7 @@ async def gated() -> tuple[Bench, GatedLog]:
     return bench, log
 
 
-async def test_who_comes_while_it_is_read_is_answered_when_it_is_in_their_order() -> None:
+async def test_requests_that_arrive_during_a_load_are_answered_in_order_after_the_load() -> None:
     bench, log = await gated()
     async with bench.running() as shard:
         before, committing, after = fetch_early(shard), commit_early(shard, 2), fetch_early(shard)
@@ -71,7 +71,7 @@ async def test_who_comes_while_it_is_read_is_answered_when_it_is_in_their_order(
         assert [offset_of(one) for one in (before, after)] == [1, 2]
 
 
-async def test_who_has_waited_is_told_that_it_is_being_read_and_leaves_nothing() -> None:
+async def test_a_commit_that_waits_too_long_for_a_load_is_refused_and_never_applied() -> None:
     bench, log = await gated()
     async with bench.running() as shard:
         committing = commit_early(shard, 2)
@@ -86,7 +86,7 @@ async def test_who_has_waited_is_told_that_it_is_being_read_and_leaves_nothing()
         assert offset_of(fetch(shard)) == 1, "nobody waits for that commit any more"
 
 
-async def test_each_has_its_own_time_to_wait() -> None:
+async def test_each_request_waits_the_full_time_before_it_is_refused_with_loading() -> None:
     bench, _ = await gated()
     async with bench.running() as shard:
         for _ in range(3):
@@ -128,7 +128,7 @@ async def test_a_stopping_shard_sends_them_away() -> None:
         assert error_of(commit_early(shard, 3)) is NotCoordinator
 
 
-async def test_with_too_few_replicas_they_are_told_so_when_it_is_read() -> None:
+async def test_early_commits_are_refused_and_early_reads_answered_with_too_few_replicas() -> None:
     bench, log = await gated()
     log.takes_writes = False
     async with bench.running() as shard:
@@ -139,7 +139,7 @@ async def test_with_too_few_replicas_they_are_told_so_when_it_is_read() -> None:
         assert offset_of(reading) == 1
 
 
-async def test_a_bug_that_one_of_them_meets_concerns_nobody_else() -> None:
+async def test_a_bug_in_one_early_request_fails_no_other_request() -> None:
     bench, log = await gated()
     async with bench.running() as shard:
 
@@ -153,7 +153,7 @@ async def test_a_bug_that_one_of_them_meets_concerns_nobody_else() -> None:
         assert shard.is_loaded
 
 
-async def test_a_table_that_is_dropped_while_it_is_read_answers_nobody() -> None:
+async def test_a_load_that_fails_answers_no_request_and_the_next_load_does() -> None:
     """The read of the cache goes on if its caller is cancelled, and no other read follows if the log has nothing
     more."""
     bench, log = await gated()
@@ -169,7 +169,7 @@ async def test_a_table_that_is_dropped_while_it_is_read_answers_nobody() -> None
 
 
 @pytest.mark.parametrize("is_led_before", [False, True])
-async def test_what_is_allowed_while_it_is_read_is_void_when_it_is(*, is_led_before: bool) -> None:
+async def test_a_transactional_commit_that_came_during_a_load_is_refused(*, is_led_before: bool) -> None:
     """Simulation seeds 31301 and 31594: a marker of an earlier transaction had turned it into a fatal error."""
     async with coordinating() as world:
         at, producer = world.groups.partition_of("g"), StateProducer(5, 0)

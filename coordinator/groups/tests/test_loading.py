@@ -137,7 +137,7 @@ ENDED: Final = StateMarker(*PRODUCERS[0], 0, is_commit=True)
 @example([SET, PENDED, ENDED], 20)
 @example([PENDED, ENDED, SET], 20)
 @given(BATCHES, st.integers(1, 20))
-def test_it_comes_to_the_same(batches: list[StateBatch | StateMarker], per_slice: int) -> None:
+def test_a_sliced_load_equals_a_load_record_by_record(batches: list[StateBatch | StateMarker], per_slice: int) -> None:
     expected_table, expected_changes = one_by_one(batches)
     table, changes = trio.run(read, SlicedLog(batches, per_slice))
     assert changes == expected_changes

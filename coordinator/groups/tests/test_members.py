@@ -8,7 +8,7 @@ from coordinator.groups.api import Join, MemberProtocol
 from coordinator.groups.members import CLIENT_ID_IN_ID_MAX, Expected, name_in_id
 
 
-def test_of_ids_that_do_not_come_back_the_oldest_are_forgotten() -> None:
+def test_the_oldest_expected_member_ids_are_dropped_beyond_the_limit() -> None:
     expected = Expected(2)
     for number in range(4):
         expected.add(str(number), number)

@@ -150,7 +150,7 @@ def test_of_two_transactions_the_later_offset_wins_whichever_ends_first() -> Non
             table.replay()
 
 
-def test_a_pending_offset_is_overruled_by_a_later_one_of_its_own() -> None:
+def test_the_last_pending_offset_of_a_transaction_wins_over_a_plain_commit_in_between() -> None:
     table = Table()
     table.pend(P, 10)
     table.commit(11)
@@ -170,7 +170,7 @@ def test_all_offsets_of_a_group_tell_which_are_not_stable() -> None:
     assert [(one.partition, _shown(one.committed)) for one in found] == [(0, "UnstableOffset"), (1, 2)]
 
 
-def test_what_is_removed_while_an_offset_is_pending_stays_removed() -> None:
+def test_an_offset_deleted_while_another_is_pending_is_not_restored_by_the_marker() -> None:
     table = Table()
     table.commit(1)
     table.pend(P, 5)
@@ -184,7 +184,7 @@ def test_what_is_removed_while_an_offset_is_pending_stays_removed() -> None:
         table.replay()
 
 
-def test_a_group_that_is_deleted_takes_what_is_pending_with_it() -> None:
+def test_a_deleted_group_loses_its_pending_offsets() -> None:
     table = Table()
     table.pend(P, 5)
     table.perform(table.table.delete_group("g", []))
@@ -197,7 +197,7 @@ def test_a_group_that_is_deleted_takes_what_is_pending_with_it() -> None:
         table.replay()
 
 
-def test_a_topic_that_is_deleted_takes_what_is_pending_with_it() -> None:
+def test_a_deleted_topic_loses_the_pending_offsets_from_before_its_deletion() -> None:
     table = Table()
     table.pend(P, 5)
     table.wall_ms = 1
@@ -209,7 +209,7 @@ def test_a_topic_that_is_deleted_takes_what_is_pending_with_it() -> None:
         table.replay()
 
 
-def test_what_is_pending_keeps_a_group_and_its_offset_from_expiring() -> None:
+def test_a_pending_offset_keeps_its_group_and_the_committed_offset_from_expiring() -> None:
     table = Table()
     table.commit(1)
     table.pend(P, 5)
@@ -235,7 +235,7 @@ def test_what_is_pending_keeps_a_group_and_its_offset_from_expiring() -> None:
         (Claim("stranger", None, -1), None),
     ],
 )
-def test_who_may_commit_to_a_group_that_there_is_not(claim: Claim, error: type[GroupError] | None) -> None:
+def test_only_claims_without_generation_commit_to_a_new_group(claim: Claim, error: type[GroupError] | None) -> None:
     table = Table()
     answer = table.pend(P, 1, claim=claim)
     assert isinstance(answer, error) if error is not None else answer == [None]

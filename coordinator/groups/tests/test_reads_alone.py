@@ -54,7 +54,7 @@ def told(shard: Shard[Table], *, require_stable: bool = False) -> Asker:
     )
 
 
-async def test_the_log_is_read_to_its_end_and_reads_alone_are_answered() -> None:
+async def test_a_shard_loads_beyond_the_high_watermark_and_answers_only_reads() -> None:
     bench = Bench(log=beyond())
     async with bench.running() as shard:
         assert shard.is_loaded
@@ -102,7 +102,7 @@ async def test_nothing_is_saved_before_the_high_watermark_has_passed_it() -> Non
         assert change.checkpoint.next_offset == bench.log.end_offset == 2
 
 
-async def test_what_was_truncated_meanwhile_is_not_known_to_the_next_shard() -> None:
+async def test_a_commit_that_was_truncated_is_unknown_to_the_next_shard() -> None:
     bench = Bench(log=beyond())
     async with bench.running() as shard:
         assert offset_of(told(shard)) == 2
@@ -139,7 +139,7 @@ async def test_no_session_runs_out_and_each_member_has_a_whole_one_afterwards() 
         assert error_of(beat(shard, joined)) is UnknownMember
 
 
-async def test_a_marker_is_refused_and_what_was_committed_in_a_transaction_stays_open() -> None:
+async def test_a_shard_that_answers_only_reads_hides_pending_offsets_and_writes_nothing() -> None:
     log = beyond()
     log.takes_writes = True
     log.append([offset_record("g", 0, 9)], 0, StateProducer(1, 0))
@@ -168,7 +168,7 @@ async def test_a_deleted_group_is_not_shown() -> None:
         assert [one.group_id for one in shard.table.listings()] == ["g"]
 
 
-async def test_a_commit_on_its_way_is_told_to_readers_alone_when_too_few_are_left() -> None:
+async def test_a_commit_in_flight_is_visible_to_fallback_reads_with_too_few_replicas() -> None:
     """A leader that stays tells as much as a successor would."""
     bench = Bench()
     bench.log.is_slow = True

@@ -203,7 +203,7 @@ async def test_the_topic_is_made_when_a_coordinator_is_looked_for() -> None:
         ]
 
 
-async def test_who_makes_the_topic_second_uses_the_first_ones() -> None:
+async def test_a_broker_that_loses_the_race_to_create_the_topic_uses_the_existing_topic() -> None:
     async with coordinating() as world:
         made = topic(OFFSETS_TOPIC)
 
@@ -250,7 +250,7 @@ async def test_groups_are_served_while_their_partition_is_led() -> None:
         assert await offset(world) == 5
 
 
-async def test_of_what_others_lead_there_is_no_view() -> None:
+async def test_the_cache_of_a_partition_is_discarded_when_another_broker_leads_it() -> None:
     """When it is led here again, the cleaner may have removed records that were deleted meanwhile, and their
     tombstones."""
     async with coordinating() as world:
@@ -325,7 +325,7 @@ async def test_a_list_is_of_all_shards_and_durable() -> None:
         assert sorted(listing.result()) == expected
 
 
-async def test_what_was_committed_to_a_deleted_topic_goes_with_it() -> None:
+async def test_offsets_of_a_deleted_topic_are_deleted() -> None:
     async with coordinating() as world:
         read = topic("t")
         world.cluster.publish(topic(OFFSETS_TOPIC), read)
@@ -347,7 +347,7 @@ async def test_offsets_expire_at_the_next_check() -> None:
         assert await offset(world) is None
 
 
-async def test_one_save_is_of_all_shards() -> None:
+async def test_a_save_of_the_cache_covers_all_shards() -> None:
     async with coordinating(view_flush_interval_ms=100) as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
         await wait_all_tasks_blocked()
@@ -382,7 +382,7 @@ async def test_a_group_needs_an_id_but_to_commit() -> None:
 @pytest.mark.parametrize(
     ("producer_id", "epoch", "error"), [(-1, 0, InvalidProducerIdMapping), (5, -1, StaleProducerEpoch)]
 )
-async def test_nobody_commits_in_a_transaction_for_a_producer_that_cannot_be(
+async def test_a_transactional_commit_of_an_impossible_producer_is_refused_and_not_appended(
     producer_id: int, epoch: int, error: type[CoordinatorError]
 ) -> None:
     """The log would refuse it, and the groups of the whole partition would be read anew for one bad request."""
@@ -465,7 +465,7 @@ async def test_offsets_of_a_transaction_that_ended_meanwhile(protocol: int, erro
         assert (await offset_of(world), guards_of(world)) == (None, 0)
 
 
-async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None:
+async def test_the_marker_of_the_previous_transaction_does_not_refuse_a_commit_under_verification() -> None:
     """A producer that knows its next epoch goes on while the markers are on their way (KIP-890)."""
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
@@ -479,7 +479,7 @@ async def test_the_end_of_the_transaction_before_does_not_take_it_back() -> None
 
 
 @pytest.mark.parametrize("epoch", [PRODUCER.epoch, PRODUCER.epoch + 1])
-async def test_what_is_allowed_and_refused_before_anybody_looks_leaves_nothing_behind(epoch: int) -> None:
+async def test_a_verified_commit_that_the_shard_refuses_leaves_no_guard_behind(epoch: int) -> None:
     """The refusal comes from a shard that is being read, or from the log's state of the producer."""
     async with coordinating() as world:
         world.cluster.publish(topic(OFFSETS_TOPIC))
@@ -520,7 +520,7 @@ async def test_a_stopping_broker_coordinates_nothing() -> None:
             await result_of(commit(world))
 
 
-async def test_whoever_watches_sees_what_was_committed_and_counted() -> None:
+async def test_figures_show_committed_offsets_and_counters_count_commits() -> None:
     async with coordinating() as world:
         await world.groups.coordinator_of("g")
         await wait_all_tasks_blocked()

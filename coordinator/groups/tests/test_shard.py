@@ -143,7 +143,7 @@ async def test_a_read_that_saw_a_commit_waits_for_it() -> None:
         assert offset_of(other) is None
 
 
-async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
+async def test_a_description_of_a_group_waits_while_the_deletion_is_not_durable() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await result_of(commit(shard, 5))
@@ -154,7 +154,7 @@ async def test_whether_a_group_exists_is_told_when_its_end_is_durable() -> None:
         assert not describing.is_settled
 
 
-async def test_a_group_that_takes_the_place_of_one_just_deleted_tells_nothing_before_that_is_durable() -> None:
+async def test_a_group_created_after_a_deletion_answers_no_fetch_before_the_deletion_is_durable() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await result_of(commit(shard, 5))
@@ -170,7 +170,7 @@ async def test_a_group_that_takes_the_place_of_one_just_deleted_tells_nothing_be
         assert offset_of(found) is None
 
 
-async def test_commits_that_come_while_a_round_is_on_its_way_are_one_batch() -> None:
+async def test_commits_that_arrive_while_a_batch_is_in_flight_become_one_batch() -> None:
     bench = Bench()
     bench.log.is_slow = True
     async with bench.running() as shard:
@@ -187,7 +187,7 @@ async def test_commits_that_come_while_a_round_is_on_its_way_are_one_batch() -> 
         assert all(one.result() == [None] for one in later)
 
 
-async def test_a_round_is_cut_to_what_the_log_takes() -> None:
+async def test_commits_are_split_into_batches_of_the_size_that_the_log_takes() -> None:
     bench = Bench()
     bench.log.batch_size_max_bytes = 300
     async with bench.running() as shard:
@@ -217,7 +217,7 @@ async def test_a_failed_log_drops_everything_and_is_read_anew() -> None:
         assert offset_of(fetch(shard)) == 1
 
 
-async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
+async def test_waiting_members_get_not_coordinator_when_the_log_fails() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await settled_member(shard)
@@ -229,7 +229,7 @@ async def test_members_who_wait_are_sent_away_when_the_log_fails() -> None:
 
 
 @pytest.mark.parametrize("mode", CacheMode)
-async def test_what_somebody_else_wrote_is_read(mode: CacheMode) -> None:
+async def test_records_that_another_writer_appended_are_read_at_a_reload(mode: CacheMode) -> None:
     bench = Bench(mode=mode)
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -322,7 +322,7 @@ async def test_a_replaced_request_is_answered() -> None:
         assert not third.is_settled
 
 
-async def test_the_view_has_what_is_durable_and_spares_reading_it() -> None:
+async def test_the_cache_has_the_durable_records_and_the_next_load_reads_only_the_rest() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -345,7 +345,7 @@ async def test_in_direct_mode_the_view_is_written_before_the_answer() -> None:
         assert await bench.saved_to() == 2
 
 
-async def test_the_view_never_has_what_is_not_durable() -> None:
+async def test_the_cache_never_takes_records_that_are_not_durable() -> None:
     bench = Bench()
     bench.log.is_slow = True
     async with bench.running() as shard:
@@ -390,7 +390,7 @@ async def test_records_of_a_newer_broker_are_left_out() -> None:
         assert offset_of(fetch(shard)) == 1
 
 
-async def test_a_stopping_shard_keeps_nobody_but_finishes_what_is_on_its_way() -> None:
+async def test_a_stopping_shard_refuses_requests_and_finishes_the_batch_in_flight() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await settled_member(shard)
@@ -406,7 +406,7 @@ async def test_a_stopping_shard_keeps_nobody_but_finishes_what_is_on_its_way() -
         assert committing.result() == [None]
 
 
-async def test_who_may_have_been_succeeded_tells_nothing_that_he_has_not_just_written() -> None:
+async def test_a_stale_leader_acknowledges_commits_and_refuses_everything_else() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -419,7 +419,7 @@ async def test_who_may_have_been_succeeded_tells_nothing_that_he_has_not_just_wr
         assert offset_of(fetch(shard)) == 2
 
 
-async def test_whoever_reads_what_is_on_its_way_is_answered_by_who_leads_when_it_is_durable() -> None:
+async def test_a_read_of_a_commit_in_flight_is_refused_if_the_leader_becomes_stale() -> None:
     bench = Bench()
     bench.log.is_slow = True
     async with bench.running() as shard:

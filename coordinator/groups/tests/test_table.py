@@ -151,7 +151,7 @@ def script() -> Script:
     return Script()
 
 
-def test_what_is_committed_is_fetched(script: Script) -> None:
+def test_a_committed_offset_is_fetched(script: Script) -> None:
     assert script.commit(5) == [None]
     committed = CommittedOffset(5, 3, "m", 0)
     assert script.fetch(("u", [0]), ("t", [1, 0])) == [None, None, committed]
@@ -206,7 +206,7 @@ def test_members_commit_and_strangers_do_not(script: Script) -> None:
     assert script.offset() == 5
 
 
-def test_nobody_commits_between_join_and_sync(script: Script) -> None:
+def test_a_member_cannot_commit_between_join_and_sync(script: Script) -> None:
     script.join()
     script.pass_time(0)
     joined = script.answers["x"]
@@ -224,7 +224,7 @@ def test_a_commit_is_a_sign_of_life(script: Script) -> None:
     assert isinstance(script.commit(6, claim=claim), UnknownMember)
 
 
-def test_everybody_commits_when_the_group_is_empty(script: Script) -> None:
+def test_any_client_commits_to_an_empty_group(script: Script) -> None:
     script.leave(script.settled())
     assert script.commit(5) == [None]
 
@@ -284,7 +284,7 @@ def test_offsets_of_a_simple_group_expire_after_the_commit(script: Script) -> No
     assert len(script.table) == 0
 
 
-def test_offsets_of_a_left_group_expire_after_it_became_empty(script: Script) -> None:
+def test_offsets_of_a_group_expire_after_its_last_member_has_left(script: Script) -> None:
     claim = script.settled()
     script.commit(5, claim=claim)
     for _ in range(2 * RETENTION_MS // 9_000):
@@ -323,7 +323,7 @@ def test_nothing_expires_while_the_group_rebalances(script: Script) -> None:
     assert script.offset() == 5
 
 
-def test_an_old_client_says_itself_how_long_its_offsets_live(script: Script) -> None:
+def test_an_old_client_sets_the_retention_of_its_offsets(script: Script) -> None:
     script.commit(5, retention_ms=MINUTE_MS)
     script.commit(6, TopicPartition("t", 1), retention_ms=10 * RETENTION_MS)
     script.restart()
@@ -343,7 +343,7 @@ def test_no_time_is_too_long_for_an_offset_to_live(script: Script) -> None:
     assert script.offset() == 5
 
 
-def test_a_group_that_nobody_came_to_is_swept(script: Script) -> None:
+def test_a_group_whose_new_member_never_joined_is_swept(script: Script) -> None:
     join = Join("", None, "c", "/h", "consumer", (MemberProtocol("range", b""),), 10_000, 60_000, must_know_its_id=True)
     script.take(script.table.join(script.moment, "g", join, "x"))
     script.sweep()
@@ -353,7 +353,7 @@ def test_a_group_that_nobody_came_to_is_swept(script: Script) -> None:
     assert len(script.table) == 0
 
 
-def test_what_was_committed_to_a_deleted_topic_is_forgotten(script: Script) -> None:
+def test_offsets_of_a_deleted_topic_are_removed(script: Script) -> None:
     script.commit(5)
     script.commit(6, TopicPartition("u", 0))
     script.take(script.table.forget_topics("g", {"t"}, script.now_ms))
@@ -361,7 +361,7 @@ def test_what_was_committed_to_a_deleted_topic_is_forgotten(script: Script) -> N
     assert (script.offset(), script.offset(TopicPartition("u", 0))) == (None, 6)
 
 
-def test_what_was_committed_since_is_of_a_new_topic_of_that_name(script: Script) -> None:
+def test_an_offset_committed_after_the_deletion_of_the_topic_is_kept(script: Script) -> None:
     script.commit(5)
     deleted_ms = script.now_ms
     script.pass_time(1)
@@ -370,7 +370,7 @@ def test_what_was_committed_since_is_of_a_new_topic_of_that_name(script: Script)
     assert script.offset() == 6
 
 
-def test_a_group_too_large_for_its_record_is_told_and_joins_again(script: Script) -> None:
+def test_a_sync_too_large_for_a_record_is_refused_and_the_group_rebalances(script: Script) -> None:
     script.settings = OffsetSettings(record_max_bytes=1_000)
     script.table = script.new_table()
     script.join(metadata=b"m" * 1_000)
@@ -384,7 +384,7 @@ def test_a_group_too_large_for_its_record_is_told_and_joins_again(script: Script
     assert script.kept == []
 
 
-def test_a_stable_group_comes_back_as_it_was(script: Script) -> None:
+def test_a_stable_group_is_unchanged_after_a_restart(script: Script) -> None:
     claim = script.settled()
     before = script.take(script.table.describe("g", "x"))
     script.restart()
@@ -392,7 +392,7 @@ def test_a_stable_group_comes_back_as_it_was(script: Script) -> None:
     assert script.take(script.table.heartbeat(script.moment, "g", claim, "x")) is None
 
 
-def test_a_group_beyond_its_size_rebalances_when_it_comes_back(script: Script) -> None:
+def test_a_group_over_its_maximum_size_rebalances_after_a_restart(script: Script) -> None:
     script.settled()
     script.table = GroupTable(GroupSettings(members_max=0), script.settings)
     for record in script.kept:

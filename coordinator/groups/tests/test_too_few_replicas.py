@@ -50,7 +50,7 @@ class CountingLog(FakeStateLog):
         self._takes_writes = takes_writes
 
 
-async def test_who_would_write_is_refused_before_the_table_changes_and_who_reads_is_answered() -> None:
+async def test_writes_are_refused_before_the_table_changes_and_reads_are_answered() -> None:
     bench = Bench()
     async with bench.running() as shard:
         joined = await settled_member(shard)
@@ -81,7 +81,7 @@ async def test_time_stands_still_for_members_while_nothing_can_be_written() -> N
         assert error_of(beat(shard, joined)) is UnknownMember
 
 
-async def test_whoever_is_late_is_found_out_soon_after_and_nobody_spins_until_then() -> None:
+async def test_a_late_member_is_removed_soon_after_writes_resume_without_busy_polling_before() -> None:
     log = CountingLog()
     bench = Bench(log=log)
     async with bench.running() as shard:
@@ -96,7 +96,7 @@ async def test_whoever_is_late_is_found_out_soon_after_and_nobody_spins_until_th
         assert error_of(beat(shard, joined)) is UnknownMember
 
 
-async def test_what_had_gathered_is_written_when_there_are_enough_again() -> None:
+async def test_queued_commits_are_written_when_enough_replicas_are_in_sync_again() -> None:
     bench = Bench()
     bench.log.is_slow = True
     async with bench.running() as shard:
@@ -117,7 +117,7 @@ async def test_what_had_gathered_is_written_when_there_are_enough_again() -> Non
         assert shard.table is table
 
 
-async def test_nobody_waits_for_good_for_what_may_not_become_durable() -> None:
+async def test_waiting_requests_fail_with_not_available_after_the_timeout() -> None:
     bench = Bench()
     async with bench.running() as shard:
         joined = await settled_member(shard)
@@ -140,7 +140,7 @@ async def test_nobody_waits_for_good_for_what_may_not_become_durable() -> None:
         assert error_of(beat(shard, joined)).__name__ == "RebalanceInProgress"
 
 
-async def test_a_commit_is_told_within_its_timeout_that_it_may_not_become_durable() -> None:
+async def test_a_commit_that_does_not_become_durable_fails_within_its_timeout() -> None:
     async with coordinating(commit_timeout_ms=2_000) as world:
         world.cluster.publish(topic("__consumer_offsets"))
         await wait_all_tasks_blocked()
@@ -152,7 +152,7 @@ async def test_a_commit_is_told_within_its_timeout_that_it_may_not_become_durabl
         assert 2 <= trio.current_time() - begun_s <= 3
 
 
-async def test_what_was_committed_to_a_topic_that_is_deleted_meanwhile_goes_when_that_can_be_written() -> None:
+async def test_offsets_of_a_deleted_topic_are_removed_when_writes_are_possible_again() -> None:
     async with coordinating() as world:
         orders = topic("t")
         world.cluster.publish(topic("__consumer_offsets"), orders)

@@ -117,7 +117,7 @@ async def test_a_view_saved_while_the_log_is_read_leaves_out_no_transaction_that
         assert offset_of(fetch(shard)) == 5
 
 
-async def test_what_a_marker_makes_true_is_told_when_it_is_durable() -> None:
+async def test_an_offset_that_a_marker_commits_is_fetched_when_the_marker_is_durable() -> None:
     bench = Bench()
     async with bench.running() as shard:
         await result_of(commit(shard, 1))
@@ -190,7 +190,7 @@ async def test_an_older_epoch_is_refused_before_anything_is_written(*, is_durabl
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
-async def test_a_late_marker_does_not_end_what_was_begun_in_its_epoch(*, is_durable: bool) -> None:
+async def test_a_late_marker_does_not_end_the_transaction_that_began_in_its_epoch(*, is_durable: bool) -> None:
     """The marker's transaction was the one before (KIP-890). With nothing open it may be a second try of the same."""
     bench = Bench()
     async with bench.running() as shard:
@@ -250,7 +250,7 @@ def test_a_round_is_settled_with_all_that_is_written_in_it(order: tuple[int, ...
     assert called == [True]
 
 
-async def test_before_it_is_read_nothing_is_known_of_producers() -> None:
+async def test_transactional_requests_are_refused_with_loading_before_the_log_is_read() -> None:
     bench = Bench()
     bench.log.is_broken = True
     async with bench.running() as shard:
@@ -259,7 +259,7 @@ async def test_before_it_is_read_nothing_is_known_of_producers() -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda shard: pend(shard, 5), end])
-async def test_a_log_that_cannot_say_what_it_knows_of_producers_is_read_again(
+async def test_a_log_that_cannot_return_its_producer_state_is_read_again(
     ask: Callable[[Shard[Table]], Asker],
 ) -> None:
     """The log dir has failed; simulation seed 43."""

@@ -117,7 +117,7 @@ async def test_fifty_partitions_take_no_more_turns_than_one() -> None:
 
 
 @pytest.mark.parametrize("mode", CacheMode)
-async def test_a_log_that_fails_takes_its_own_groups_alone(mode: CacheMode) -> None:
+async def test_a_log_that_fails_affects_only_its_own_groups(mode: CacheMode) -> None:
     async with running(3, mode) as (shards, logs, _):
         committing = [commit(shard, 1) for shard in shards]
         await wait_all_tasks_blocked()
@@ -140,7 +140,7 @@ async def test_a_log_that_fails_takes_its_own_groups_alone(mode: CacheMode) -> N
         assert offset_of(fetch(shards[1])) == 0
 
 
-async def test_a_log_that_takes_nothing_keeps_no_other_from_its_turn() -> None:
+async def test_a_log_that_refuses_writes_does_not_stop_writes_to_other_logs() -> None:
     async with running(3) as (shards, logs, _):
         logs[0].is_broken = True
         committing = [commit(shard, 1) for shard in shards]
@@ -182,7 +182,7 @@ async def test_in_direct_mode_one_save_is_of_all_that_became_durable_together() 
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_c1_nobody_sees_what_is_not_durable_and_none_is_lost(seed: int) -> None:
+async def test_c1_answers_show_only_durable_commits_and_no_commit_is_lost(seed: int) -> None:
     """Answers of a group come in the order of its commands; a read shows the commits before it, once they are
     durable."""
     rng = random.Random(seed)

@@ -48,7 +48,7 @@ def test_settled_once_with_one_callback() -> None:
     assert (answer.result(), called) == (1, [1])
 
 
-def test_what_is_raised_tells_each_time_what_caused_it() -> None:
+def test_each_raised_copy_of_an_error_has_its_cause() -> None:
     refusal = UnknownMember("m")
     refusal.__cause__ = cause = KeyError("m")
     answer = settled(refusal)
@@ -80,7 +80,7 @@ def test_all_are_settled_with_the_first_error_of_theirs() -> None:
         lambda table, asker: table.leave(NOW, "g", [STRANGER], asker),
     ],
 )
-def test_a_refusal_keeps_nobody(ask: Callable[[Table, Asked], Effects[Asked]]) -> None:
+def test_a_refusal_keeps_no_reference_to_its_requester(ask: Callable[[Table, Asked], Effects[Asked]]) -> None:
     """A raised error leads to the frames it came through, and they to it, if any of them keeps it."""
     table = Table(GroupSettings(), OffsetSettings())
     table.commit(NOW, "g", Claim(""), OFFSETS, -1, Asked())

@@ -67,7 +67,7 @@ def test_values_are_kafkas(record: TransactionRecord, content: str) -> None:
     assert read(content) == record
 
 
-def test_what_older_brokers_wrote_is_read() -> None:
+def test_records_of_older_brokers_are_read() -> None:
     assert read(VERSION_0) == ONGOING
     assert read(EMPTY_0) == EMPTY
 
@@ -77,7 +77,7 @@ def test_tags_that_are_not_known_are_passed_over() -> None:
 
 
 @given(records)
-def test_what_is_written_is_read_back(record: TransactionRecord) -> None:
+def test_a_written_record_is_read_back_unchanged(record: TransactionRecord) -> None:
     assert decode_value(memoryview(encode_value(record))) == record
 
 

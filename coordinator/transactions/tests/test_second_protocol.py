@@ -90,7 +90,7 @@ def test_an_end_in_the_first_protocol_is_nobodys_retry_in_the_second(state: Tran
     assert again is fenced_at_first, "whoever was fenced may ask for it"
 
 
-def test_nobody_is_told_of_the_very_last_epoch() -> None:
+def test_a_producer_is_fenced_instead_of_given_the_last_epoch() -> None:
     """The epoch is that of a fence in the first protocol: transaction.version was changed meanwhile."""
     exhausted = replace(known(ONGOING), epoch=EPOCH_EXHAUSTED, protocol=SECOND_PROTOCOL)
     over = completed(fenced(exhausted, NOW_MS, no_id, FIRST_PROTOCOL), NOW_MS)
@@ -98,7 +98,7 @@ def test_nobody_is_told_of_the_very_last_epoch() -> None:
         assert outcome(over, exhausted.identity, commits=commits) is ProducerFenced
 
 
-def test_who_had_the_id_before_is_fenced_by_who_has_begun_with_the_new_one() -> None:
+def test_a_producer_with_the_old_id_is_fenced_by_a_producer_with_the_new_id() -> None:
     before = ProducerIdentity(7, EPOCH_EXHAUSTED)
     begun = initialised(replace(known(EMPTY), epoch=EPOCH_EXHAUSTED), None, TIMEOUT_MS, NOW_MS, giving(NEW_ID))
     for commits in (True, False):
@@ -117,7 +117,7 @@ def test_strangers(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("state", PREPARED)
 @pytest.mark.parametrize("asking", [CURRENT, BEFORE, OLDER, ProducerIdentity(8, 3)])
-def test_while_markers_are_on_their_way_nobody_is_told_who_he_is(
+def test_every_end_is_refused_with_concurrent_transactions_while_markers_are_written(
     state: TransactionState, asking: ProducerIdentity
 ) -> None:
     for commits in (True, False):
@@ -125,7 +125,7 @@ def test_while_markers_are_on_their_way_nobody_is_told_who_he_is(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_an_end_has_the_next_epoch_in_its_markers_and_for_its_producer(*, commits: bool) -> None:
+def test_an_end_gives_the_next_epoch_to_its_markers_and_to_its_producer(*, commits: bool) -> None:
     before = known(ONGOING)
     decided = ended_for_good(before, CURRENT, commits=commits, now_ms=NOW_MS)
     assert (decided.identity, decided.identity_after_markers, decided.last_epoch) == (LATER, LATER, 3)
@@ -184,7 +184,7 @@ def test_a_new_producer_fences_as_the_cluster_has_it() -> None:
     )
 
 
-def test_a_fence_may_be_asked_for_by_who_is_fenced() -> None:
+def test_a_fenced_producer_gets_the_next_epoch_if_it_aborts_or_initialises() -> None:
     over = completed(fenced_for_good(known(ONGOING), NOW_MS), NOW_MS)
     assert ended_for_good(over, CURRENT, commits=False, now_ms=NOW_MS).identity == LATER
     with pytest.raises(InvalidTransactionState):
@@ -239,7 +239,7 @@ class Asked:
 
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))
-def test_whatever_is_asked(asked: list[tuple[str, int]], first_epoch: int) -> None:
+def test_no_request_sequence_lets_a_fenced_producer_write(asked: list[tuple[str, int]], first_epoch: int) -> None:
     """No producer is ever told the identity of another, unless it asks again; only the last producer that was told may
     write; and no two transactions of the second protocol end in one epoch."""
     world = Asked(first_epoch)

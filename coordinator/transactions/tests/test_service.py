@@ -171,7 +171,7 @@ async def test_there_is_always_another_id() -> None:
         assert len(set(found)) == len(found)
 
 
-async def test_whoever_comes_while_ids_are_fetched_waits_for_them() -> None:
+async def test_requests_that_arrive_while_ids_are_fetched_wait_for_the_ids() -> None:
     async with coordinating() as world:
         world.cluster.may_give = trio.Event()
         asked = [world.service.initialise("t", TIMEOUT_MS, None) for _ in range(2)]
@@ -182,7 +182,7 @@ async def test_whoever_comes_while_ids_are_fetched_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> None:
+async def test_the_cluster_aborts_a_transaction_in_the_protocol_of_its_feature_level(level: int) -> None:
     """The level of transaction.version decides; a client that ends its own transaction does so in the protocol that it
     speaks."""
     async with coordinating() as world:
@@ -194,7 +194,7 @@ async def test_the_cluster_ends_transactions_as_its_features_say(level: int) -> 
         assert marker == StateMarker(identity.producer_id, 1, 0, is_commit=False, protocol=protocol)
 
 
-async def test_an_id_is_given_as_soon_as_it_is_there() -> None:
+async def test_a_producer_id_is_returned_as_soon_as_it_is_available() -> None:
     """The ids behind it are slow: another block has to be taken."""
     async with coordinating() as world:
         world.cluster.may_give = trio.Event()
@@ -204,7 +204,7 @@ async def test_an_id_is_given_as_soon_as_it_is_there() -> None:
         assert await result_of(asked) == (1, 0)
 
 
-async def test_a_broker_that_stops_begins_nothing_for_who_waits_for_an_id() -> None:
+async def test_a_stopping_broker_begins_nothing_for_a_request_that_waits_for_a_producer_id() -> None:
     async with coordinating() as world:
         world.cluster.may_give = trio.Event()
         asked = world.service.initialise("t", TIMEOUT_MS, None)
@@ -216,7 +216,7 @@ async def test_a_broker_that_stops_begins_nothing_for_who_waits_for_an_id() -> N
         assert world.log.batches == []
 
 
-async def test_while_no_id_can_be_had_that_is_told_and_it_is_tried_again() -> None:
+async def test_a_request_without_producer_ids_fails_with_loading_and_a_later_one_succeeds() -> None:
     async with coordinating() as world:
         world.cluster.gives_none = True
         with pytest.raises(errors.CoordinatorLoading):
@@ -227,7 +227,7 @@ async def test_while_no_id_can_be_had_that_is_told_and_it_is_tried_again() -> No
         assert await world.initialise() == (1, 0)
 
 
-async def test_an_end_tells_the_next_epoch_and_its_markers_have_it() -> None:
+async def test_the_reply_to_an_end_and_the_markers_have_the_next_epoch() -> None:
     async with coordinating() as world:
         identity = await world.initialise()
         await result_of(world.service.add_partitions("t", identity, [ORDERS], protocol=SECOND_PROTOCOL))
@@ -288,7 +288,7 @@ async def test_a_refused_marker_does_not_hold_up_another_that_is_tried_again() -
         assert await world.state() is TransactionState.COMPLETE_COMMIT
 
 
-async def test_what_cannot_be_written_for_long_is_tried_now_and_then_and_told_once() -> None:
+async def test_a_marker_that_cannot_be_written_for_long_is_retried_rarely_and_logged_once() -> None:
     async with coordinating() as world:
         world.markers.errors[ORDERS] = [errors.MarkerNotWritten("full")] * 1_000
         identity = await world.begin()
@@ -309,7 +309,7 @@ async def test_a_topic_that_is_gone_needs_no_marker() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.StaleProducerEpoch("x"), errors.TransactionCoordinatorFenced("x")])
-async def test_a_marker_that_is_refused_is_told_and_tried_again_in_a_while(error: CoordinatorError) -> None:
+async def test_a_refused_marker_is_counted_as_stuck_and_retried_later(error: CoordinatorError) -> None:
     async with coordinating() as world:
         world.markers.errors[ORDERS] = [error, error]
         identity = await world.begin(ORDERS, LATER)
@@ -381,7 +381,7 @@ async def test_a_coordinator_writes_its_epoch_into_its_markers() -> None:
         assert [marker for marker, _ in world.markers.written] == [StateMarker(1, 0, 5, is_commit=False)]
 
 
-async def test_whoever_is_parked_is_sent_away_when_the_broker_stops() -> None:
+async def test_a_parked_request_gets_not_coordinator_when_the_broker_stops() -> None:
     async with coordinating() as world:
         identity = await world.begin()
         world.markers.is_slow = True
@@ -393,7 +393,7 @@ async def test_whoever_is_parked_is_sent_away_when_the_broker_stops() -> None:
             parked.result()
 
 
-async def test_the_topic_is_made_when_somebody_looks_for_a_coordinator() -> None:
+async def test_the_first_request_for_a_coordinator_creates_the_topic() -> None:
     async with coordinating(has_topic=False, partition_count=3, replication_factor=3, min_isr=2) as world:
         assert await world.service.coordinator_of("t") == BROKER
         assert world.cluster.created == [
@@ -422,7 +422,7 @@ async def test_while_a_partition_is_read_nothing_is_listed() -> None:
             await result_of(world.service.list_transactions())
 
 
-async def test_time_takes_what_is_old() -> None:
+async def test_open_transactions_time_out_and_unused_transactional_ids_expire() -> None:
     limits = TransactionSettings(timeout_check_interval_ms=1_000, expiration_ms=5_000)
     async with coordinating(settings=limits, expiry_check_interval_ms=10_000) as world:
         identity = await world.initialise(timeout_ms=2_500)
@@ -443,7 +443,7 @@ async def test_a_coordinator_that_was_looked_for_first_is_ready() -> None:
             await world.state()
 
 
-async def test_nobody_waits_for_good_for_a_partition_that_cannot_be_read() -> None:
+async def test_a_request_for_a_coordinator_waits_a_limited_time_for_an_unreadable_partition() -> None:
     logs = Logs()
     async with coordinating(logs, has_topic=False, partition_count=4) as world:
         (await logs.get(TRANSACTIONS_TOPIC.encode()[:16], TRANSACTIONS_TOPIC, 0)).is_broken = True
@@ -466,7 +466,7 @@ async def test_a_transaction_is_over_when_that_can_be_written() -> None:
         assert await world.state() is TransactionState.COMPLETE_COMMIT
 
 
-async def test_no_transaction_is_ended_for_its_time_while_that_cannot_be_written() -> None:
+async def test_a_transaction_times_out_only_when_the_abort_can_be_written() -> None:
     async with coordinating() as world:
         await world.begin()
         world.log.takes_writes = False
@@ -479,7 +479,7 @@ async def test_no_transaction_is_ended_for_its_time_while_that_cannot_be_written
         assert await world.state() is TransactionState.COMPLETE_ABORT
 
 
-async def test_a_decision_whose_asker_was_sent_away_is_carried_out_once_it_is_durable() -> None:
+async def test_a_durable_decision_is_carried_out_though_its_request_was_refused() -> None:
     async with coordinating() as world:
         identity = await world.begin()
         world.log.is_slow = True

@@ -150,7 +150,7 @@ def test_a_transaction_from_begin_to_end() -> None:
     assert len(bench.log) == 5
 
 
-def test_what_is_known_already_is_not_written_again() -> None:
+def test_a_partition_that_the_transaction_has_already_is_not_written_again() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
@@ -166,7 +166,7 @@ def test_a_timeout_out_of_bounds_is_refused_before_anything_is_known(timeout_ms:
     assert bench.initialise(timeout_ms=900_000) == [FIRST]
 
 
-def test_who_nobody_knows_has_no_transaction() -> None:
+def test_requests_for_an_unknown_transactional_id_are_refused() -> None:
     bench = Bench()
     for asker in (bench.add(ORDERS), bench.end()):
         assert is_error(asker, errors.InvalidProducerIdMapping)
@@ -181,7 +181,7 @@ def test_a_second_producer_fences_the_first() -> None:
         assert is_error(asker, errors.ProducerFenced)
 
 
-def test_whoever_comes_while_markers_are_on_their_way_goes_on_when_they_are_written() -> None:
+def test_a_request_that_arrives_before_the_markers_are_written_waits_for_them() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
@@ -197,7 +197,7 @@ def test_whoever_comes_while_markers_are_on_their_way_goes_on_when_they_are_writ
     assert adding == [None], "answered once"
 
 
-def test_nobody_waits_longer_than_a_tenth_of_a_second() -> None:
+def test_no_request_waits_longer_than_a_tenth_of_a_second() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
@@ -233,7 +233,7 @@ def test_a_new_producer_has_the_open_transaction_aborted_first() -> None:
     assert bench.state() is TransactionState.EMPTY
 
 
-def test_a_producer_goes_on_from_its_own_open_transaction() -> None:
+def test_a_producer_that_initialises_in_its_open_transaction_gets_the_next_epoch() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
@@ -300,7 +300,7 @@ def test_a_wall_clock_that_is_set_back_gives_no_longer_time_than_was_asked_for()
 
 
 @pytest.mark.parametrize("is_commit", [False, True])
-def test_what_was_decided_is_sent_out_again_after_a_restart(*, is_commit: bool) -> None:
+def test_the_markers_of_a_decision_are_sent_again_after_a_restart(*, is_commit: bool) -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS, LATER)
@@ -311,7 +311,7 @@ def test_what_was_decided_is_sent_out_again_after_a_restart(*, is_commit: bool) 
     assert bench.end(is_commit=is_commit) == [FIRST]
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_transactional_id_expires() -> None:
     bench = Bench(expiration_ms=1_000)
     committed(bench)
     bench.initialise("busy")
@@ -355,7 +355,7 @@ def test_partitions_are_verified() -> None:
     assert isinstance(verify(FIRST), errors.ConcurrentTransactions)
 
 
-def test_what_is_told_of_a_transactional_id() -> None:
+def test_a_transactional_id_is_described_listed_and_shown_in_figures() -> None:
     bench = Bench()
     bench.initialise()
     bench.add(ORDERS)
@@ -431,7 +431,7 @@ class Machine(Bench):
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS, st.sampled_from([FIRST_PROTOCOL, SECOND_PROTOCOL]))
-def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, int]], protocol: int) -> None:
+def test_a_replay_gives_the_same_table_after_any_requests(steps: list[tuple[str, str, int]], protocol: int) -> None:
     """Each request is answered once, too, and no identity is given out twice."""
     machine = Machine(protocol)
     for step in steps:
@@ -449,7 +449,7 @@ def test_whatever_is_asked_a_restart_gives_the_same(steps: list[tuple[str, str, 
 # The second protocol (KIP-890)
 
 
-def test_the_answer_to_an_end_is_who_the_producer_is_from_then_on() -> None:
+def test_the_reply_to_an_end_is_the_next_identity_of_the_producer() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.initialise()
     bench.add(ORDERS)
@@ -462,7 +462,7 @@ def test_the_answer_to_an_end_is_who_the_producer_is_from_then_on() -> None:
     assert bench.add(ORDERS, identity=after) == [None]
 
 
-def test_an_empty_abort_after_a_commit_waits_for_its_markers() -> None:
+def test_an_empty_abort_after_a_commit_waits_for_the_markers_of_the_commit() -> None:
     """Named case 9: the request is of the present producer, although the table does not say so yet."""
     bench = Bench(SECOND_PROTOCOL)
     bench.initialise()
@@ -510,7 +510,7 @@ def exhausted(bench: Bench, *, is_open: bool) -> ProducerIdentity:
     return identity
 
 
-def test_whoever_needs_a_producer_id_waits_for_it() -> None:
+def test_a_request_that_needs_a_producer_id_waits_for_the_id() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.has_ids = False
     beginning = bench.initialise()
@@ -526,7 +526,7 @@ def test_whoever_needs_a_producer_id_waits_for_it() -> None:
     assert bench.sent[-1].identity == (100, EPOCH_EXHAUSTED + 1)
 
 
-def test_who_waits_for_an_id_keeps_his_own_from_being_forgotten() -> None:
+def test_a_request_that_waits_for_a_producer_id_keeps_its_transactional_id_from_expiring() -> None:
     """Else the request would never be answered."""
     bench = Bench(SECOND_PROTOCOL, expiration_ms=1_000)
     identity = exhausted(bench, is_open=False)
@@ -546,7 +546,7 @@ def test_an_abort_of_nothing_is_not_counted() -> None:
     assert (bench.table.counters.begun, bench.table.counters.aborted) == (0, 0)
 
 
-def test_when_there_is_none_for_long_that_is_told() -> None:
+def test_a_request_is_refused_with_loading_if_no_producer_id_comes() -> None:
     bench = Bench(SECOND_PROTOCOL)
     bench.has_ids = False
     beginning = bench.initialise()

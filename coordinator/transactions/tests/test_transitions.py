@@ -59,7 +59,7 @@ def begun(
 
 
 @pytest.mark.parametrize("expected", [None, ProducerIdentity(5, 4)])
-def test_an_id_that_nobody_knows(expected: ProducerIdentity | None) -> None:
+def test_an_unknown_transactional_id_begins_with_a_new_producer_id(expected: ProducerIdentity | None) -> None:
     with pytest.raises(NeedsProducerId):
         begun(None, expected)
     first = begun(None, expected, NEW_ID)
@@ -75,7 +75,7 @@ def test_a_new_producer_has_the_next_epoch_and_fences_the_one_before(state: Tran
 
 
 @pytest.mark.parametrize("state", IDLE)
-def test_a_producer_that_says_who_it_is(state: TransactionState) -> None:
+def test_a_producer_that_names_its_identity_gets_the_next_epoch_or_is_fenced(state: TransactionState) -> None:
     bumped = begun(known(state), ProducerIdentity(7, 3))
     assert (bumped.identity, bumped.last_epoch) == ((7, 4), 3)
     assert begun(bumped, ProducerIdentity(7, 3)).identity == (7, 4), "it did not hear the answer"
@@ -103,7 +103,7 @@ def test_epochs_are_used_up(epoch: int) -> None:
         begun(before, ProducerIdentity(7, epoch - 1))
 
 
-def test_what_is_open_is_aborted_first() -> None:
+def test_an_open_transaction_is_aborted_first() -> None:
     before = known(TransactionState.ONGOING)
     assert begun(replace(before, epoch=EPOCH_EXHAUSTED)).identity == (7, EPOCH_MAX)
     after = begun(before)
@@ -202,7 +202,7 @@ def test_an_end(state: TransactionState, commits: bool, outcome: TransactionStat
 # Time
 
 
-def test_an_id_that_nobody_uses_is_forgotten_but_not_while_it_is_in_use() -> None:
+def test_an_idle_transactional_id_expires_and_an_active_one_does_not() -> None:
     for state in IDLE:
         assert not has_expired(known(state), NOW_MS, 11)
         assert has_expired(known(state), NOW_MS, 10)
@@ -237,7 +237,7 @@ def asked_for(
 
 
 @given(requests, st.sampled_from([0, EPOCH_EXHAUSTED - 2]))
-def test_whatever_is_asked(asked: list[tuple[str, int, Partition]], first_epoch: int) -> None:
+def test_no_requests_let_a_fenced_producer_write(asked: list[tuple[str, int, Partition]], first_epoch: int) -> None:
     """Only the last producer that was told an identity may write; an open transaction has partitions, a decided one
     keeps its outcome; and the records have the whole state."""
     current = replace(begun(None, None, 1), epoch=first_epoch)

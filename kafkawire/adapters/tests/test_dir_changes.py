@@ -54,7 +54,7 @@ def test_of_each_partition_the_newest_role_is_taken() -> None:
     assert not changes.take(), "each is taken once"
 
 
-def test_what_was_taken_is_not_the_newest_once_there_is_another() -> None:
+def test_a_taken_change_is_not_the_newest_after_a_newer_change_is_queued() -> None:
     changes = queue(led(epoch=1))
     changes.take()
     assert changes.is_newest(KEY)
@@ -82,7 +82,7 @@ def test_a_deletion_that_waits_is_done_before_the_replica_comes_back() -> None:
     assert changes.take() == {KEY: hosted(epoch=2)}
 
 
-def test_only_what_was_never_begun_is_dropped() -> None:
+def test_only_a_queued_opening_that_has_not_begun_is_dropped() -> None:
     changes = queue(led())
     assert changes.drop(KEY)
     assert changes.is_empty
@@ -96,7 +96,7 @@ def test_only_what_was_never_begun_is_dropped() -> None:
     assert not changes.drop(KEY)
 
 
-def test_what_is_held_waits_by_the_name_of_its_directory() -> None:
+def test_changes_of_a_held_partition_wait_also_under_another_topic_id() -> None:
     again = led(topic_id=2)
     changes = queue(hosted(), again, led(1))
     changes.hold([KEY])
@@ -127,7 +127,7 @@ class Disk:
         return DirWorker(log_dir, *around, lambda: LAG_S)
 
 
-async def test_one_batch_is_applied_after_the_other_until_there_is_none() -> None:
+async def test_a_worker_applies_batches_one_after_another_until_the_queue_is_empty() -> None:
     async with trio.open_nursery() as nursery:
         disk = Disk(nursery)
         worker = disk.worker()
@@ -185,7 +185,7 @@ async def test_a_log_dir_that_catches_up_in_time_is_not_late_afterwards() -> Non
         assert disk.late == []
 
 
-def test_a_log_that_is_to_be_set_aside_is_set_aside_before_it_is_opened_again() -> None:
+def test_a_vanished_log_is_set_aside_before_it_is_opened_again() -> None:
     changes = queue(Vanished(hosted()), led())
     [(key, wanted)] = changes.take().items()
     assert key == KEY

@@ -20,7 +20,7 @@ def test_new_log_dirs_are_of_no_cluster() -> None:
     assert known_cluster_id(SimulatedFileSystem(), ["/a", "/b"]) is None
 
 
-def test_one_log_dir_speaks_for_those_that_are_new_or_damaged() -> None:
+def test_a_readable_log_dir_gives_the_cluster_id_despite_damaged_log_dirs() -> None:
     filesystem = filesystem_with(a="ours", b="ours", c="other")
     filesystem.open(f"/c/{META}").truncate(0)
     assert known_cluster_id(filesystem, ["/new", "/c", "/a", "/b"]) == "ours"

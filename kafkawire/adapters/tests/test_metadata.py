@@ -30,7 +30,7 @@ def test_how_long_zookeeper_and_the_broker_wait_for_each_other() -> None:
 
 
 @enforces("zookeeper.credentials.file")
-def test_who_the_broker_is_to_zookeeper(tmp_path: Path) -> None:
+def test_zookeeper_credentials_come_from_a_file_and_a_missing_file_refuses_the_start(tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     with pytest.raises(CannotStart, match=f"zookeeper.credentials.file: {path} cannot be read: No such file"):
         settings_of(zookeeper_credentials_file=str(path))

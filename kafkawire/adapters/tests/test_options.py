@@ -41,7 +41,7 @@ def test_how_often_leaders_go_back() -> None:
 @enforces("replica.fetch.min.bytes")
 @enforces("replica.fetch.max.bytes")
 @enforces("replica.fetch.response.max.bytes")
-def test_what_followers_ask_for() -> None:
+def test_a_follower_fetch_request_has_the_configured_limits() -> None:
     given = {
         "replica.fetch.wait.max.ms": "70",
         "replica.fetch.min.bytes": "20",
@@ -64,6 +64,6 @@ def test_how_long_an_election_waits_for_replicas() -> None:
     assert coordinator_settings(config, (), nobody, lambda: None, None, None, ENDS).recovery_wait_s == 0.7
 
 
-def test_a_broker_alone_asks_no_other_whether_it_lives() -> None:
+def test_a_single_broker_is_configured_without_checks_of_other_brokers() -> None:
     assert coordinator_settings(load({})[0], (), nobody, lambda: None, None, None, ENDS).replica_ends is None
     assert coordinator_settings(load({})[0], (), nobody, lambda: None, None, None, ENDS).is_refused is None

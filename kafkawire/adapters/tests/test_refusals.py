@@ -29,7 +29,7 @@ async def half_refused(_host: str, _port: int) -> trio.abc.Stream:
 
 
 @pytest.mark.enforces("inter.broker.listener.name")
-async def test_it_is_asked_where_brokers_listen_for_each_other() -> None:
+async def test_a_connection_check_uses_the_endpoint_of_the_inter_broker_listener() -> None:
     asked: list[tuple[str, int]] = []
 
     async def refuses(host: str, port: int) -> trio.abc.Stream:

@@ -97,7 +97,7 @@ async def append_stored(store: SegmentStore, *batches: bytearray) -> None:
         await store.get(ORDERS).append(memoryview(batch), acks=-1).wait()
 
 
-async def test_what_is_appended_comes_back_in_order() -> None:
+async def test_appended_records_are_read_back_in_order() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, leader_epoch=4)
         assert (log.topic_id, log.leader_epoch, log.start_offset, log.end_offset) == (ORDERS.topic_id, 4, 0, 0)
@@ -140,7 +140,7 @@ async def test_a_log_that_is_compacted_comes_to_the_same() -> None:
         assert log.holds(0, known_to)
 
 
-async def test_an_append_counts_when_it_is_durable() -> None:
+async def test_an_append_succeeds_only_when_it_is_durable() -> None:
     pool = HeldPool()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await state_log(store)
@@ -190,7 +190,7 @@ async def test_a_long_log_is_read_in_parts_and_others_run_meanwhile() -> None:
         assert await everything(log, 7001) == records[7001:]
 
 
-async def test_batches_of_others_are_read_and_what_is_no_record_is_passed_over() -> None:
+async def test_batches_of_other_writers_are_read_and_records_without_a_key_are_skipped() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         for codec in Codec:
@@ -259,7 +259,7 @@ async def test_records_that_lie_fail_the_log() -> None:
             await log.read(0)
 
 
-async def test_there_is_no_log_of_what_is_not_here() -> None:
+async def test_a_log_of_a_missing_or_deleted_partition_raises_state_log_failed() -> None:
     async with running(SimulatedFileSystem()) as store:
         with pytest.raises(StateLogFailed):
             await EngineStateLogs(store).get(*ORDERS)
@@ -272,7 +272,7 @@ async def test_there_is_no_log_of_what_is_not_here() -> None:
 # One log at a time
 
 
-async def test_c1_a_log_that_is_given_anew_has_what_was_on_its_way_and_the_old_one_takes_nothing() -> None:
+async def test_c1_a_reopened_log_has_appends_in_flight_and_the_old_handle_fails() -> None:
     pool = HeldPool()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         await open_orders(store)
@@ -323,7 +323,7 @@ async def test_a_takeover_does_not_wait_for_the_last_append_of_another_partition
             pool.delays.set(on_a.log_dir.disk.workers.all)
 
 
-async def test_k26_a_log_is_given_to_its_end_while_too_few_replicas_are_in_sync() -> None:
+async def test_k26_a_log_loads_to_its_end_with_too_few_in_sync_replicas() -> None:
     """The high watermark is below the start of the epoch: the records there came from the leader before."""
     async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
@@ -354,7 +354,7 @@ async def test_k26_a_log_with_enough_in_sync_is_given_when_the_high_watermark_is
         assert given[0].load_end_offset == given[0].end_offset == 2
 
 
-async def test_k26_a_log_is_given_to_its_end_though_the_isr_is_full_before_the_high_watermark_is_there() -> None:
+async def test_k26_a_log_with_a_full_isr_loads_beyond_a_lagging_high_watermark() -> None:
     """A replica came back, and has not fetched yet."""
     async with running(SimulatedFileSystem()) as store:
         log = await taken_over(store, few=True)
@@ -363,7 +363,7 @@ async def test_k26_a_log_is_given_to_its_end_though_the_isr_is_full_before_the_h
         assert (given.end_offset, given.load_end_offset, given.takes_writes) == (0, 2, True)
 
 
-async def test_k26_a_log_is_given_anew_while_its_last_append_cannot_count() -> None:
+async def test_k26_a_log_is_reopened_while_its_last_append_cannot_be_committed() -> None:
     async with running(SimulatedFileSystem()) as store:
         log, logs = await taken_over(store, few=False), EngineStateLogs(store)
         log.fetched_by(2, 0, leader_epoch=1, offset=2, last_epoch=0, log_start_offset=0, as_of=NEVER)
@@ -376,7 +376,7 @@ async def test_k26_a_log_is_given_anew_while_its_last_append_cannot_count() -> N
         assert await told(given, 2) == ([GONE], 3, 1)
 
 
-async def test_c1_a_log_ends_with_its_epoch() -> None:
+async def test_c1_a_log_of_an_older_leader_epoch_raises_state_log_moved() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, leader_epoch=1)
         await open_orders(store, leader_epoch=2)
@@ -388,7 +388,7 @@ async def test_c1_a_log_ends_with_its_epoch() -> None:
             log.holds(-1, 0)
 
 
-async def test_only_what_nobody_wanted_is_a_warning() -> None:
+async def test_a_moved_log_error_has_level_info_and_a_failed_log_error_warning() -> None:
     """A log that another broker leads now is normal whenever a broker stops."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -406,7 +406,7 @@ async def test_only_what_nobody_wanted_is_a_warning() -> None:
 # Positions that a cache of coordinator state may go on from
 
 
-async def test_c2_a_log_holds_what_was_read_from_it_also_in_later_epochs() -> None:
+async def test_c2_a_log_holds_ends_that_were_read_also_in_later_epochs() -> None:
     filesystem = SimulatedFileSystem()
     ends: list[tuple[int, int]] = [(-1, 0)]
     for epoch in (0, 2, 3, 7):
@@ -422,7 +422,7 @@ async def test_c2_a_log_holds_what_was_read_from_it_also_in_later_epochs() -> No
                 assert not log.holds(*wrong)
 
 
-async def test_c2_a_log_does_not_hold_what_it_lost() -> None:
+async def test_c2_a_log_does_not_hold_an_end_that_was_truncated() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await state_log(store)
@@ -454,7 +454,7 @@ async def test_a_power_cut_takes_nothing_that_was_settled(seed: int) -> None:
         assert await everything(log) == [StateRecord(b"%d" % number, b"") for number in range(log.end_offset)]
 
 
-async def test_a_log_that_begins_later_does_not_hold_what_ended_before() -> None:
+async def test_a_log_does_not_hold_an_end_below_its_start_offset() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store)
         for _ in range(4):
@@ -469,7 +469,7 @@ async def test_a_log_that_begins_later_does_not_hold_what_ended_before() -> None
 # Sizes
 
 
-async def test_a_batch_is_as_large_as_the_topic_allows_and_a_record_as_its_segments_do() -> None:
+async def test_topic_config_bounds_the_batch_size_and_segment_size_bounds_a_record() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await state_log(store, LogConfig(max_message_size_bytes=5000, segment_size_bytes=3000))
         assert log.batch_size_max_bytes == 3000

@@ -57,13 +57,13 @@ def test_which_server_is_asked() -> None:
 
 @enforces("tier.s3.access.key")
 @enforces("tier.s3.secret.key")
-def test_who_asks() -> None:
+def test_s3_credentials_come_from_the_config_and_are_not_shown_in_repr() -> None:
     given = s3().options.credentials.retrieve()
     assert (given.access_key, given.secret_key) == ("me", "word")
     assert "word" not in repr(s3().options)
 
 
-def test_who_asks_may_be_in_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_s3_credentials_may_come_from_environment_or_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SECRET_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "credentials").write_text("[default]\naws_access_key_id = filed\naws_secret_access_key = word\n")

@@ -42,7 +42,7 @@ async def test_topics_of_the_tier_are_copied_as_they_become() -> None:
         assert await copies(world, opened).topics() == []
 
 
-async def test_what_a_store_did_not_take_it_gets_when_it_is_back() -> None:
+async def test_a_topic_is_copied_when_an_unreachable_store_is_back() -> None:
     world = MemoryDeps()
     async with open_broker(world, **TIER, **SOON) as opened:
         world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
@@ -70,7 +70,7 @@ async def test_committed_offsets_are_copied_when_there_are_new_ones() -> None:
         assert found.groups["group"][0].offset == 4
 
 
-async def test_topics_that_cannot_be_copied_are_told_once() -> None:
+async def test_a_repeatedly_failing_copy_of_topics_logs_one_problem() -> None:
     """Copies of committed offsets that succeed or fail meanwhile do not matter."""
     world, problems = MemoryDeps(), list[str]()
     async with tiered(world) as (opened, client):
@@ -106,7 +106,7 @@ async def test_a_topic_that_cannot_be_copied_delays_no_other() -> None:
         assert {one.topic for one in await copies(world, opened).topics()} >= {"a", "b"}
 
 
-async def test_a_broker_that_is_controller_again_believes_nothing_of_what_it_copied_before() -> None:
+async def test_a_broker_that_becomes_controller_again_copies_the_topics_again() -> None:
     """Another controller has copied a change meanwhile, and the change was taken back."""
     world = MemoryDeps()
     async with tiered(world) as (opened, client):

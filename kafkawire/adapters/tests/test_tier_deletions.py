@@ -66,7 +66,7 @@ class Deleting:
         return sum(key.endswith(name) for key in self.store.objects)
 
 
-async def test_what_arrives_late_goes_too() -> None:
+async def test_an_object_that_arrives_after_the_deletion_is_deleted_too() -> None:
     deleting = Deleting()
     await deleting.fill("segment")
     await deleting.deletions.look()
@@ -96,7 +96,7 @@ async def test_a_broker_that_stops_in_between_begins_again() -> None:
     assert not deleting.register.left
 
 
-async def test_a_store_that_is_away_is_told_once() -> None:
+async def test_a_deletion_waits_for_an_unreachable_store_and_logs_one_kind_of_problem() -> None:
     deleting = Deleting()
     await deleting.fill("segment")
     deleting.store.fault = lambda operation, _key: Fault(is_lost=operation is Operation.DELETE)

@@ -37,7 +37,7 @@ def test_pauses_grow_up_to_a_minute() -> None:
     assert pauses == [FIRST_PAUSE_S, 2, 4, 8, 16, 32, PAUSE_MAX_S, PAUSE_MAX_S, PAUSE_MAX_S]
 
 
-def test_a_log_that_is_closed_again_soon_waits_longer_and_one_that_stayed_open_does_not() -> None:
+def test_a_log_closed_again_soon_waits_longer_than_a_log_that_stayed_open() -> None:
     clock = Clock()
     unserved = Unserved[str](clock)
     for stays_open_s, expected_s in ((0, 1), (PAUSE_MAX_S, 2), (10, 4), (3 * PAUSE_MAX_S, 1)):
@@ -68,7 +68,7 @@ def test_a_reason_is_told_once() -> None:
     assert unserved.reasons() == {ONE: "no descriptors"}
 
 
-def test_what_is_hosted_no_longer_is_forgotten() -> None:
+def test_a_partition_that_is_no_longer_hosted_is_forgotten() -> None:
     unserved = Unserved[str](Clock())
     unserved.note(ONE, "follower", 3, ERROR)
     unserved.forget(ONE)

@@ -70,7 +70,7 @@ def accept(world: MemoryDeps, *options: object) -> Result:
     return run(world.ensemble, "accept-rollback", *SERVERS, *options)
 
 
-def test_without_yes_it_warns_first_prints_what_it_would_do_and_does_nothing(world: MemoryDeps, log_dir: Path) -> None:
+def test_accept_rollback_without_yes_warns_and_writes_nothing(world: MemoryDeps, log_dir: Path) -> None:
     before = writes(world)
     result = accept(world, "--log-dir", log_dir)
     assert result.exit_code == 0, result.output
@@ -88,7 +88,7 @@ def test_without_yes_it_warns_first_prints_what_it_would_do_and_does_nothing(wor
     assert writes(world) == before
 
 
-def test_with_yes_it_is_done_once(world: MemoryDeps, log_dir: Path) -> None:
+def test_accept_rollback_with_yes_acts_once_and_again_only_with_force(world: MemoryDeps, log_dir: Path) -> None:
     result = accept(world, "--log-dir", log_dir, "--yes", "-o", "json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)

@@ -118,7 +118,7 @@ def test_a_topic_is_read_to_its_end(fake: FakeRecords) -> None:
     assert 0 < told["latency_ms"]["p50"] <= told["latency_ms"]["max"]
 
 
-def test_it_ends_when_enough_was_read(fake: FakeRecords) -> None:
+def test_consume_with_a_record_count_reads_at_least_that_many_records(fake: FakeRecords) -> None:
     fake.store("orders", 0, build_batch([Record(value=b"v")] * 10))
     fake.store("orders", 2, build_batch([Record(value=b"v")] * 10))
     assert json.loads(run(fake, "consume", "orders", "--records", "5", "-o", "json").stdout)["records"] >= 5
@@ -132,7 +132,7 @@ def test_there_is_nothing_to_read(fake: FakeRecords) -> None:
 
 
 @pytest.mark.parametrize("refused", [FetchRequest, ListOffsetsRequest])
-def test_what_is_refused_ends_it(fake: FakeRecords, refused: type[Message]) -> None:
+def test_consume_ends_with_an_error_when_a_request_is_refused(fake: FakeRecords, refused: type[Message]) -> None:
     fake.store("orders", 0, build_batch([Record(value=b"v")]))
     fake.refuse(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     result = run(fake, "consume", "orders", "--connections", "3")
@@ -140,7 +140,7 @@ def test_what_is_refused_ends_it(fake: FakeRecords, refused: type[Message]) -> N
     assert "not authorized" in result.stderr
 
 
-def test_what_is_not_clear(fake: FakeRecords) -> None:
+def test_bench_refuses_acks_0_and_a_zero_duration_without_a_request(fake: FakeRecords) -> None:
     assert run(fake, "produce", "orders", "--acks", "0").exit_code == 2
     assert run(fake, "consume", "orders", "--duration", "0").exit_code == 2
     assert fake.requests == []

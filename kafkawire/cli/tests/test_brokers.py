@@ -77,7 +77,7 @@ def test_list(fake: FakeAdmin) -> None:
     }
 
 
-def test_describe_shows_log_dirs_and_what_was_set_at_run_time(fake: FakeAdmin) -> None:
+def test_describe_shows_log_dirs_and_dynamic_configs(fake: FakeAdmin) -> None:
     fake.configs[BROKER, "2"] = {"log.retention.ms": "5"}
     result = run(fake, "describe", "2")
     assert result.exit_code == 0
@@ -110,12 +110,12 @@ def test_describe_shows_log_dirs_and_what_was_set_at_run_time(fake: FakeAdmin) -
     assert described["configs"] == [{"key": "log.retention.ms", "value": "5", "source": "broker"}]
 
 
-def test_who_is_fenced_is_not_asked(fake: FakeAdmin) -> None:
+def test_describe_does_not_ask_a_fenced_broker(fake: FakeAdmin) -> None:
     fake.unreachable.add(fake.addresses[3])
     assert [one["broker"] for one in document(fake, "describe", "--all")] == [1, 2, 3]
 
 
-def test_who_cannot_be_asked_is_an_error_and_the_others_are_shown(fake: FakeAdmin) -> None:
+def test_describe_prints_an_error_for_an_unreachable_broker_and_shows_the_others(fake: FakeAdmin) -> None:
     fake.unreachable.add(fake.addresses[1])
     result = run(fake, "describe", "1", "2", "7")
     assert result.exit_code == 1
@@ -129,7 +129,7 @@ def test_who_cannot_be_asked_is_an_error_and_the_others_are_shown(fake: FakeAdmi
     assert run(fake, "describe", "2").stderr == "Error: broker 2: not authorized for the cluster\n"
 
 
-def test_who_is_gone_is_unregistered_and_who_is_up_is_not(fake: FakeAdmin) -> None:
+def test_unregister_removes_a_gone_broker_and_refuses_a_broker_that_is_up(fake: FakeAdmin) -> None:
     result = run(fake, "unregister", "3", "2", "7")
     assert result.exit_code == 1
     assert [line.split(maxsplit=1) for line in result.stdout.splitlines()[1:]] == [

@@ -51,7 +51,7 @@ def refused(result: Result, code: int = 1) -> str:
     return result.stderr.splitlines()[-1].removeprefix("Error: ")
 
 
-def test_what_is_set_is_shown(fake: FakeAdmin) -> None:
+def test_get_shows_only_keys_that_are_set(fake: FakeAdmin) -> None:
     assert rows(run(fake, "get", "--topic", "orders")) == [
         ["KEY", "VALUE", "SOURCE", "READ-ONLY"],
         ["retention.ms", "5", "topic", "no"],
@@ -82,7 +82,7 @@ def test_each_broker_is_asked_itself(fake: FakeAdmin) -> None:
     assert refused(run(fake, "get", "--broker", "9")) == "there is no broker 9"
 
 
-def test_what_is_not_there(fake: FakeAdmin) -> None:
+def test_get_of_a_missing_topic_or_key_is_an_error(fake: FakeAdmin) -> None:
     assert refused(run(fake, "get", "--topic", "gone")) == "topic gone: there is no such topic or partition"
     assert refused(run(fake, "get", "no.such", "--topic", "orders")) == "topic orders has no no.such"
 
@@ -166,7 +166,7 @@ def test_explain_says_when_a_key_can_be_changed(key: str, change: str) -> None:
         ("broker.id", "obeyed"),
     ],
 )
-def test_explain_says_what_is_obeyed(key: str, status: str) -> None:
+def test_explain_shows_the_status_of_a_key(key: str, status: str) -> None:
     (one,) = document(explain(key, "-o", "json"))
     assert one["status"] == status
 

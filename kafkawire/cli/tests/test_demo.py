@@ -107,7 +107,7 @@ async def test_a_broker_that_does_not_start(
             await demonstrate(cluster, topic="demo", start=lambda address: FakeProcess(code=1))
 
 
-async def test_when_it_fails_the_broker_that_it_started_leaves() -> None:
+async def test_a_failed_demo_stops_the_broker_that_it_started() -> None:
     fake = local_cluster()
     fake.unreachable.add(LOCAL)
     fake.refuse(ProduceRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -123,7 +123,7 @@ async def test_when_it_fails_the_broker_that_it_started_leaves() -> None:
     assert process.code == -signal.SIGTERM
 
 
-async def test_when_its_time_is_over_the_broker_that_it_started_leaves() -> None:
+async def test_a_timed_out_demo_stops_the_broker_that_it_started() -> None:
     fake = local_cluster()
     fake.unreachable.add(LOCAL)
     process = FakeProcess()
@@ -141,7 +141,7 @@ async def test_none_is_started_elsewhere() -> None:
             await demonstrate(cluster, topic="demo", start=no_start)
 
 
-async def test_what_is_refused_is_told() -> None:
+async def test_a_refused_produce_or_fetch_raises_a_client_error() -> None:
     fake = FakeRecords()
     async with Cluster(fake.bootstrap, fake.connect) as cluster:
         fake.refuse(ProduceRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -70,7 +70,7 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
         (None, "is no log dir: there is no meta.properties"),
     ],
 )
-def test_what_a_broker_does_not_start_on_is_a_problem(data: Path, meta: bytes | None, reason: str) -> None:
+def test_a_log_dir_that_a_broker_refuses_to_start_on_is_a_problem(data: Path, meta: bytes | None, reason: str) -> None:
     if meta is None:
         (data / "meta.properties").unlink()
     else:
@@ -99,7 +99,7 @@ def test_rot_is_found_and_given_up_only_when_told_to(data: Path) -> None:
     assert any("what was behind" in one["finding"] for one in findings)
 
 
-def test_what_a_broker_runs_on_is_left_alone(data: Path) -> None:
+def test_a_log_dir_of_a_running_broker_is_left_alone(data: Path) -> None:
     lock = PosixFileSystem().lock(str(data / ".lock"))
     code, findings = doctor("--set", f"log.dirs={data}", "--scan", "--accept-loss")
     lock.release()

@@ -54,7 +54,7 @@ def test_any_timestamp_is_shown(monkeypatch: pytest.MonkeyPatch, timestamp_ms: i
         (b"{}", "answers something else than records"),
     ],
 )
-def test_whoever_is_no_broker_is_told_of(monkeypatch: pytest.MonkeyPatch, answer: bytes | Exception, said: str) -> None:
+def test_an_invalid_answer_is_an_error(monkeypatch: pytest.MonkeyPatch, answer: bytes | Exception, said: str) -> None:
     result = find(monkeypatch, answer)
     assert result.exit_code == 1
     assert result.stderr == f"Error: http://127.0.0.1:9644/v1/topics/orders/messages {said}\n"

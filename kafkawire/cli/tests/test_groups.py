@@ -82,7 +82,7 @@ def test_list(fake: FakeCluster) -> None:
     ]
 
 
-def test_describe_shows_each_partition_and_who_reads_it(fake: FakeCluster) -> None:
+def test_describe_shows_each_partition_and_its_member(fake: FakeCluster) -> None:
     result = run(fake, "describe", "billing")
     assert printed(result)[1:] == [
         ["billing", "events", "0", "3", "3", "10", "7", "-", "-", "-"],
@@ -195,7 +195,7 @@ def test_lag_beyond_a_limit_is_an_error(fake: FakeCluster, lag_max: str, code: i
     assert ("Error: group billing lags by 12, more than 11" in result.stderr.splitlines()) == (code == 1)
 
 
-def test_reset_shows_what_it_would_do_and_does_not_do_it(fake: FakeCluster) -> None:
+def test_reset_without_execute_shows_the_new_offsets_and_commits_nothing(fake: FakeCluster) -> None:
     result = run(fake, "reset", "old", "--topic", "orders", "--topic", "events:0", "--to-earliest")
     assert printed(result) == [
         ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"],
@@ -220,13 +220,13 @@ def test_reset_shows_what_it_would_do_and_does_not_do_it(fake: FakeCluster) -> N
         (["--by-duration", "PT1S"], 10),
     ],
 )
-def test_reset_does_it_when_told(fake: FakeCluster, goal: list[str], offset: int) -> None:
+def test_reset_with_execute_commits_the_new_offsets(fake: FakeCluster, goal: list[str], offset: int) -> None:
     done = document(fake, "reset", "old", "--all-topics", *goal, "--execute")
     assert (done["group"], done["executed"], done["partitions"][0]["new_offset"]) == ("old", True, offset)
     assert fake.groups["old"].offsets == {("events", 0): offset}
 
 
-def test_reset_from_what_was_exported(fake: FakeCluster, tmp_path: Path) -> None:
+def test_reset_applies_offsets_from_an_exported_file(fake: FakeCluster, tmp_path: Path) -> None:
     exported = run(fake, "reset", "old", "--topic", "events", "--to-earliest", "--export").stdout
     assert exported == "events,0,3\n"
     file = tmp_path / "offsets.csv"
@@ -338,7 +338,7 @@ def test_errors_of_the_connection(fake: FakeCluster) -> None:
     assert refused(run(fake, "list", server="kafka-1:x")) == "not host:port: kafka-1:x"
 
 
-async def test_a_deadline_says_what_was_waited_for(fake: FakeCluster) -> None:
+async def test_a_timeout_names_the_group_that_was_waited_for(fake: FakeCluster) -> None:
     fake.refuse(FindCoordinatorRequest, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100)
     work = partial(report_offsets, group_ids=["old"])
     with pytest.raises(ClientError, match=r"^not done after 7.5 s, waiting for old: not yet$"):

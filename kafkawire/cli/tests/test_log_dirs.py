@@ -112,7 +112,7 @@ def test_restore_touches_nothing_that_is_there(data: Path) -> None:
     assert "stray.metadata is missing or damaged" in run(data, "restore", damaged.name).stderr
 
 
-def test_delete_wants_to_be_told_that_data_go(data: Path) -> None:
+def test_delete_of_a_stray_requires_yes_because_it_discards_records(data: Path) -> None:
     result = run(data, "delete", NAME)
     assert result.exit_code == 1
     assert "this discards the records" in result.stderr

@@ -69,7 +69,7 @@ def exported(world: MemoryDeps, tmp_path: Path) -> Path:
     return file
 
 
-def test_a_broker_serves_its_records_with_the_store_that_was_put_together(world: MemoryDeps, exported: Path) -> None:
+def test_a_broker_serves_its_records_with_an_imported_metadata_store(world: MemoryDeps, exported: Path) -> None:
     there = FakeEnsemble()
     result = run(there, "import", exported, *SERVERS, "-o", "json")
     assert result.exit_code == 0, result.output
@@ -86,7 +86,7 @@ def test_a_broker_serves_its_records_with_the_store_that_was_put_together(world:
     on_mock_clock(look)
 
 
-def test_the_file_is_for_its_owner_alone_and_never_written_over(world: MemoryDeps, exported: Path) -> None:
+def test_an_export_file_is_private_to_its_owner_and_never_overwritten(world: MemoryDeps, exported: Path) -> None:
     assert stat.S_IMODE(exported.stat().st_mode) == 0o600
     result = run(world.ensemble, "export", exported, *SERVERS)
     assert (result.exit_code, result.stderr) == (1, f"Error: {exported} exists\n")

@@ -54,7 +54,7 @@ def test_each_goal(wish: Wish, known: Known, offset: int) -> None:
         (Wish(Goal.TIME, 1234), 100, "orders-0 has no record as late: the end is taken"),
     ],
 )
-def test_what_is_beyond_the_log_is_bounded_and_said(wish: Wish, offset: int, said: str) -> None:
+def test_an_offset_beyond_the_log_is_clamped_with_a_warning(wish: Wish, offset: int, said: str) -> None:
     (move,) = plan(wish, {FIRST: LOG})
     assert move.offset == offset
     assert move.warning is not None

@@ -73,7 +73,7 @@ def test_lines_are_records(fake: FakeRecords) -> None:
     assert produced(fake, "") == {"topic": "orders", "records": 0, "partitions": []}
 
 
-def test_a_key_has_its_partition(fake: FakeRecords) -> None:
+def test_records_with_the_same_key_go_to_the_same_partition(fake: FakeRecords) -> None:
     produced(fake, "".join(f"k{number}:{number}\n" for number in range(20)), "-K:")
     produced(fake, "again\n", "-k", "k3", "-H", "a=b")
     (mine,) = [number for number in (0, 1) if "k3=3" in consumed(fake, "-p", str(number), "--from-beginning", "-K=")]
@@ -128,7 +128,7 @@ def test_json_that_is_no_text(fake: FakeRecords) -> None:
     assert json.loads(line)["value"] == {"a": "\ud800"}
 
 
-def test_what_a_json_null_looks_like(fake: FakeRecords) -> None:
+def test_a_json_null_and_a_tombstone_look_alike_in_json_only(fake: FakeRecords) -> None:
     """A tombstone looks the same in JSON, and only there."""
     produced(fake, "null\n\n", "-p", "0", "-Z")
     as_json = consumed(fake, "--from-beginning", "--value-format", "json", "-o", "json")
@@ -151,7 +151,7 @@ def test_where_to_begin(fake: FakeRecords) -> None:
     assert result.stderr == "orders-0 has offsets from 0 to 5: 5 is taken\n"
 
 
-def test_the_end_is_where_it_was(fake: FakeRecords) -> None:
+def test_consume_stops_at_the_end_offset_within_a_batch(fake: FakeRecords) -> None:
     """A batch that goes beyond the end offset is written up to that offset."""
     fake.store("orders", 0, build_batch([Record(value=b"%d" % number) for number in range(4)]))
     fake.topics["orders"][0].end = 2
@@ -188,7 +188,7 @@ def test_a_topic_that_takes_small_batches_only(fake: FakeRecords) -> None:
     assert consumed(fake, "--from-beginning") == numbers
 
 
-def test_the_first_refusal_ends_it_and_what_was_stored_is_told(fake: FakeRecords) -> None:
+def test_the_first_refusal_ends_produce_and_the_stored_records_are_listed(fake: FakeRecords) -> None:
     fake.refuse(ProduceRequest, 0, ErrorCode.MESSAGE_TOO_LARGE)
     large = "x" * 300_000
     result = run(fake, "produce", "orders", "-p", "0", typed=f"{large}\n{large}\n{large}\n")
@@ -207,7 +207,7 @@ class Typed(Input):
         return self._pieces.pop(0)
 
 
-async def test_what_was_stored_is_told_when_a_partition_cannot_take_its_part(fake: FakeRecords) -> None:
+async def test_stored_records_are_listed_when_another_partition_lacks_replicas(fake: FakeRecords) -> None:
     fake.short_of_replicas.add(("orders", 1))
     production = Production("orders", Parser(Reading(key_separator=b":"), lambda: NOON_MS), Codec.NONE, None, 3)
     text = "".join(f"k{number}:{number}\n" for number in range(30))
@@ -241,7 +241,7 @@ def test_topics_that_are_not_there(fake: FakeRecords) -> None:
     assert fake.topics["new"][0].end == 1
 
 
-def test_nobody_there(fake: FakeRecords) -> None:
+def test_produce_and_consume_fail_when_the_bootstrap_server_refuses_connections(fake: FakeRecords) -> None:
     fake.unreachable.update(fake.bootstrap)
     for name in ("produce", "consume"):
         assert refused(run(fake, name, "orders")) == "cannot connect to kafka-1:9092: Connection refused"

@@ -61,7 +61,7 @@ def test_keys_headers_and_tombstones() -> None:
     assert parsed(Reading(key=b"all"), b"v\n\n") == [Record(b"all", b"v", NOW_MS), Record(b"all", b"", NOW_MS)]
 
 
-def test_what_was_right_before_a_bad_line_is_kept() -> None:
+def test_records_before_a_bad_line_are_kept() -> None:
     records, problem = Parser(Reading(key_separator=b":"), lambda: NOW_MS).take(b"a:1\nb:2\nc\nd:4\n")
     assert [one.value for one in records] == [b"1", b"2"]
     assert str(problem) == "line 3: there is no ':' after a key"
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_text() -> None:
         ("json", b'{"a":-1e400}', 'not json: {"a":-1e400}'),
     ],
 )
-def test_text_that_is_not_of_its_format(name: str, text: bytes, reason: str) -> None:
+def test_text_that_does_not_match_its_format_is_refused_with_its_line(name: str, text: bytes, reason: str) -> None:
     assert refused(Reading(value_format=name), text + b"\n").startswith(f"line 1: {reason}")
 
 
@@ -127,7 +127,7 @@ def test_half_of_a_surrogate_pair_is_escaped(data: bytes) -> None:
     assert parsed(reading, b'{"value": %b}\n' % data) == [Record(None, data, NOW_MS)]
 
 
-def test_what_cannot_be_written_is_refused() -> None:
+def test_json_that_is_nested_too_deeply_or_out_of_range_is_refused() -> None:
     document: Any = []
     for _ in range(100_000):
         document = [document]

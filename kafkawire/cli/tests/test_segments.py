@@ -51,7 +51,7 @@ def document(data: Path, command: str, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_list_shows_what_is_sealed(data: Path) -> None:
+def test_list_shows_sealed_and_active_segments(data: Path) -> None:
     lines = [line.split() for line in run(data, "list").stdout.splitlines()]
     assert [(line[0], line[1], line[-1]) for line in lines[1:]] == [
         ("orders-0", "0", "sealed"), ("orders-0", "2", "sealed"), ("orders-0", "4", "active"),
@@ -76,7 +76,7 @@ def test_verify_finds_a_flipped_bit(data: Path) -> None:
     assert "does not match its CRC" in dump.stderr
 
 
-def test_seal_writes_what_is_missing(data: Path) -> None:
+def test_seal_writes_a_missing_footer(data: Path) -> None:
     footer = data / "orders-0" / f"{0:020d}.footer"
     before = footer.read_bytes()
     footer.unlink()
@@ -150,7 +150,7 @@ def test_repair(data: Path) -> None:
     assert [one["state"] for one in document(data, "list")] == ["active"]
 
 
-def test_list_shows_what_the_tier_has(data: Path) -> None:
+def test_list_shows_copied_segments_and_segments_that_only_the_tier_has(data: Path) -> None:
     before = read_checkpoint(PosixFileSystem(), str(data))
     [(key, point)] = before.partitions.items()
     after = before._replace(partitions={key: point._replace(tiered_to=2)})
@@ -164,13 +164,13 @@ def test_list_shows_what_the_tier_has(data: Path) -> None:
     assert second["state"] == "copied"
 
 
-def test_what_is_not_there(data: Path, tmp_path: Path) -> None:
+def test_list_of_a_missing_partition_or_log_dir_is_an_error(data: Path, tmp_path: Path) -> None:
     for result in (run(data, "list", "other-0"), run(tmp_path, "list")):
         assert result.exit_code == 1
         assert result.stderr.startswith("Error: ")
 
 
-def test_not_while_somebody_has_it(data: Path) -> None:
+def test_commands_are_refused_while_the_log_dir_is_in_use(data: Path) -> None:
     with held(PosixFileSystem(), str(data)):
         for command in ("list", "verify", "seal", "repair"):
             result = run(data, command)

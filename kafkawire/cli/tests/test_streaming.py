@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-async def test_progress_is_one_line_that_is_written_anew(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_progress_rewrites_one_line_and_clears_it_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(wanted=True)
     progress.add(1_200, 3_400_000)
     with trio.move_on_after(2.5):
@@ -64,7 +64,7 @@ def test_the_end_and_failures_of_the_work() -> None:
         run_until_stopped(fail, Progress(wanted=False))
 
 
-def test_the_end_of_who_reads_the_output() -> None:
+def test_a_pipe_whose_reader_closes_ends_the_run() -> None:
     """A pipe whose reader is gone ends the run without a write, like `consume | head` on an idle topic."""
     reader, writer = os.pipe()
     with os.fdopen(writer, "wb", buffering=0) as pipe:
@@ -84,7 +84,7 @@ def test_output_in_memory_always_has_a_reader() -> None:
     assert not output_to(io.BytesIO()).has_no_reader()
 
 
-def test_output_that_has_no_room_is_told() -> None:
+def test_a_full_output_device_raises_a_client_error() -> None:
     async def work() -> None:
         await output.write(b"1")
 

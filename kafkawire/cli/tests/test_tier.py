@@ -39,7 +39,7 @@ def document(world: MemoryDeps, command: str, *arguments: str) -> Any:
     return json.loads(result.stdout)
 
 
-def test_status_shows_what_there_is(world: MemoryDeps) -> None:
+def test_status_shows_partitions_and_their_segments(world: MemoryDeps) -> None:
     result = run(world, "status")
     [_, row] = [line.split() for line in result.stdout.splitlines()]
     assert row[:4] == ["t-0", "0", "6", "6"]
@@ -48,7 +48,7 @@ def test_status_shows_what_there_is(world: MemoryDeps) -> None:
     assert (partition["topic"], partition["segments"], partition["end_offset"]) == ("t", 6, 6)
 
 
-def test_verify_finds_what_is_missing(world: MemoryDeps) -> None:
+def test_verify_finds_a_missing_object(world: MemoryDeps) -> None:
     assert document(world, "verify") == {"objects": 6, "read_bytes": 0, "problems": []}
     assert document(world, "verify", "--read")["read_bytes"] > 6 * 700_000
     key = segments(world)[0]
@@ -58,7 +58,7 @@ def test_verify_finds_what_is_missing(world: MemoryDeps) -> None:
     assert f"Error: {key} is missing" in result.stderr
 
 
-def test_gc_deletes_what_nobody_knows_when_it_is_told_to(world: MemoryDeps) -> None:
+def test_gc_deletes_an_unreferenced_object_except_in_a_dry_run(world: MemoryDeps) -> None:
     assert document(world, "gc") == {"leftovers": [], "deleted": 0}
     strange = segments(world)[0] + "x"
     world.objects.objects[strange] = b"x", 0
@@ -69,7 +69,7 @@ def test_gc_deletes_what_nobody_knows_when_it_is_told_to(world: MemoryDeps) -> N
     assert len(segments(world)) == 6
 
 
-def test_restore_says_what_comes_back_before_it_does_it(world: MemoryDeps) -> None:
+def test_restore_changes_nothing_in_a_dry_run_and_refuses_a_second_run(world: MemoryDeps) -> None:
     result = run(world, "restore", "--dry-run")
     assert "nothing was changed" in result.stderr
     assert not world.filesystem.exists("/data")
@@ -81,7 +81,7 @@ def test_restore_says_what_comes_back_before_it_does_it(world: MemoryDeps) -> No
     assert "/data/metadata is not empty" in result.stderr or "the metadata store has a cluster" in result.stderr
 
 
-def test_what_cannot_be_asked_is_told_in_a_line(world: MemoryDeps) -> None:
+def test_commands_fail_with_an_error_when_the_store_is_unreachable_or_unset(world: MemoryDeps) -> None:
     world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
     for command in ("status", "verify", "gc", "restore"):
         result = run(world, command)

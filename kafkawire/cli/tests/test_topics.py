@@ -89,7 +89,7 @@ def test_how_far_replicas_are_behind_each_broker_says_for_itself(fake: FakeAdmin
     assert [one["lags"] for one in described["partitions"]] == [{"1": 7, "2": 0}, {}]
 
 
-def test_what_is_not_there_is_an_error_and_the_others_are_shown(fake: FakeAdmin) -> None:
+def test_describe_of_a_missing_topic_is_an_error_and_the_others_are_shown(fake: FakeAdmin) -> None:
     result = run(fake, "describe", "orders", "gone")
     assert refused(result) == "topic gone: there is no such topic or partition"
     assert "orders" in result.stdout

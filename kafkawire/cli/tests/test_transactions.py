@@ -137,7 +137,7 @@ def test_abort_as_a_document(fake: FakeTransactions) -> None:
     assert done == [{**OPEN, "aborted": True, "error": None}]
 
 
-def test_abort_shows_which_it_could_be(fake: FakeTransactions) -> None:
+def test_abort_of_an_ambiguous_partition_lists_open_transactions_and_aborts_none(fake: FakeTransactions) -> None:
     result = run(fake, "abort", "orders:1")
     assert printed(result)[1:] == [
         ["orders", "1", "1000", "2", "5", SHOWN, "open"],

@@ -45,7 +45,7 @@ async def test_no_bootstrap_server_can_be_reached() -> None:
             await cluster.brokers()
 
 
-async def test_one_connection_per_broker() -> None:
+async def test_repeated_calls_share_one_connection_per_broker() -> None:
     fake = FakeCluster()
     async with reachable(fake) as cluster:
         await list_groups(cluster)
@@ -105,7 +105,7 @@ async def test_a_coordinator_is_waited_for(code: ErrorCode) -> None:
     assert len(fake.asked(FindCoordinatorRequest)) == 4
 
 
-async def test_what_is_waited_for_is_known_when_time_is_up() -> None:
+async def test_waiting_for_names_the_awaited_group_after_a_timeout() -> None:
     fake = FakeCluster()
     fake.refuse(FindCoordinatorRequest, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100)
     async with reachable(fake) as cluster:
@@ -133,7 +133,7 @@ async def test_many_groups_go_in_portions() -> None:
     assert [len(request.groups) for request in fake.asked(DescribeGroupsRequest)] == [GROUPS_AT_ONCE, 1]
 
 
-async def test_what_no_broker_speaks_of_is_not_waited_for() -> None:
+async def test_a_group_missing_from_the_replies_raises_a_client_error() -> None:
     async def forget(connection: Connection, theirs: list[str]) -> dict[str, int | Refusal]:
         await trio.lowlevel.checkpoint()
         return {}
@@ -143,13 +143,13 @@ async def test_what_no_broker_speaks_of_is_not_waited_for() -> None:
             await cluster.at_coordinators(["billing"], forget)
 
 
-async def test_an_error_of_a_newer_broker_has_its_number() -> None:
+async def test_an_unknown_error_code_is_shown_as_its_number() -> None:
     assert refusal(999).text == "error 999"
     assert refusal(999, "its words").text == "its words"
     assert str(refusal(ErrorCode.CORRUPT_MESSAGE)) == "CORRUPT_MESSAGE"
 
 
-async def test_a_broker_that_will_not_list_its_groups() -> None:
+async def test_a_refused_list_of_groups_raises_a_client_error() -> None:
     fake = FakeCluster()
     fake.refuse(ListGroupsRequest, ErrorCode.UNKNOWN_SERVER_ERROR)
     async with reachable(fake) as cluster:

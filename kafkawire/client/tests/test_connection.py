@@ -59,7 +59,7 @@ def test_no_bootstrap_servers(text: str) -> None:
         parse_bootstrap(text)
 
 
-def test_an_address_as_it_is_written() -> None:
+def test_bootstrap_addresses_are_shown_as_they_were_written() -> None:
     assert [str(one) for one in parse_bootstrap("a:1,[::1]:2")] == ["a:1", "[::1]:2"]
 
 
@@ -93,7 +93,7 @@ async def test_a_version_that_the_broker_lacks(versions: Any, at_least: int, wan
         (OSError("all failed"), "all failed"),
     ],
 )
-async def test_nobody_is_there(error: OSError, reason: str) -> None:
+async def test_a_failed_connect_raises_cannot_connect_with_the_reason(error: OSError, reason: str) -> None:
     with pytest.raises(CannotConnect, match=f"^cannot connect to kafka-1:9092: {reason}$"):
         await Connection.open(BROKER, failing(error))
 
@@ -106,7 +106,7 @@ async def test_the_reason_is_that_of_an_address_of_the_host() -> None:
         await Connection.open(BROKER, failing(error))
 
 
-async def test_who_accepts_and_says_nothing_is_given_up() -> None:
+async def test_a_broker_that_never_answers_is_given_up_after_the_connect_timeout() -> None:
     cluster = FakeCluster()
     cluster.silent.add(BROKER)
     started_s = trio.current_time()
@@ -138,11 +138,11 @@ async def test_a_connection_that_is_given_up_is_closed() -> None:
         (b"\0\0\0\x0a\0\0\0\2\0\0\0\0\0\0", "kafka-1:9092 answered another request than ApiVersions"),
     ],
 )
-async def test_what_is_no_answer(reply: bytes, line: str) -> None:
+async def test_an_invalid_or_missing_reply_is_an_error_that_names_the_broker(reply: bytes, line: str) -> None:
     assert (await answered(reply)).startswith(line)
 
 
-async def test_what_a_version_cannot_carry_is_said_by_the_client() -> None:
+async def test_a_field_too_long_for_the_version_raises_a_client_error() -> None:
     connection = await Connection.open(BROKER, FakeCluster().connect)
     with pytest.raises(ClientError, match=r"^DescribeGroups cannot carry this"):
         await connection.call(DescribeGroupsRequest(groups=["x" * 40_000]), DescribeGroupsResponse, at_most=4)

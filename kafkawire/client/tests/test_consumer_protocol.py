@@ -25,7 +25,7 @@ def test_nothing_was_assigned() -> None:
     assert decode_assignment(encode_assignment({"orders": []})) == []
 
 
-def test_what_is_cut_is_no_assignment() -> None:
+def test_a_truncated_assignment_decodes_to_none() -> None:
     without_user_data = len(ASSIGNED) - 4
     for size in range(1, without_user_data):
         assert decode_assignment(ASSIGNED[:size]) is None
@@ -42,7 +42,7 @@ def test_what_is_cut_is_no_assignment() -> None:
         b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",  # a name that is not UTF-8
     ],
 )
-def test_what_is_wrong_is_no_assignment(data: bytes) -> None:
+def test_an_invalid_assignment_decodes_to_none(data: bytes) -> None:
     assert decode_assignment(data) is None
 
 

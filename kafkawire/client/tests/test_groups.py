@@ -65,7 +65,7 @@ async def test_an_old_broker_cannot_filter(filters: dict[str, list[str]], versio
             await list_groups(cluster, **filters)
 
 
-async def test_members_and_what_they_were_assigned() -> None:
+async def test_members_are_described_with_their_assignments() -> None:
     member = FakeMember("m-1", encode_assignment({"orders": [0], "events": [1]}), instance_id="static-1")
     fake = cluster_with(billing=FakeGroup("Stable", assignor="range", members=[member], coordinator=2))
     async with reachable(fake) as cluster:
@@ -77,7 +77,7 @@ async def test_members_and_what_they_were_assigned() -> None:
     )  # fmt: skip
 
 
-async def test_what_others_assign_is_not_read() -> None:
+async def test_assignments_of_other_protocol_types_are_not_decoded() -> None:
     group = FakeGroup("Stable", "connect", members=[FakeMember("m-1", encode_assignment({"orders": [0]}))])
     async with reachable(cluster_with(workers=group)) as cluster:
         found = described((await describe_groups(cluster, ["workers"]))["workers"])
@@ -107,7 +107,7 @@ async def test_a_group_of_the_consumer_protocol() -> None:
         assert isinstance((await describe_groups(cluster, ["modern"]))["modern"], Refusal)
 
 
-async def test_what_was_committed_of_several_groups() -> None:
+async def test_committed_offsets_of_several_groups_are_returned() -> None:
     fake = cluster_with(a=FakeGroup(offsets={ORDERS: 5, EVENTS: -1}), b=FakeGroup(offsets={EVENTS: 7}, coordinator=2))
     async with reachable(fake) as cluster:
         assert await committed_offsets(cluster, ["a", "b"]) == {"a": {ORDERS: Committed(5, 3)}, "b": {EVENTS: (7, 3)}}
@@ -115,7 +115,7 @@ async def test_what_was_committed_of_several_groups() -> None:
         assert await committed_offsets(cluster, ["a"]) == {"a": refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)}
 
 
-async def test_commit_as_nobody() -> None:
+async def test_a_commit_without_a_member_succeeds_only_in_a_group_without_members() -> None:
     fake = cluster_with(active=FakeGroup("Stable", members=[FakeMember("m-1")]))
     fake.refuse(OffsetCommitRequest, ErrorCode.NOT_COORDINATOR)
     async with reachable(fake) as cluster:

@@ -107,7 +107,7 @@ def test_no_request_is_sent_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("reply", "reason"), [(None, "the broker closed a connection"), (b"", "an empty reply")], ids=["closed", "refused"]
 )
-def test_what_ends_it(monkeypatch: pytest.MonkeyPatch, reply: bytes | None, reason: str) -> None:
+def test_a_missing_or_refused_reply_fails(monkeypatch: pytest.MonkeyPatch, reply: bytes | None, reason: str) -> None:
     with answered_by(monkeypatch, lambda request: reply), pytest.raises(LoadFailed, match=reason):
         Load(1).run([(PLACE, Requests([frame(0)], 2, accept))])
 

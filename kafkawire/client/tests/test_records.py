@@ -50,7 +50,7 @@ def values(consumer_batches: list[consumer_module.Batch]) -> list[tuple[int, byt
 
 
 @pytest.mark.parametrize("codec", Codec)
-async def test_what_is_sent_to_a_broker_is_read_again(codec: Codec) -> None:
+async def test_records_sent_to_a_broker_are_read_back(codec: Codec) -> None:
     headers = (RecordHeader(b"a", b"\xff"), RecordHeader(b"a", None))
     records = [Record(b"k%d" % number, None, EPOCH_MS + number, headers) for number in range(3)]
     async with open_broker() as real, cluster_of(real) as cluster:
@@ -76,7 +76,7 @@ async def test_an_answer_that_got_lost_stores_nothing_twice() -> None:
     assert [len(fake.batches["orders", number]) for number in (0, 1)] == [2, 1]
 
 
-async def test_what_is_stored_is_told_at_once_and_once() -> None:
+async def test_a_send_callback_runs_once_as_soon_as_its_partition_is_stored() -> None:
     """The callback comes before another partition is done, and once in spite of a lost connection."""
     fake = fake_cluster()
     fake.short_of_replicas.add(FIRST)
@@ -104,7 +104,7 @@ async def test_what_is_stored_is_told_at_once_and_once() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT]
 )
-async def test_what_passes_is_waited_for(code: ErrorCode) -> None:
+async def test_a_retriable_error_is_retried_until_the_send_succeeds(code: ErrorCode) -> None:
     fake = fake_cluster()
     fake.refuse(InitProducerIdRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     fake.refuse(ProduceRequest, *[code] * 8)
@@ -113,7 +113,7 @@ async def test_what_passes_is_waited_for(code: ErrorCode) -> None:
     assert len(fake.asked(ProduceRequest)) == 9
 
 
-async def test_what_does_not_pass_is_told_and_the_next_batch_is_in_order() -> None:
+async def test_a_final_error_is_returned_and_the_next_batch_stays_in_sequence() -> None:
     fake = fake_cluster()
     fake.refuse(ProduceRequest, ErrorCode.MESSAGE_TOO_LARGE)
     async with reachable(fake) as cluster:
@@ -125,7 +125,7 @@ async def test_what_does_not_pass_is_told_and_the_next_batch_is_in_order() -> No
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-async def test_what_is_too_large_is_halved_and_stays_in_order(codec: Codec) -> None:
+async def test_a_batch_that_is_too_large_is_halved_and_stays_in_order(codec: Codec) -> None:
     """The same if the replies to the second parts get lost."""
     fake = fake_cluster()
     fake.batch_max_bytes = 200
@@ -251,7 +251,7 @@ async def test_a_reply_that_is_cut_off_within_a_batch(monkeypatch: pytest.Monkey
             assert found == [[(number, b"%d" % number)] for number in range(3)]
 
 
-async def test_a_log_that_lost_its_beginning() -> None:
+async def test_a_consumer_below_the_log_start_continues_at_the_earliest_offset() -> None:
     fake = fake_cluster()
     for number in range(3):
         fake.store("orders", 0, build_batch([Record(value=b"%d" % number)]))

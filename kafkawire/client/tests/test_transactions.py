@@ -65,7 +65,7 @@ async def test_an_old_broker_cannot_filter(filters: dict[str, Any], version: int
             await list_transactions(cluster, **filters)
 
 
-async def test_each_is_described_by_its_coordinator() -> None:
+async def test_transactions_are_described_by_their_coordinators() -> None:
     fake = cluster_with(
         new=FakeTransaction("Empty", started_ms=-1),
         old=FakeTransaction(partitions={"orders": [0], "events": [1]}, coordinator=2),
@@ -80,7 +80,7 @@ async def test_each_is_described_by_its_coordinator() -> None:
         }
 
 
-async def test_what_is_open_in_a_partition() -> None:
+async def test_open_transactions_of_a_partition_are_listed_by_start_offset() -> None:
     fake = cluster_with()
     fake.producers[EVENTS] = [FakeProducer(7, 50, coordinator_epoch=3), FakeProducer(8), FakeProducer(9, 40)]
     fake.refuse(DescribeProducersRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)

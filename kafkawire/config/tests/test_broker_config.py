@@ -102,7 +102,7 @@ def test_the_file_of_a_broker_starts_one() -> None:
         ("PLAINTEXT", "PLAINTEXT://h:1", "PLAINTEXT is not NAME:PROTOCOL with one of SASL_SSL, PLAINTEXT"),
     ],
 )
-def test_only_a_listener_that_is_opened_asks_for_its_protocol(
+def test_only_an_opened_listener_needs_a_supported_protocol(
     protocols: str, listeners: str, complaint: str | None
 ) -> None:
     given = {"listener.security.protocol.map": protocols, "listeners": listeners}
@@ -123,7 +123,7 @@ def test_unknown_key_is_a_named_warning() -> None:
     assert load({"": "1"})[1] == ["'' is not a key of this broker"]
 
 
-def test_what_is_said_is_one_line_whatever_stands_in_a_key_or_a_value() -> None:
+def test_config_messages_are_one_line_for_any_key_or_value() -> None:
     assert load({"a\nb\x1b": "1"})[1] == [r"a\nb\x1b is not a key of this broker"]
     with pytest.raises(ConfigError, match=r"^num\.partitions=1\\n2: must be a whole number$"):
         load({"num.partitions": "1\n2"})
@@ -178,7 +178,7 @@ def test_what_is_said_is_one_line_whatever_stands_in_a_key_or_a_value() -> None:
         ("log.roll.ms", "0", "must be between 1"),
     ],
 )
-def test_a_bad_value_refuses_to_start_and_names_its_key(key: str, value: str, complaint: str) -> None:
+def test_a_bad_value_refuses_the_start_and_names_its_key(key: str, value: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load({key: value})
     line = str(refused.value)
@@ -198,14 +198,14 @@ def test_many_listeners_may_be_advertised_at_one_address_as_in_kafka() -> None:
     ("address", "host"),
     [("[::1]:1", "::1"), ("my_host-1.x:1", "my_host-1.x"), ("[fe80::1%eth0]:1", "fe80::1%eth0"), (":1", "")],
 )
-def test_hosts_are_what_kafka_takes(address: str, host: str) -> None:
+def test_hosts_that_kafka_accepts_are_accepted(address: str, host: str) -> None:
     config, _ = load({"listeners": f"A://{address}", "http.listeners": f"http://{address}"})
     assert config.listeners == (Listener("A", host, 1),)
     assert config.http_listener == (host, 1)
 
 
 @pytest.mark.parametrize("value", ["1_000", "1 000", "0x10", "\u0661", "1.0", "", "9" * 20])
-def test_a_number_is_what_java_reads_as_one(value: str) -> None:
+def test_a_value_that_is_no_decimal_integer_or_too_long_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="must be a whole number"):
         load({"num.partitions": value})
 
@@ -273,7 +273,7 @@ PROMISES = {
 
 
 @pytest.mark.parametrize("key", PROMISES)
-def test_who_asks_for_security_or_a_limit_that_is_not_there_does_not_get_a_broker(key: str) -> None:
+def test_an_unsupported_key_of_security_or_limits_refuses_the_start(key: str) -> None:
     with pytest.raises(ConfigError, match=r"not supported") as refused:
         load({key: PROMISES[key]})
     assert str(refused.value).startswith(key)
@@ -288,7 +288,7 @@ def test_no_key_is_in_two_tables() -> None:
 
 
 @pytest.mark.parametrize("name", BROKER_KEYS)
-def test_every_key_can_be_given_its_default_and_says_what_it_is_for(name: str) -> None:
+def test_every_key_accepts_its_default_and_has_documentation(name: str) -> None:
     key = BROKER_KEYS[name]
     assert key.documentation.endswith(".")
     if key.default is not None:
@@ -296,7 +296,7 @@ def test_every_key_can_be_given_its_default_and_says_what_it_is_for(name: str) -
         assert key.shown(key.default) == key.default, "as Kafka shows it"
 
 
-def test_a_key_goes_before_its_older_name_wherever_they_stand() -> None:
+def test_a_key_precedes_its_older_name_even_if_it_stands_first() -> None:
     config, _ = load(properties("log.dirs=/new\nlog.dir=/old"))
     assert config.log_dirs == (Path("/new"),)
 

@@ -125,7 +125,7 @@ async def test_old_records_are_compacted_however_few(broker: dict[str, str], top
 
 
 @enforces("max.compaction.lag.ms")
-async def test_a_segment_ends_when_its_records_must_be_compacted() -> None:
+async def test_a_segment_rolls_when_its_records_exceed_the_max_compaction_lag() -> None:
     world = MemoryDeps()
     async with open_broker(world, **QUICK) as opened:
         await fill(opened, {"max_compaction_lag_ms": "60000"}, count=1)
@@ -135,7 +135,7 @@ async def test_a_segment_ends_when_its_records_must_be_compacted() -> None:
 
 
 @enforces("min.compaction.lag.ms")
-async def test_a_record_cannot_have_to_be_compacted_before_it_may_be() -> None:
+async def test_a_min_compaction_lag_above_the_max_is_refused() -> None:
     async with open_broker() as opened:
         lags = {"min_compaction_lag_ms": "2000", "max_compaction_lag_ms": "1000"}
         assert await create(opened.connect(), **lags) == 40
@@ -169,7 +169,7 @@ async def test_little_that_is_new_is_not_worth_it(broker: dict[str, str], topic:
         ({"log_cleaner_backoff_ms": "70000"}, 3),
     ],
 )
-async def test_the_cleaner_works_when_it_is_to(broker: dict[str, str], left: int) -> None:
+async def test_the_cleaner_compacts_only_when_its_keys_allow_it(broker: dict[str, str], left: int) -> None:
     async with open_broker(**{**QUICK, **ROLLING, **broker}) as opened:
         await fill(opened)
         await trio.sleep(60)

@@ -39,7 +39,7 @@ async def codecs(client: Client) -> list[Codec]:
         ({}, {"compression_type": "snappy"}, Codec.SNAPPY),
     ],
 )
-async def test_what_a_batch_is_stored_in(broker: dict[str, str], topic: dict[str, str], expected: Codec) -> None:
+async def test_batch_has_the_configured_codec(broker: dict[str, str], topic: dict[str, str], expected: Codec) -> None:
     async with open_broker(**broker) as opened:
         client = opened.connect()
         assert await create(client, **topic) == 0

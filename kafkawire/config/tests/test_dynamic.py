@@ -38,7 +38,7 @@ async def test_largest_batch_of_topics_that_set_none() -> None:
         assert (await produce(client, bytes(2000))).error_code == 0
 
 
-async def test_a_topic_keeps_what_it_sets() -> None:
+async def test_a_topic_config_precedes_a_changed_broker_config() -> None:
     async with open_broker() as opened:
         client = opened.connect()
         await create(client, max_message_bytes="1000")
@@ -46,7 +46,7 @@ async def test_a_topic_keeps_what_it_sets() -> None:
         assert (await produce(client, bytes(200))).error_code == 0
 
 
-async def test_topics_created_afterwards_have_it_too() -> None:
+async def test_a_changed_broker_config_holds_for_topics_created_later() -> None:
     async with open_broker() as opened:
         client = opened.connect()
         await configure(opened, {"message.max.bytes": "200"})
@@ -144,7 +144,7 @@ async def test_when_a_silent_producer_is_forgotten() -> None:
         assert (await produce(client, producer=(7, 0, 5))).error_code == 0
 
 
-async def test_what_cannot_be_changed_is_refused_and_changes_nothing() -> None:
+async def test_an_invalid_change_is_refused_and_changes_nothing() -> None:
     async with open_broker() as opened:
         client = opened.connect()
         await create(client)
@@ -155,7 +155,7 @@ async def test_what_cannot_be_changed_is_refused_and_changes_nothing() -> None:
         await opened.connect().call(ApiVersionsRequest(), 0)
 
 
-async def test_it_outlives_a_power_cut() -> None:
+async def test_dynamic_configs_survive_a_power_cut() -> None:
     world = MemoryDeps()
     async with open_broker(world) as opened:
         await create(opened.connect())

@@ -87,7 +87,7 @@ def test_without_configs_the_log_goes_by_the_engines_defaults() -> None:
     assert configs().log_config("t", {}) == configs().log_defaults == LogConfig()
 
 
-def test_what_goes_before_what() -> None:
+def test_config_sources_take_precedence_from_topic_down_to_default() -> None:
     key, expected = "segment.bytes", [1, 2, 3, 4, 5]
     mib = 1024 * 1024
     static = {"log.segment.bytes": str(2 * mib)}
@@ -112,7 +112,7 @@ def test_what_goes_before_what() -> None:
     ]
 
 
-def test_what_was_changed_at_run_time_can_be_taken_back() -> None:
+def test_removing_a_dynamic_config_restores_the_default() -> None:
     found = configs({}, {"": {"message.max.bytes": "1"}})
     found.change({})
     assert found.log_defaults == LogConfig()
@@ -148,7 +148,7 @@ def test_synonyms_are_told_as_kafka_tells_them() -> None:
     assert of_broker(configs(), "num.partitions").synonyms == (("num.partitions", "1", DEFAULT),)
 
 
-def test_a_broker_tells_everything_of_its_keys() -> None:
+def test_a_broker_describes_all_its_keys_with_values_and_sources() -> None:
     found = configs({"log.dirs": " /b , /a", "auto.create.topics.enable": "FALSE"})
     assert [one.name for one in found.broker()] == sorted(BROKER_KEYS)
     dirs = of_broker(found, "log.dirs")
@@ -158,7 +158,7 @@ def test_a_broker_tells_everything_of_its_keys() -> None:
     assert not of_broker(found, "message.max.bytes").is_read_only
 
 
-def test_an_older_name_is_told_as_the_newer_one() -> None:
+def test_an_older_key_name_is_described_under_the_newer_name() -> None:
     entry = of_broker(EffectiveConfigs(load({"broker.id": "7"})[0]), "node.id")
     assert (entry.value, entry.source) == ("7", STATIC)
 
@@ -172,7 +172,7 @@ def test_the_default_of_all_brokers_tells_only_itself() -> None:
     assert found.config.max_connections == 3
 
 
-def test_internal_topics_are_always_synced_and_keep_what_comes() -> None:
+def test_internal_topics_are_always_synced_and_keep_the_codec_of_the_producer() -> None:
     found = configs({"log.flush.policy": "async", "compression.type": "gzip"})
     theirs, others = found.log_config("__consumer_offsets", {"compression.type": "lz4"}), found.log_config("t", {})
     assert (theirs.flush_policy, theirs.compression_type) == (FlushPolicy.SYNC, CompressionType.PRODUCER)
@@ -198,13 +198,13 @@ def test_internal_topics_are_always_synced_and_keep_what_comes() -> None:
         ("compression.zstd.level", "23", "must be between -131072 and 22"),
     ],
 )
-def test_what_a_topic_may_not_be_given(key: str, value: str, complaint: str) -> None:
+def test_an_invalid_topic_config_is_refused(key: str, value: str, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
         configs().validate("t", {key: value})
 
 
 @pytest.mark.parametrize("key", TOPIC_KEYS)
-def test_a_topic_may_be_given_what_it_has(key: str) -> None:
+def test_a_topic_accepts_its_own_effective_values(key: str) -> None:
     found = configs()
     entry = of_topic(found, key)
     assert entry.value is not None
@@ -221,12 +221,12 @@ def test_a_topic_may_be_given_what_it_has(key: str) -> None:
         ("max.connections", "many", "max.connections=many: must be a whole number"),
     ],
 )
-def test_what_a_broker_may_not_be_told_at_run_time_as_in_kafka(key: str, value: str, complaint: str) -> None:
+def test_an_invalid_dynamic_broker_config_is_refused_as_in_kafka(key: str, value: str, complaint: str) -> None:
     with pytest.raises(InvalidTopicRequest, match=complaint):
         configs().validate_broker({key: value}, is_default=False)
 
 
-def test_what_is_of_one_broker_is_no_default_of_all() -> None:
+def test_a_per_broker_key_is_refused_as_a_cluster_default() -> None:
     with pytest.raises(
         InvalidTopicRequest, match=r"at default cluster level, broker id must be specified: \[listeners"
     ):
@@ -242,18 +242,18 @@ def test_what_is_of_one_broker_is_no_default_of_all() -> None:
         ("log.index.interval.bytes", "1", "log.index.interval.bytes=1: not supported yet, only .*=4096"),
     ],
 )
-def test_what_is_not_built_is_refused_at_run_time(key: str, value: str, complaint: str) -> None:
+def test_an_unsupported_dynamic_broker_config_is_refused(key: str, value: str, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
         configs().validate_broker({key: value}, is_default=False)
 
 
-def test_what_a_newer_version_has_set_does_not_stop_this_one() -> None:
+def test_unsupported_stored_configs_of_a_newer_version_are_ignored() -> None:
     found = configs({}, {"1": {"no.such.key": "1", "message.max.bytes": "77"}, "": {"log.dirs": "/x"}})
     assert found.log_defaults.max_message_size_bytes == 77
     assert found.cluster_default() == []
 
 
-def test_what_an_older_version_let_through_is_neither_obeyed_nor_shown() -> None:
+def test_an_invalid_stored_config_of_an_older_version_is_ignored() -> None:
     found = configs({}, {"": {"log.cleaner.io.max.bytes.per.second": "Infinity"}})
     assert found.cluster_default() == []
     assert of_broker(found, "log.cleaner.io.max.bytes.per.second").value == "1.7976931348623157E308"
@@ -298,7 +298,7 @@ def test_keys_that_can_be_changed_at_run_time_are_kafkas() -> None:
         ("no.such.key", None),
     ],
 )
-def test_what_a_list_begins_as(key: str, value: str | None) -> None:
+def test_a_list_key_has_a_base_value_and_other_keys_have_none(key: str, value: str | None) -> None:
     assert configs().list_value(key) == value
 
 
@@ -317,6 +317,6 @@ def test_replicas_are_named_by_partition_and_broker(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["none", "0", "a:b", "0:1:2", "*,0:1", "-1:2", "0:", ":1", "9999999999:1", "٣:1"])
-def test_what_names_no_replicas_is_refused_as_by_kafka(value: str) -> None:
+def test_an_invalid_list_of_throttled_replicas_is_refused_as_in_kafka(value: str) -> None:
     with pytest.raises(InvalidConfig, match=r"must be \* or a list of replicas"):
         configs().validate("t", {"follower.replication.throttled.replicas": value})

@@ -432,7 +432,7 @@ async def test_a_segment_whose_index_is_full_rolls(broker: dict[str, str], topic
 @enforces("log.preallocate")
 @enforces("preallocate")
 @pytest.mark.parametrize(("broker", "topic"), [({"log_preallocate": "true"}, {}), ({}, {"preallocate": "true"})])
-async def test_a_segment_has_its_space_from_the_beginning(broker: dict[str, str], topic: dict[str, str]) -> None:
+async def test_a_segment_is_preallocated_while_it_is_active(broker: dict[str, str], topic: dict[str, str]) -> None:
     world = MemoryDeps()
     async with open_broker(world, **broker, log_segment_bytes="2097152", log_index_size_max_bytes="4") as opened:
         client = opened.connect()

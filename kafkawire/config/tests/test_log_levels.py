@@ -29,7 +29,7 @@ def test_a_logger_without_a_level_has_roots() -> None:
         ("FATAL", ["critical"]),
     ],
 )
-def test_what_is_told(level: str, told: list[str]) -> None:
+def test_a_logger_passes_messages_at_or_above_its_level(level: str, told: list[str]) -> None:
     levels = LogLevels()
     levels.set("kafkawire", level)
     methods = ["debug", "info", "warning", "error", "exception", "critical"]

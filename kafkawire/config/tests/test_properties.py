@@ -73,7 +73,7 @@ def stored(text: str, *, is_key: bool) -> str:
 
 
 @given(st.dictionaries(st.text(), st.text()), st.sampled_from(["\n", "\r\n", "\r"]))
-def test_what_java_stores_is_read_back(properties: dict[str, str], line_end: str) -> None:
+def test_properties_that_java_stores_are_read_back(properties: dict[str, str], line_end: str) -> None:
     lines = [f"{stored(key, is_key=True)}={stored(value, is_key=False)}" for key, value in properties.items()]
     assert read(line_end.join(["#Thu Jan 01 00:00:00 UTC 1970", *lines, ""])) == properties
 
@@ -92,7 +92,7 @@ def test_each_property_knows_the_line_it_begins_on() -> None:
         (r"a=\ud83dx", r"\u makes half a character"),
     ],
 )
-def test_a_character_that_is_none_is_refused_by_its_line(line: str, complaint: str) -> None:
+def test_an_invalid_unicode_escape_is_refused_with_its_line(line: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(f"a=1\n{line}\nb=2")
     assert str(refused.value) == f"file, line 2: {complaint}"
@@ -114,7 +114,7 @@ def test_a_setting_that_sets_nothing_is_refused(setting: str) -> None:
         ("http.listeners=", "http.listeners", ""),
     ],
 )
-def test_a_setting_is_taken_as_it_stands(setting: str, key: str, value: str) -> None:
+def test_a_setting_is_taken_without_escape_processing(setting: str, key: str, value: str) -> None:
     assert gather(None, {}, [setting]).values == {key: value}
 
 
@@ -139,7 +139,7 @@ def test_names_of_the_environment_are_those_of_kafkas_image(name: str, key: str)
 
 
 @pytest.mark.parametrize("name", ["KAFKA_OPTS", "KAFKA_HEAP_OPTS", "KAFKA_HOME", "KAFKAWIRE_X", "PATH", "kafka_x"])
-def test_what_is_no_property_of_the_environment(name: str) -> None:
+def test_environment_variables_that_are_no_broker_properties_are_ignored(name: str) -> None:
     assert list(from_environment({name: "v"})) == []
 
 

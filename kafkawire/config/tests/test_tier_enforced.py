@@ -108,7 +108,7 @@ async def test_without_copies_the_tier_is_read_only() -> None:
 
 
 @enforces("remote.log.delete.on.disable")
-async def test_a_topic_leaves_the_tier_with_what_it_has_there() -> None:
+async def test_a_topic_that_leaves_the_tier_deletes_its_remote_segments() -> None:
     world = MemoryDeps()
     async with tiered(world) as (_, client):
         assert await alter(client, TOPIC, local_retention_bytes="1500000") == 0
@@ -220,7 +220,7 @@ async def test_how_much_is_copied_in_a_second() -> None:
 
 
 @enforces("remote.fetch.max.wait.ms")
-async def test_how_long_who_has_nothing_waits_for_the_tier() -> None:
+async def test_a_fetch_without_records_waits_for_the_tier_up_to_the_configured_time() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=10))
         for max_wait_ms, waited_s in (("500", 0.5), ("1500", 1.5), ("9000", 8)):

@@ -31,7 +31,7 @@ def effective(**more: str) -> EffectiveConfigs:
         {"local.retention.ms": "-1", "retention.ms": "9"},  # the topic is not in the tier
     ],
 )
-def test_what_is_allowed(configs: dict[str, str]) -> None:
+def test_valid_tier_configs_of_a_topic_are_accepted(configs: dict[str, str]) -> None:
     effective().validate("t", configs)
 
 
@@ -54,7 +54,7 @@ def test_what_is_allowed(configs: dict[str, str]) -> None:
         ({"remote.log.copy.disable": "true", "local.retention.bytes": "9"}, "`retention.bytes` must be set to the id"),
     ],
 )
-def test_what_is_refused(configs: dict[str, str], complaint: str) -> None:
+def test_invalid_tier_configs_of_a_topic_are_refused(configs: dict[str, str], complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
         effective().validate("t", {**TIERED, **configs})
 
@@ -81,7 +81,7 @@ def test_a_topic_stays_in_the_tier() -> None:
         ({"tier.store": "s3://b"}, "must be file:///directory or s3://bucket/prefix"),
     ],
 )
-def test_what_stops_the_start(configs: dict[str, str], complaint: str) -> None:
+def test_an_invalid_tier_configuration_refuses_the_start(configs: dict[str, str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as refused:
         load({**WITH_TIER, **configs})
     assert "word" not in str(refused.value)

@@ -67,7 +67,7 @@ def known(request: ListOffsetsRequest, version: int) -> ListOffsetsRequest:
     st.none() | st.text(max_size=30) | st.just("x" * 600),
     st.data(),
 )
-def test_what_is_read_is_what_was_written_and_so_is_the_reply(
+def test_the_fast_path_shape_reads_requests_and_writes_replies_as_the_codec_does(
     request: ListOffsetsRequest, version: int, client_id: str | None, data: st.DataObject
 ) -> None:
     request = known(request, version)

@@ -141,8 +141,8 @@ async def serve_both(sides: tuple[Side, Side], frames: Sequence[bytes]) -> None:
     async with trio.open_nursery() as nursery:
         for side in sides:
             nursery.start_soon(side.serve, frames)
-    plain, express = sides
-    assert plain.outcomes[-len(frames) :] == express.outcomes[-len(frames) :], [one.hex() for one in frames]
+    plain, fast = sides
+    assert plain.outcomes[-len(frames) :] == fast.outcomes[-len(frames) :], [one.hex() for one in frames]
 
 
 def describe(session: FetchSession) -> object:

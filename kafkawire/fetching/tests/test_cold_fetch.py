@@ -31,7 +31,7 @@ def has_records(row: Any) -> bool:
     return not row.error_code and len(row.records) > VALUE_BYTES
 
 
-async def test_who_has_warm_records_does_not_wait_for_cold_ones() -> None:
+async def test_a_fetch_with_warm_records_does_not_wait_for_cold_records() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=10))
         began_s = trio.current_time()
@@ -57,7 +57,7 @@ async def test_cold_partitions_come_together() -> None:
         assert cold.gets - gets <= 3 * count  # for each the manifest, a look for a newer one, and the segment
 
 
-async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
+async def test_cold_records_that_load_too_late_are_returned_by_a_later_fetch() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=2))
         began_s = trio.current_time()
@@ -75,7 +75,7 @@ async def test_what_did_not_come_in_time_comes_with_a_later_fetch() -> None:
 
 
 @pytest.mark.parametrize("max_wait_ms", [0, 900])
-async def test_who_wants_to_wait_for_no_bytes_waits_for_the_tier_nevertheless(max_wait_ms: int) -> None:
+async def test_a_fetch_with_min_bytes_0_waits_for_the_tier_nevertheless(max_wait_ms: int) -> None:
     """A client that is answered at once would ask again and again until a GET is over. Kafka waits too."""
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=0.3))
@@ -84,7 +84,7 @@ async def test_who_wants_to_wait_for_no_bytes_waits_for_the_tier_nevertheless(ma
         assert trio.current_time() - began_s == pytest.approx(0.3)
 
 
-async def test_a_long_poll_is_woken_when_its_records_have_come() -> None:
+async def test_a_long_poll_is_woken_when_its_cold_records_are_loaded() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=2))
         began_s = trio.current_time()
@@ -92,7 +92,7 @@ async def test_a_long_poll_is_woken_when_its_records_have_come() -> None:
         assert trio.current_time() - began_s == pytest.approx(2)
 
 
-async def test_what_comes_late_is_not_waited_with() -> None:
+async def test_a_fetch_past_its_wait_time_returns_the_first_loaded_records() -> None:
     """A request with a large min.bytes returns the first records that come after its time is over."""
     async with cold_broker(2) as cold:
         cold.read_with(Fault(wait_s=0.3), partition=0)
@@ -102,7 +102,7 @@ async def test_what_comes_late_is_not_waited_with() -> None:
         assert trio.current_time() - began_s == pytest.approx(0.3)
 
 
-async def test_what_a_client_wanted_that_is_gone_comes_nevertheless() -> None:
+async def test_a_load_of_a_disconnected_client_completes_and_serves_a_later_fetch() -> None:
     async with cold_broker() as cold:
         cold.read_with(Fault(wait_s=2))
         gone = cold.opened.connect()
@@ -144,7 +144,7 @@ async def test_a_store_that_is_away_is_no_error() -> None:
         assert has_records((await cold.fetch(FIRST))[FIRST])
 
 
-async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
+async def test_a_fetch_without_a_cold_segment_index_returns_no_records_and_no_error() -> None:
     async with cold_broker() as cold:
         await trio.sleep(0.3)  # the broker looks the manifest up each second
         log: Any = cold.log()
@@ -155,7 +155,7 @@ async def test_what_the_tier_has_is_not_known_while_it_is_away() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, Fault(is_flipped=True)])
-async def test_what_is_wrong_with_one_partition_is_told_of_that_one(fault: Fault | None) -> None:
+async def test_an_error_of_one_partition_is_returned_for_that_partition_only(fault: Fault | None) -> None:
     """The error is returned at once, also to a request that waits for other partitions."""
     async with cold_broker(2) as cold:
         if fault is None:
@@ -171,7 +171,7 @@ async def test_what_is_wrong_with_one_partition_is_told_of_that_one(fault: Fault
         assert has_records((await cold.fetch((COLD, 1)))[COLD, 1])
 
 
-async def test_what_is_wrong_is_told_to_who_is_always_answered_before() -> None:
+async def test_a_load_error_is_returned_also_to_a_fetch_that_warm_records_answer() -> None:
     async with cold_broker(2) as cold:
         cold.read_with(Fault(is_flipped=True, wait_s=1), partition=0)
         assert is_empty((await cold.fetch(FIRST, HOT))[FIRST])
@@ -206,7 +206,7 @@ async def test_more_is_not_loaded_than_there_is_room_for() -> None:
         assert cold.gets - gets == 2
 
 
-async def test_who_comes_when_too_much_is_on_its_way_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_load_beyond_the_limit_is_left_to_the_next_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_loads, "LOADS_MAX", 1)
     async with cold_broker(2) as cold:
         cold.read_with(Fault(wait_s=0.2))
@@ -243,7 +243,7 @@ async def test_many_readers_of_a_tiny_cache_make_progress(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("lost", "takes_s", "is_there"), [(2, 0.6, True), (10**6, 30, False)])
-async def test_what_is_dropped_before_it_is_read_is_loaded_again(
+async def test_records_evicted_before_they_are_read_are_loaded_again_a_few_times_only(
     monkeypatch: pytest.MonkeyPatch, lost: int, takes_s: float, is_there: bool
 ) -> None:
     """Records may be evicted early, for example by the kernel. The fetch does not wait until its time is over, and no
@@ -281,7 +281,7 @@ class SlowLog:
         return object()
 
 
-async def test_what_came_has_its_place_until_it_is_read_or_nobody_has_come_for_it() -> None:
+async def test_a_load_keeps_its_cache_room_until_it_is_read_or_expires() -> None:
     slow = SlowLog()
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:
@@ -312,7 +312,7 @@ async def test_what_came_has_its_place_until_it_is_read_or_nobody_has_come_for_i
         assert len(slow.loads) == 4  # no fetch came for the second
 
 
-async def test_what_was_not_enough_is_loaded_anew() -> None:
+async def test_a_request_that_comes_back_after_its_load_starts_another_load() -> None:
     slow = SlowLog()
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:
@@ -327,7 +327,7 @@ async def test_what_was_not_enough_is_loaded_anew() -> None:
 
 
 @pytest.mark.parametrize("error", [None, AssertionError("a bug")])
-async def test_who_asks_for_the_same_shares_a_load(error: Exception | None) -> None:
+async def test_requests_for_the_same_records_share_a_load(error: Exception | None) -> None:
     slow = SlowLog(error)
     log: PartitionLog = slow  # type: ignore[assignment]
     told: list[int] = []
@@ -352,7 +352,7 @@ async def test_who_asks_for_the_same_shares_a_load(error: Exception | None) -> N
     ("error", "after_s", "is_told"),
     [(StorageError("lost"), 1, True), (StorageError("lost"), 100, False), (TierUnreachable("away"), 1, False)],
 )
-async def test_an_error_waits_a_while_for_who_asks_again(error: Exception, after_s: int, is_told: bool) -> None:
+async def test_a_storage_error_waits_a_while_for_the_next_fetch(error: Exception, after_s: int, is_told: bool) -> None:
     slow = SlowLog(error)
     log: PartitionLog = slow  # type: ignore[assignment]
     async with trio.open_nursery() as nursery:

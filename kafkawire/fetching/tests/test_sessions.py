@@ -125,7 +125,7 @@ def test_a_session_takes_one_request_at_a_time() -> None:
     assert cache.resume(session.session_id, 2, by_id=False) is session
 
 
-def test_who_says_what_it_knows_is_told_what_it_does_not() -> None:
+def test_a_partition_is_news_again_to_a_replica_that_knows_older_offsets() -> None:
     """A replica may have dropped a reply, and its next request says so; a client sends nothing of this."""
     told, lossy = target(), target()
     assert told.tell(9, 3)
@@ -138,7 +138,7 @@ def test_who_says_what_it_knows_is_told_what_it_does_not() -> None:
         assert not told.tell(9, 3)
 
 
-def test_a_removed_session_stops_watching_when_nobody_waits_on_it_any_more() -> None:
+def test_a_removed_session_stops_watching_when_no_request_waits_on_it() -> None:
     cache = cache_of()
     idle, idle_waiter = opened(cache, target())
     busy, busy_waiter = opened(cache, target())
@@ -166,7 +166,7 @@ def test_update_adds_changes_and_forgets() -> None:
     assert waiter.watched == [first.log]
 
 
-def test_what_the_engine_reports_is_pending_again() -> None:
+def test_a_changed_log_is_pending_again_in_its_session() -> None:
     cache = cache_of()
     quiet, loud = target(partition=0), target(partition=1)
     session, waiter = opened(cache, quiet, loud)
@@ -178,7 +178,7 @@ def test_what_the_engine_reports_is_pending_again() -> None:
     assert list(session.pending) == [loud]
 
 
-def test_who_was_served_goes_to_the_end_of_the_queue() -> None:
+def test_a_served_partition_moves_to_the_end_of_the_queue() -> None:
     cache = cache_of()
     targets = [target(partition=number) for number in range(3)]
     session, _ = opened(cache, *targets)
@@ -190,7 +190,7 @@ def test_who_was_served_goes_to_the_end_of_the_queue() -> None:
     assert list(session.pending) == [targets[1], targets[0], targets[2]], "records may be fetched again"
 
 
-def test_a_target_knows_what_is_news() -> None:
+def test_a_target_is_news_when_its_offsets_change_and_after_an_error() -> None:
     one = target()
     assert one.tell(5, 0)
     assert not one.tell(5, 0)
@@ -235,7 +235,7 @@ def test_a_full_cache_evicts_only_the_unused_and_the_old_and_small() -> None:
     assert cache.weight == 1
 
 
-def test_what_nobody_uses_is_forgotten_and_no_longer_watched() -> None:
+def test_an_unused_session_expires_and_is_no_longer_watched() -> None:
     clock = Clock()
     cache = cache_of(slots=10, clock=clock)
     gone, gone_waiter = opened(cache, target("a"))
@@ -291,7 +291,7 @@ def test_the_partitions_of_all_sessions_are_bounded(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.sources
-def test_a_name_that_no_topic_can_have_counts_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlong_topic_name_counts_by_its_length_in_the_session_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_sessions, "TARGETS_MAX", 10)
     cache = cache_of(slots=10)
     session, _ = opened(cache, target("a" * 249))

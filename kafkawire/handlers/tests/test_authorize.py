@@ -533,7 +533,7 @@ def test_no_api_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_who_may_nothing_gets_nothing(case: Case) -> None:
+async def test_a_principal_without_rights_gets_errors_and_changes_nothing(case: Case) -> None:
     async with open_handlers() as real:
         await real.create("t")
         await real.append("t", b"secret")

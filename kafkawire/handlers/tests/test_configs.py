@@ -39,7 +39,7 @@ async def test_a_topics_configs_with_their_sources(version: int) -> None:
         assert [one.config_type for one in row.configs] == ([5, 0] if version >= 3 else [0, 0])
 
 
-async def test_synonyms_and_documentation_are_told_to_who_asks() -> None:
+async def test_describe_configs_returns_synonyms_and_documentation_on_request() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         [row] = await describe(broker, resource(TOPIC, "t"), include_synonyms=True, include_documentation=True)
@@ -96,7 +96,7 @@ async def test_loggers_groups_and_clients_metrics() -> None:
         (resource(METRICS, ""), 42, "Client metrics subscription name must not be empty"),
     ],
 )
-async def test_what_cannot_be_described(asked: DescribeConfigsResource, code: int, text: str) -> None:
+async def test_an_invalid_resource_returns_its_own_error(asked: DescribeConfigsResource, code: int, text: str) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         refused, told = await describe(broker, asked, resource(TOPIC, "t"))
@@ -249,7 +249,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("asked", "code", "text"), REFUSED)
-async def test_what_cannot_be_changed(
+async def test_an_invalid_config_change_is_refused_and_other_resources_change(
     asked: incremental_alter_configs.AlterConfigsResource, code: int, text: str
 ) -> None:
     async with open_handlers() as broker:
@@ -286,7 +286,7 @@ async def test_levels_of_loggers_change_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [GROUP, METRICS])
-async def test_defaults_of_what_is_not_built_may_be_set(kind: int) -> None:
+async def test_defaults_of_unsupported_resource_types_may_be_set(kind: int) -> None:
     key, value = {GROUP: ("consumer.session.timeout.ms", "45000"), METRICS: ("interval.ms", "300000")}[kind]
     async with open_handlers() as broker:
         assert await increment(broker, altered(kind, "x", (SET, key, value))) == [(0, None)]
@@ -309,7 +309,7 @@ async def replace_configs(
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_what_is_not_named_goes_back_to_its_default(version: int) -> None:
+async def test_alter_configs_resets_keys_that_are_not_named(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t", gone_ms="2", max_message_bytes="100")
         rows = await replace_configs(
@@ -349,7 +349,7 @@ async def resources(broker: Broker, *kinds: int, version: int = 1) -> tuple[int,
     return response.error_code, {(one.resource_type, one.resource_name) for one in response.config_resources}
 
 
-async def test_what_has_configs() -> None:
+async def test_list_config_resources_returns_topics_brokers_and_loggers() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         broker.cluster.changes["brokers"] = {number: BrokerInfo(number, ()) for number in (1, 2)}

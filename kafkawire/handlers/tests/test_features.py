@@ -54,7 +54,7 @@ async def reported(broker: Broker, version: int = 4) -> tuple[dict[str, tuple[in
         (4, ({TRANSACTION_VERSION: (0, 2)}, {TRANSACTION_VERSION: 2}, 0)),
     ],
 )
-async def test_what_is_reported(version: int, expected: object) -> None:
+async def test_api_versions_returns_the_features_that_its_version_can_carry(version: int, expected: object) -> None:
     async with open_handlers() as broker:
         assert await reported(broker, version) == expected
 
@@ -124,7 +124,7 @@ INVALID = "Invalid update version {} for feature {}. "
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-async def test_what_is_refused(version: int, asked: FeatureUpdateKey, text: str) -> None:
+async def test_an_invalid_feature_update_is_refused(version: int, asked: FeatureUpdateKey, text: str) -> None:
     async with open_handlers() as broker:
         for validate_only in (True, False):
             assert await update(broker, asked, version=version, validate_only=validate_only) == (95, REFUSED + text)
@@ -145,7 +145,7 @@ async def test_nothing_is_asked_for(version: int) -> None:
         assert broker.cluster.image.features_epoch == 0
 
 
-async def test_of_a_feature_that_is_named_twice_the_last_counts() -> None:
+async def test_the_last_update_of_a_feature_named_twice_counts() -> None:
     async with open_handlers() as broker:
         assert await update(broker, to(9), to(1, SAFE), version=1) == (0, None)
         assert broker.cluster.image.features == {TRANSACTION_VERSION: 1}
@@ -173,7 +173,7 @@ async def test_a_long_name_is_told_as_far_as_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_what_the_cluster_cannot_do_at_present(version: int) -> None:
+async def test_a_feature_update_without_the_metadata_store_is_refused_with_a_timeout(version: int) -> None:
     class Failing(Rewritten):
         async def update_features(self, *_: object, **__: object) -> None:
             raise MetadataUnavailable("away")
@@ -184,7 +184,7 @@ async def test_what_the_cluster_cannot_do_at_present(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_who_may_change_features(version: int) -> None:
+async def test_a_feature_update_requires_the_right_to_alter_the_cluster(version: int) -> None:
     async with open_handlers() as broker:
         denied = broker.without((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
         assert await update(denied, to(1, SAFE), version=version) == (31, None)

@@ -118,7 +118,7 @@ async def test_records_that_rot_on_the_disk_are_not_served() -> None:
             assert len((await fetch(broker, request(partition(offset=2)))).records) == size_bytes
 
 
-async def test_a_session_gets_what_is_not_in_memory() -> None:
+async def test_a_session_gets_records_that_are_not_in_memory() -> None:
     async with open_handlers() as broker:
         await broker.create("t", 2)
         session_id = (await broker.ask(request(partition(0), partition(1), session=(0, 0)), BY_NAME)).session_id
@@ -139,7 +139,7 @@ async def test_read_committed_gets_an_empty_list_of_aborted_transactions() -> No
 
 
 @pytest.mark.parametrize("max_bytes", [1, 0, -5])
-async def test_at_least_one_batch_whatever_the_limits(max_bytes: int) -> None:
+async def test_a_fetch_returns_at_least_one_batch_at_any_byte_limit(max_bytes: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         await broker.append("t", b"v" * 500)
@@ -157,7 +157,7 @@ async def test_only_the_first_partition_with_records_may_exceed_the_limits() -> 
         assert found[2].high_watermark == 1, "limits do not hide the high watermark"
 
 
-async def test_the_broker_has_a_limit_of_its_own() -> None:
+async def test_a_fetch_reply_is_bounded_by_the_limit_of_the_broker() -> None:
     async with open_handlers(Settings(max_fetch_size_bytes=1_024)) as broker:
         await broker.create("t")
         for _ in range(10):
@@ -207,7 +207,7 @@ async def diverged_log(broker: Broker) -> None:
     ("last_epoch", "offset", "diverging"),
     [(0, 2, (-1, -1)), (2, 3, (-1, -1)), (0, 3, (0, 2)), (1, 2, (0, 2)), (-1, 3, (-1, -1)), (-2, 3, (-1, -1))],
 )
-async def test_kip_320_who_read_what_is_not_here_is_told_where_the_logs_part(
+async def test_kip_320_a_fetch_after_diverging_records_returns_the_diverging_epoch(
     last_epoch: int, offset: int, diverging: tuple[int, int]
 ) -> None:
     """A consumer that has read 0 to 2 before an unclean election goes back to 2, the end of its epoch (KIP-320).
@@ -226,7 +226,7 @@ async def test_kip_320_who_read_what_is_not_here_is_told_where_the_logs_part(
 
 
 @pytest.mark.parametrize(("last_epoch", "offset"), [(3, 2), (0, 0)])
-async def test_a_last_epoch_nobody_knows_is_out_of_range(last_epoch: int, offset: int) -> None:
+async def test_unknown_last_epoch_or_offset_below_log_start_is_out_of_range(last_epoch: int, offset: int) -> None:
     async with open_handlers() as broker:
         await diverged_log(broker)
         asked = partition(0, offset)
@@ -273,7 +273,7 @@ async def test_old_clients_do_not_know_storage_errors(version: int, code: int) -
         assert (await fetch(offline, request(partition(), max_wait_ms=10_000), version)).error_code == code
 
 
-async def test_a_client_at_the_wrong_broker_is_told_the_right_one() -> None:
+async def test_a_fetch_at_a_wrong_broker_returns_the_leader_and_its_endpoint() -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t")
         [info] = broker.cluster.image.brokers.values()
@@ -291,7 +291,7 @@ async def test_a_client_at_the_wrong_broker_is_told_the_right_one() -> None:
 
 
 @pytest.mark.parametrize("version", [BY_NAME, 15])
-async def test_nobody_may_pose_as_a_replica(version: int) -> None:
+async def test_a_client_that_poses_as_a_replica_is_refused(version: int) -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t")
         await broker.append("t", b"v")
@@ -314,7 +314,7 @@ async def test_nothing_to_read_waits_as_long_as_asked() -> None:
 
 
 @pytest.mark.parametrize(("min_bytes", "max_wait_ms"), [(0, 10_000), (1, 0), (1, -1)])
-async def test_who_does_not_want_to_wait_does_not(min_bytes: int, max_wait_ms: int) -> None:
+async def test_a_fetch_without_a_wait_returns_at_once(min_bytes: int, max_wait_ms: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         started_s = trio.current_time()
@@ -322,7 +322,7 @@ async def test_who_does_not_want_to_wait_does_not(min_bytes: int, max_wait_ms: i
         assert trio.current_time() == started_s
 
 
-async def test_an_append_wakes_the_one_who_waits() -> None:
+async def test_an_append_wakes_a_waiting_fetch() -> None:
     async with open_handlers() as broker, trio.open_nursery() as nursery:
         await broker.create("t", 2)
 
@@ -391,7 +391,7 @@ async def test_a_deleted_topic_ends_the_wait() -> None:
         assert trio.current_time() - started_s == pytest.approx(2)
 
 
-async def test_a_broker_that_shuts_down_answers_what_waits() -> None:
+async def test_a_broker_that_shuts_down_answers_waiting_fetches() -> None:
     async with open_handlers() as broker, trio.open_nursery() as nursery:
         await broker.create("t")
 
@@ -540,7 +540,7 @@ async def test_session_errors(session: tuple[int, int], version: int, code: int)
         assert await client.fetch() == {}, "the session itself is unharmed"
 
 
-async def test_one_request_at_a_time() -> None:
+async def test_a_second_request_of_a_busy_session_is_refused() -> None:
     async with open_handlers() as broker, trio.open_nursery() as nursery:
         client = Client(broker, await broker.create("t"), BY_ID)
         await client.fetch(partition())
@@ -577,7 +577,7 @@ async def test_no_partition_starves_in_a_session() -> None:
         assert served == [0, 1, 2, 0, 1, 2]
 
 
-async def test_an_error_in_a_session_is_told_until_it_is_gone() -> None:
+async def test_an_error_in_a_session_is_returned_until_it_is_resolved() -> None:
     async with open_handlers() as broker:
         client = Client(broker, await broker.create("t", 2), BY_ID)
         await client.fetch(partition(0), partition(1, 7))
@@ -589,7 +589,7 @@ async def test_an_error_in_a_session_is_told_until_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize(("again", "code"), [(False, 3), (True, 103)])
-async def test_a_session_notices_that_its_topic_is_gone(again: bool, code: int) -> None:
+async def test_a_session_returns_an_error_when_its_topic_was_deleted(again: bool, code: int) -> None:
     async with open_handlers() as broker:
         client = Client(broker, await broker.create("t"), BY_ID)
         await client.fetch(partition())

@@ -15,7 +15,7 @@ REFUSALS = [(2, 42), (9, 42)]
 
 
 @pytest.mark.parametrize(("key_type", "code"), REFUSALS)
-async def test_one_answer_per_key(key_type: int, code: int) -> None:
+async def test_each_coordinator_key_gets_its_own_error(key_type: int, code: int) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["a", "b"])
     async with open_handlers() as real:
         response = await real.ask(request, 4)

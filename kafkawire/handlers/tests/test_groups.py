@@ -84,7 +84,7 @@ def test_all_errors_of_groups_are_here() -> None:
 
 
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
-async def test_what_a_join_asks(version: int) -> None:
+async def test_a_join_is_passed_to_the_coordinator_with_the_fields_of_its_version(version: int) -> None:
     async with open_handlers() as broker:
         broker.groups.answers["join"] = Joined(1, "consumer", "range", "m", "m")
         await broker.ask(join_request(group_instance_id="i", reason="why not"), version)
@@ -116,7 +116,7 @@ async def test_a_client_without_a_name() -> None:
 
 
 @pytest.mark.parametrize("version", JOIN_VERSIONS)
-async def test_what_a_leader_is_told(version: int) -> None:
+async def test_a_join_reply_to_the_group_leader_lists_the_members(version: int) -> None:
     members = (("m", "i", b"one"), ("n", None, b"other"))
     async with open_handlers() as broker:
         broker.groups.answers["join"] = Joined(3, "consumer", "range", "m", "m", members, skips_assignment=True)
@@ -232,7 +232,7 @@ async def test_the_only_member_of_an_old_request_leaves() -> None:
 
 @pytest.mark.parametrize("version", [2, 5])
 @pytest.mark.parametrize(("error", "code"), CODES, ids=lambda value: type(value).__name__)
-async def test_nobody_may_leave(version: int, error: GroupError, code: int) -> None:
+async def test_a_refused_leave_returns_an_error_without_members(version: int, error: GroupError, code: int) -> None:
     async with open_handlers() as broker:
         broker.groups.answers["leave"] = error
         reply = await broker.ask(LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")]), version)
@@ -308,7 +308,7 @@ async def test_many_parked_joins_are_answered_together() -> None:
         assert {reply.generation_id for reply in replies} == set(range(50))
 
 
-async def test_a_connection_that_goes_while_its_join_is_parked() -> None:
+async def test_a_parked_join_of_a_closed_connection_is_not_withdrawn() -> None:
     async with open_server() as served:
         gone, other = served.connect(), served.connect()
         await gone.send(join_request(), version=9)
@@ -346,7 +346,7 @@ async def test_a_reply_that_waits_for_several_answers() -> None:
     assert (reply.is_settled, called) == (True, [3])
 
 
-def test_a_reply_whose_answers_are_refusals_is_ready_with_the_last_of_them() -> None:
+def test_a_reply_of_refused_promises_settles_with_the_last_refusal() -> None:
     promises = [Promise[None](), Promise[None]()]
     reply = PendingReply(promises, lambda: [code_of(one) for one in promises])
     for promise, error in zip(promises, (errors.RebalanceInProgress(), errors.UnknownMember()), strict=True):

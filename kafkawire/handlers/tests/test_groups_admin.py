@@ -52,7 +52,7 @@ async def test_a_described_group(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in DESCRIBE_VERSIONS if version >= 3])
-async def test_what_may_be_done_with_a_group(version: int) -> None:
+async def test_describe_groups_returns_the_authorized_operations(version: int) -> None:
     async with open_handlers() as broker:
         broker.groups.answers["describe"] = STABLE
         reply = await broker.ask(DescribeGroupsRequest(groups=["g"], include_authorized_operations=True), version)

@@ -33,7 +33,7 @@ async def test_every_producer_gets_an_id_of_its_own(version: int) -> None:
         ({"producer_id": 5, "producer_epoch": 5}, 0),
     ],
 )
-async def test_what_is_refused(fields: dict[str, Any], code: int) -> None:
+async def test_invalid_producer_fields_return_invalid_request(fields: dict[str, Any], code: int) -> None:
     async with open_handlers() as broker:
         reply = await broker.ask(InitProducerIdRequest(**fields), 4)
         assert reply.error_code == code

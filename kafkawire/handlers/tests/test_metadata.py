@@ -179,7 +179,7 @@ async def test_topics_that_may_not_be_described_are_not_disclosed() -> None:
         assert (await topics(broker, request(ids=(by_id,))))[by_id].error_code == 29
 
 
-async def test_who_may_describe_but_not_create() -> None:
+async def test_automatic_creation_without_the_create_right_is_refused() -> None:
     def describe(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         return operation is Operation.DESCRIBE
 
@@ -279,7 +279,7 @@ async def test_many_names_let_others_run() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_one_request_creates_no_more_partitions_than_a_request_to_create_topics(
+async def test_automatic_creation_is_bounded_by_the_partition_limit_of_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metadata, "CREATED_PARTITIONS_MAX", 5)

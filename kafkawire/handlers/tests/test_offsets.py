@@ -67,7 +67,7 @@ def codes(reply: Any) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-async def test_what_a_commit_asks(version: int) -> None:
+async def test_a_commit_is_passed_to_the_coordinator_with_the_fields_of_its_version(version: int) -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t", 3)
         broker.groups.answers["commit"] = [None, errors.OffsetMetadataTooLarge()]
@@ -100,7 +100,7 @@ async def test_metadata_that_is_null_is_empty() -> None:
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-async def test_commits_to_what_there_is_not(version: int) -> None:
+async def test_commits_to_unknown_partitions_are_refused_beside_valid_commits(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t", 2)
         broker.groups.answers["commit"] = [None]
@@ -114,7 +114,7 @@ def unknown(version: int) -> int:
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
-async def test_when_nothing_is_left_to_commit_nobody_is_asked(version: int) -> None:
+async def test_a_commit_without_known_partitions_does_not_reach_the_coordinator(version: int) -> None:
     async with open_handlers() as broker:
         reply = await broker.ask(commit_request(broker, ("missing", (0,))), version)
         assert (codes(reply), broker.groups.calls) == ([[(0, unknown(version))]], [])
@@ -199,7 +199,7 @@ async def test_committed_offsets(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in FETCH_VERSIONS if version >= 7])
-async def test_an_offset_that_is_not_stable_is_told_by_itself(version: int) -> None:
+async def test_an_unstable_offset_is_returned_as_an_error_of_its_partition_only(version: int) -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t", 3)
         broker.groups.answers["fetch_offsets"] = [errors.UnstableOffset("t-0"), COMMITTED]

@@ -156,7 +156,7 @@ async def with_topics(broker: Broker, **counts: int) -> None:
         await broker.create(name, count)
 
 
-async def test_all_topics_or_those_that_are_named() -> None:
+async def test_describe_topic_partitions_lists_all_or_the_requested_topics() -> None:
     async with open_handlers() as broker:
         await with_topics(broker, b=2, a=1)
         assert await page(broker) == ([("a", 0, [0]), ("b", 0, [0, 1])], None)
@@ -166,7 +166,7 @@ async def test_all_topics_or_those_that_are_named() -> None:
         )
 
 
-async def test_what_is_told_of_a_partition() -> None:
+async def test_a_described_partition_has_its_leader_replicas_and_isr() -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t")
         [state] = broker.cluster.image.topics["t"].partitions
@@ -234,7 +234,7 @@ async def test_a_cursor_that_cannot_be() -> None:
         assert await page(broker, cursor=("a", -1)) == ([], None)
 
 
-async def test_what_may_not_be_described_is_not_disclosed() -> None:
+async def test_topics_without_the_describe_right_are_not_disclosed() -> None:
     def only_b(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         return name == "b"
 
@@ -271,7 +271,7 @@ async def log_dirs(broker: Broker, topics: dict[str, list[int]] | None = None, v
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-async def test_log_dirs_and_what_lies_on_them(version: int) -> None:
+async def test_log_dirs_are_described_with_their_partitions_and_sizes(version: int) -> None:
     async with open_handlers() as broker:
         await with_topics(broker, a=2, b=1)
         await broker.append("a", b"v" * 100, partition=1)
@@ -298,7 +298,7 @@ async def test_a_log_dir_that_is_offline() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, 0), (3, 31)])
-async def test_log_dirs_are_for_who_may_describe_the_cluster(version: int, code: int) -> None:
+async def test_describe_log_dirs_requires_the_right_to_describe_the_cluster(version: int, code: int) -> None:
     def nothing(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         return False
 
@@ -336,7 +336,7 @@ async def test_idempotent_producers() -> None:
     ("topic", "partition", "code", "has_text"),
     [("missing", 0, 3, True), ("a b", 0, 17, True), ("t", 1, 3, False), ("t", -1, 3, False)],
 )
-async def test_producers_of_what_is_not_there(topic: str, partition: int, code: int, has_text: bool) -> None:
+async def test_describe_producers_needs_known_partition(topic: str, partition: int, code: int, has_text: bool) -> None:
     async with open_handlers() as broker:
         await with_topics(broker, t=1)
         [row] = await producers(broker, topic, partition)

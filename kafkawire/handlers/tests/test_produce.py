@@ -166,7 +166,7 @@ async def test_the_broker_sets_the_time_where_the_topic_says_so() -> None:
         assert (await produce(broker, request(batch(timestamp_ms=5)))).log_append_time_ms == NOW_MS
 
 
-async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+async def test_a_single_replica_is_enough_despite_min_insync_replicas_2() -> None:
     async with open_handlers() as broker:
         await broker.create("t", min_insync_replicas="2")
         assert (await produce(broker, request(batch()))).error_code == 0
@@ -179,7 +179,7 @@ async def test_one_bad_partition_leaves_the_others_alone() -> None:
         assert [row.error_code for row in response.responses[0].partition_responses] == [0, 2, 0]
 
 
-async def test_a_validation_error_says_what_is_wrong_and_where_the_log_starts() -> None:
+async def test_a_validation_error_returns_its_reason_and_the_log_start_offset() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         row = await produce(broker, request(batch(timestamp_ms=NOW_MS + 2 * HOUR_MS)))
@@ -227,7 +227,7 @@ async def test_older_clients_have_added_partitions_by_themselves(version: int) -
 
 
 @pytest.mark.parametrize("version", range(3, 12))
-async def test_what_was_not_added_is_refused_by_itself(version: int) -> None:
+async def test_a_partition_missing_from_the_transaction_is_refused_alone(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t", 3)
         broker.transactions.answers["verify_partitions"] = [False, True]
@@ -257,7 +257,7 @@ async def test_newer_clients_add_partitions_by_writing_to_them(version: int) -> 
         assert broker.transactions.calls == [("add_partitions", "x", PRODUCER, partitions, SECOND_PROTOCOL)]
 
 
-async def test_nobody_is_asked_about_a_transaction_that_is_open_there() -> None:
+async def test_a_batch_of_a_transaction_open_in_the_partition_needs_no_verification() -> None:
     async with open_handlers() as broker:
         await broker.create("t", 3)
         broker.transactions.answers["add_partitions"] = None
@@ -295,7 +295,7 @@ async def test_pipelined_produce_behind_add() -> None:
         (errors.TransactionTooLarge(), {10: -1, 11: -1, 12: -1}),
     ],
 )
-async def test_what_a_coordinator_refuses_in_words_that_a_client_knows(
+async def test_coordinator_errors_are_translated_into_codes_of_the_produce_version(
     error: errors.TransactionError, by_version: dict[int, int]
 ) -> None:
     for version, code in by_version.items():
@@ -308,7 +308,7 @@ async def test_what_a_coordinator_refuses_in_words_that_a_client_knows(
             assert stored(broker) == b""
 
 
-async def test_a_cause_is_named_that_a_client_is_not_told_by_its_code() -> None:
+async def test_a_translated_coordinator_error_is_named_in_the_error_message() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         broker.transactions.answers["add_partitions"] = errors.NotCoordinator()
@@ -326,7 +326,7 @@ async def test_of_two_producers_in_a_request_nothing_is_taken(others: dict[str, 
         assert broker.transactions.calls == []
 
 
-async def test_a_plain_batch_beside_a_transaction_is_asked_about_nobody() -> None:
+async def test_a_plain_batch_beside_a_transactional_batch_is_not_verified() -> None:
     async with open_handlers() as broker:
         await broker.create("t", 3)
         broker.transactions.answers["add_partitions"] = None
@@ -355,7 +355,7 @@ async def test_without_verification_older_clients_are_believed() -> None:
         assert len(broker.transactions.calls) == 1
 
 
-async def test_a_client_that_wants_no_reply_is_told_by_the_end_of_its_connection() -> None:
+async def test_a_refused_transactional_batch_with_acks_0_raises_a_protocol_violation() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         broker.transactions.answers["add_partitions"] = errors.ProducerFenced()
@@ -476,7 +476,7 @@ async def test_a_log_that_is_not_there(error: Exception, code: int) -> None:
         assert (await produce(broker.reconfigured(store=StoreOf(error)), request(batch()))).error_code == code
 
 
-async def test_a_client_at_the_wrong_broker_is_told_the_right_one() -> None:
+async def test_a_produce_at_a_wrong_broker_returns_the_leader_and_its_endpoint() -> None:
     async with open_handlers() as broker:
         topic_id = await broker.create("t")
         [info] = broker.cluster.image.brokers.values()

@@ -307,7 +307,7 @@ def test_an_error_of_the_whole_request_is_where_kafka_has_it(api: Api, version: 
     assert sorted(errors(response)) == sorted(places)
 
 
-def test_who_wants_no_reply_loses_the_connection() -> None:
+def test_a_refused_produce_with_acks_0_raises_a_protocol_violation() -> None:
     context: Any = SimpleNamespace(api_version=9)
     (produce,) = (api for api in API_TABLE if api.name == "produce")
     with pytest.raises(ProtocolViolation, match="acks=0 failed: UNKNOWN_SERVER_ERROR"):

@@ -96,7 +96,7 @@ async def prove(broker: Any, counter: int = 1, secret: bytes = SECRET) -> Any:
     return answer
 
 
-async def test_a_broker_proves_who_it_is_and_acts_for_the_cluster() -> None:
+async def test_an_authenticated_broker_acts_for_the_cluster() -> None:
     async with open_broker() as real:
         broker = connected(real)
         assert (await prove(broker)).error_code == NONE
@@ -118,7 +118,7 @@ async def test_the_mechanism_is_the_one_there_is() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_nobody_proves_anything_over_another_listener_or_without_a_secret(version: int) -> None:
+async def test_authentication_is_refused_on_another_listener_or_without_a_secret(version: int) -> None:
     async with open_handlers() as real:
         for broker in (real, connected(real.reconfigured(links=accepting(real)), "CLIENTS")):
             told = await handshake(broker, version=version)
@@ -137,7 +137,7 @@ async def test_a_proof_without_a_handshake_is_out_of_place() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_who_proves_nothing_is_told_so_and_asks_nothing_more(version: int) -> None:
+async def test_a_failed_authentication_returns_an_error_and_allows_no_requests(version: int) -> None:
     async with open_broker() as real:
         broker = connected(real)
         await handshake(broker)
@@ -149,7 +149,7 @@ async def test_who_proves_nothing_is_told_so_and_asks_nothing_more(version: int)
         assert broker.markers.written == []
 
 
-async def test_what_comes_by_an_older_link_is_not_executed() -> None:
+async def test_requests_of_an_older_peer_connection_are_not_executed() -> None:
     async with open_broker() as real:
         older, newer = connected(real), connected(real)
         await prove(older, 1)
@@ -161,7 +161,7 @@ async def test_what_comes_by_an_older_link_is_not_executed() -> None:
         assert real.markers.written == [WRITTEN]
 
 
-async def test_nor_is_what_was_being_decoded_when_the_newer_link_came() -> None:
+async def test_a_request_decoded_while_a_newer_peer_connection_opens_is_not_executed() -> None:
     large = WriteTxnMarkersRequest(
         markers=[
             WritableTxnMarker(
@@ -194,7 +194,7 @@ class Asked:
         return True
 
 
-async def test_lanes_know_who_asks_and_which_links_count() -> None:
+async def test_the_fast_path_checks_the_principal_and_refuses_an_older_peer_connection() -> None:
     async with open_broker() as real:
         asked = Asked([])
         interfaces = changed(real.interfaces, authorizer=asked)
@@ -246,7 +246,7 @@ async def serving(broker: Broker) -> AsyncIterator[MemoryListener]:
 
 
 @pytest.mark.parametrize("secret", [SECRET, b"another secret of all"])
-async def test_the_connection_of_who_failed_ends_behind_the_answer(secret: bytes) -> None:
+async def test_a_connection_closes_behind_the_reply_to_a_failed_authentication(secret: bytes) -> None:
     async with open_broker() as broker, serving(broker) as listener:
         asking = Asking(Client(listener.connect()))
         answer = await prove(asking, 1, secret)
@@ -259,7 +259,7 @@ async def test_the_connection_of_who_failed_ends_behind_the_answer(secret: bytes
             await asking.client.receive()
 
 
-async def test_an_older_link_ends_with_its_next_request() -> None:
+async def test_an_older_peer_connection_closes_at_its_next_request() -> None:
     async with open_broker() as broker, serving(broker) as listener:
         older, newer = (Asking(Client(listener.connect())) for _ in range(2))
         await prove(older, 1)
@@ -271,7 +271,7 @@ async def test_an_older_link_ends_with_its_next_request() -> None:
 
 
 @pytest.mark.parametrize("with_fast_paths", [False, True])
-async def test_what_waits_for_its_turn_when_the_newer_link_comes_is_not_executed(with_fast_paths: bool) -> None:
+async def test_a_queued_request_is_not_executed_after_a_newer_peer_connection_opens(with_fast_paths: bool) -> None:
     late = ListOffsetsRequest(
         replica_id=-1,
         topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],

@@ -121,7 +121,7 @@ async def test_a_name_given_twice_is_refused_once_and_not_created() -> None:
         assert set(broker.cluster.image.topics) == {"b"}
 
 
-async def test_what_the_time_does_not_suffice_for() -> None:
+async def test_topics_not_created_before_the_timeout_are_refused() -> None:
     async with open_handlers() as broker:
         real = broker.cluster.real
 
@@ -137,7 +137,7 @@ async def test_what_the_time_does_not_suffice_for() -> None:
         assert set(real.image.topics) == {"a"}
 
 
-async def test_configs_are_shown_only_to_who_may_see_them() -> None:
+async def test_configs_of_a_created_topic_require_the_describe_configs_right() -> None:
     def deny(principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         return operation is not Operation.DESCRIBE_CONFIGS
 
@@ -190,7 +190,7 @@ async def test_a_topic_is_deleted_by_its_id() -> None:
         assert [(row.name, row.error_code) for row in rows] == [("t", 0), (None, 100)]
 
 
-async def test_a_topic_made_again_under_its_name_is_another_one() -> None:
+async def test_a_topic_created_again_under_its_name_has_another_id() -> None:
     async with open_handlers() as broker:
         old = await broker.create("t", 2)
         await broker.append("t", b"old")

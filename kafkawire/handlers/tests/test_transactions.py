@@ -50,7 +50,7 @@ WRITE_ID = (Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
 READ_GROUP = (Operation.READ, ResourceType.GROUP, "g")
 
 
-def test_every_error_has_its_code_here() -> None:
+def test_every_transaction_error_is_in_the_list_of_codes() -> None:
     assert {type(error) for error, _ in CODES} == set(TransactionError.__subclasses__()) - OF_MARKERS
 
 
@@ -105,7 +105,7 @@ async def test_partitions_are_added(version: int) -> None:
         assert added(reply.results_by_topic_v3_and_below) == {("t", 2): 0, ("t", 0): 0, ("u", 0): 0}
 
 
-async def test_an_addition_is_answered_when_it_is_durable() -> None:
+async def test_an_addition_is_answered_when_the_coordinator_has_settled_it() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         started = broker.dispatch(add(("t", [0])), 3)
@@ -190,7 +190,7 @@ async def test_only_brokers_ask_for_many() -> None:
         assert broker.transactions.calls == []
 
 
-async def test_brokers_add_what_clients_may_not() -> None:
+async def test_a_broker_adds_partitions_without_the_rights_that_clients_need() -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         broker.transactions.answers["add_partitions"] = None
@@ -218,7 +218,7 @@ async def test_the_partition_of_a_group_is_added(version: int) -> None:
 
 
 @pytest.mark.parametrize(("denied", "code"), [(WRITE_ID, 53), (READ_GROUP, 30)])
-async def test_whose_offsets_may_not_be_added(denied: tuple[Operation, ResourceType, str], code: int) -> None:
+async def test_adding_offsets_requires_both_rights(denied: tuple[Operation, ResourceType, str], code: int) -> None:
     async with open_handlers() as broker:
         assert (await broker.without(denied).ask(add_offsets(), 4)).error_code == code
         assert broker.transactions.calls == []
@@ -270,7 +270,7 @@ def initialise(**fields: Any) -> InitProducerIdRequest:
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_a_producer_is_given_its_identity(version: int) -> None:
+async def test_init_producer_id_returns_the_identity_of_the_coordinator(version: int) -> None:
     async with open_handlers() as broker:
         broker.transactions.answers["initialise"] = IDENTITY
         reply = await broker.ask(initialise(), version)
@@ -278,7 +278,7 @@ async def test_a_producer_is_given_its_identity(version: int) -> None:
         assert broker.transactions.calls == [("initialise", "x", 60_000, None)]
 
 
-async def test_a_producer_says_what_it_was() -> None:
+async def test_init_producer_id_passes_the_former_identity_to_the_coordinator() -> None:
     async with open_handlers() as broker:
         broker.transactions.answers["initialise"] = IDENTITY
         await broker.ask(initialise(producer_id=7, producer_epoch=2), 3)
@@ -304,7 +304,7 @@ ASKED: list[tuple[str, Callable[[], Any], int, int]] = [
 
 @pytest.mark.parametrize(("error", "code"), CODES, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize(("call", "request_", "version", "knows_fenced"), ASKED, ids=["add", "offsets", "end", "init"])
-async def test_what_the_coordinator_refuses(
+async def test_coordinator_errors_are_returned_with_codes_that_the_version_knows(
     call: str, request_: Callable[[], Any], version: int, knows_fenced: int, error: TransactionError, code: int
 ) -> None:
     async with open_handlers() as broker:
@@ -384,7 +384,7 @@ async def test_without_verification_older_clients_are_believed_to_have_added_the
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_offsets_of_a_group_whose_partition_the_transaction_does_not_have(version: int) -> None:
+async def test_offsets_are_refused_when_the_transaction_lacks_the_partition_of_the_group(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         broker.transactions.answers.update(verify_partitions=[False], add_partitions=errors.ProducerFenced())
@@ -394,7 +394,7 @@ async def test_offsets_of_a_group_whose_partition_the_transaction_does_not_have(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-async def test_offsets_that_nobody_can_have(version: int) -> None:
+async def test_offsets_with_an_empty_transactional_id_or_group_id_are_refused(version: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t")
         asked = commit(("t", [0]))
@@ -407,7 +407,7 @@ async def test_offsets_that_nobody_can_have(version: int) -> None:
         assert broker.transactions.calls == []
 
 
-async def test_nothing_to_commit_asks_nobody() -> None:
+async def test_an_offset_commit_without_known_partitions_does_not_reach_the_group() -> None:
     async with open_handlers() as broker:
         assert codes(await broker.ask(commit(("missing", [0])), 4)) == [[(0, 3)]]
         assert broker.groups.calls == []
@@ -421,7 +421,7 @@ async def test_nothing_to_commit_asks_nobody() -> None:
         ((Operation.READ, ResourceType.TOPIC, "t"), [[(0, 29)], [(0, 0)]]),
     ],
 )
-async def test_whose_offsets_may_not_be_committed(
+async def test_offset_commits_without_a_required_right_are_refused(
     denied: tuple[Operation, ResourceType, str], expected: list[list[tuple[int, int]]]
 ) -> None:
     async with open_handlers() as broker:
@@ -444,7 +444,7 @@ async def test_whose_offsets_may_not_be_committed(
         (errors.FencedInstance(), 82, 82),
     ],
 )
-async def test_what_a_group_refuses(error: errors.CoordinatorError, code: int, older: int) -> None:
+async def test_an_offset_commit_returns_group_errors(error: errors.CoordinatorError, code: int, older: int) -> None:
     async with open_handlers() as broker:
         await broker.create("t", 2)
         broker.groups.answers["commit_in_transaction"] = error

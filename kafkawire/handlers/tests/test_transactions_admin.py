@@ -86,7 +86,7 @@ async def test_markers_are_written() -> None:
     ],
     ids=lambda one: type(one).__name__,
 )
-async def test_what_is_not_written(error: CoordinatorError, code: int) -> None:
+async def test_a_marker_that_is_not_written_returns_its_error_code(error: CoordinatorError, code: int) -> None:
     async with open_handlers() as broker:
         broker.markers.answers[Partition("t", 1)] = error
         reply = await broker.ask(WriteTxnMarkersRequest(markers=[marker(7, ("t", [0, 1]))]), 1)
@@ -108,7 +108,7 @@ async def test_a_producer_that_is_named_twice_is_answered_once() -> None:
         ([(Operation.ALTER, *CLUSTER), (Operation.CLUSTER_ACTION, *CLUSTER)], 31),
     ],
 )
-async def test_who_may_write_markers(denied: list[tuple[Operation, ResourceType, str]], code: int) -> None:
+async def test_markers_require_one_of_two_rights(denied: list[tuple[Operation, ResourceType, str]], code: int) -> None:
     async with open_handlers() as broker:
         reply = await broker.without(*denied).ask(WriteTxnMarkersRequest(markers=[marker(7, ("t", [0]))]), 1)
         assert written(reply) == {7: {("t", 0): code}}
@@ -143,7 +143,7 @@ async def test_transactions_are_described() -> None:
         ]
 
 
-async def test_what_may_not_be_described_is_not() -> None:
+async def test_describe_transactions_hides_ids_and_topics_without_the_describe_right() -> None:
     async with open_handlers() as broker:
         broker.transactions.answers["describe"] = description("a")
         denied = broker.without(
@@ -208,7 +208,7 @@ async def test_filters_narrow_the_list(filters: dict[str, Any], expected: list[s
         assert await listed(broker, **filters) == expected
 
 
-async def test_states_that_do_not_exist_are_told() -> None:
+async def test_unknown_state_filters_are_returned() -> None:
     async with open_handlers() as broker:
         broker.transactions.answers["list_transactions"] = LISTED
         reply = await broker.ask(ListTransactionsRequest(state_filters=["Ongoing", "Gone", "Away"]), 0)
@@ -218,14 +218,14 @@ async def test_states_that_do_not_exist_are_told() -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "a{2000}", r"(a)\1", "x" * 10_001], ids=["open", "large", "reference", "long"]
 )
-async def test_what_is_no_pattern(pattern: str) -> None:
+async def test_an_invalid_transactional_id_pattern_is_refused(pattern: str) -> None:
     async with open_handlers() as broker:
         reply = await broker.ask(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
         assert (reply.error_code, reply.transaction_states) == (128, [])
         assert broker.transactions.calls == []
 
 
-async def test_only_what_may_be_described_is_listed() -> None:
+async def test_only_transactions_with_the_describe_right_are_listed() -> None:
     async with open_handlers() as broker:
         denied = broker.without((Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "orders-1"))
         assert await listed(denied) == ["orders-2", "new"]

@@ -131,7 +131,7 @@ async def test_a_replica_that_is_closed() -> None:
         assert await total(cluster, FAILURES) == 1
 
 
-async def test_a_replica_whose_disk_is_new_discards_nothing() -> None:
+async def test_a_replica_on_a_new_disk_is_not_counted_as_a_restarted_copy() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster)
         await filled(cluster)
@@ -143,7 +143,7 @@ async def test_a_replica_whose_disk_is_new_discards_nothing() -> None:
         assert (await told(cluster, gone))[RESTARTS] == 0
 
 
-async def test_a_follower_whose_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_with_a_slow_disk_exceeds_the_threshold_of_its_alert(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = f"histogram_quantile(0.99, sum by (follower, le) (rate({ROUND_TRIPS}[5m]))) > 1"
     assert condition("KafkawireFollowerSlow") == expected
     async with open_cluster() as (cluster, _):

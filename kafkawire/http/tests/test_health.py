@@ -93,7 +93,7 @@ async def test_a_broker_that_knows_that_it_is_fenced_is_not_ready() -> None:
     assert (status, document["reasons"]) == (503, ["the broker is fenced: it registers again"])
 
 
-async def test_a_cluster_without_a_controller_ails_and_its_brokers_stay_ready() -> None:
+async def test_a_cluster_without_a_controller_is_unhealthy_and_its_brokers_stay_ready() -> None:
     known = dataclasses.replace(image(), controller_id=NO_CONTROLLER)
     assert (await ask("/health/ready", known))[0] == 200
     status, document = await ask("/health/cluster", known)
@@ -110,7 +110,7 @@ async def test_a_healthy_cluster() -> None:
     )  # fmt: skip
 
 
-async def test_what_ails_a_cluster() -> None:
+async def test_cluster_health_lists_offline_log_dirs_and_ailing_partitions() -> None:
     store = Store([log_dir("/a"), log_dir("/b", "I/O error")], {"lost"})
     known = image(
         topic("lost"), topic("led by nobody", leader=-1), topic("led by the dead", leader=7), topic("few", isr=(1,))

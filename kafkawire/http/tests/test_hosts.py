@@ -30,7 +30,7 @@ def test_addresses_and_names_of_the_listener_are_admitted(host: str) -> None:
         ":9644", "[rebound.example]", "*", "x-kafkawire", "0x7f.1", "2130706433",
     ],
 )  # fmt: skip
-def test_a_name_of_somebody_else_is_not(host: str) -> None:
+def test_a_foreign_host_name_is_not_admitted(host: str) -> None:
     assert not AllowedHosts("broker.example", ["kafkawire"]).admits(host)
 
 
@@ -55,7 +55,7 @@ async def test_names_that_the_http_listener_is_asked_for_by() -> None:
             assert "http.allowed.hosts" in json.loads(body)["error"]
 
 
-async def test_who_names_nobody_is_answered() -> None:
+async def test_a_request_without_a_host_header_is_answered() -> None:
     """Probes in HTTP/1.0 send no Host header; browsers always do."""
     async with open_broker() as opened:
         assert (await asked(opened.broker.http_app(LoopWatch()), "/health/live"))[0] == 200

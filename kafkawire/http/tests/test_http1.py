@@ -31,7 +31,7 @@ def answered(http: Http1, *messages: dict[str, Any]) -> bytes:
     return b"".join(portion for message in messages for portion in http.answer(message))
 
 
-def test_what_an_application_is_told() -> None:
+def test_a_complete_request_is_passed_to_the_application_as_an_asgi_scope() -> None:
     http = machine()
     http.receive(GET[:20])
     assert http.request() is None
@@ -93,7 +93,7 @@ def test_after_the_beginning_of_an_answer_there_is_no_other() -> None:
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=20)), max_size=20))
 @example([b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n", GET])
 @example([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
-def test_whatever_comes_is_a_request_refused_or_waited_for(pieces: list[bytes]) -> None:
+def test_any_input_is_answered_or_refused(pieces: list[bytes]) -> None:
     http = machine()
     refusal = None
     try:

@@ -76,7 +76,7 @@ async def test_batches_are_appended_where_they_were() -> None:
         ]
 
 
-async def test_what_does_not_continue_the_log_is_told_where_that_ends() -> None:
+async def test_a_batch_that_does_not_continue_the_log_gets_the_log_end() -> None:
     async with cold_broker() as cold:
         app = app_of(cold)
         for body, query, reason in [
@@ -89,7 +89,7 @@ async def test_what_does_not_continue_the_log_is_told_where_that_ends() -> None:
             )
 
 
-async def test_what_is_refused() -> None:
+async def test_invalid_append_at_offset_requests_are_refused_with_a_reason() -> None:
     async with cold_broker() as cold:
         app, right = app_of(cold), batch(1, b"a")
         other = bytes(16).hex()
@@ -122,14 +122,14 @@ async def test_what_is_refused() -> None:
         (Overloaded("m"), 503, "REQUEST_TIMED_OUT"),
     ],
 )
-async def test_what_the_engine_refuses_is_told_by_kafkas_name(error: EngineError, status: int, code: str) -> None:
+async def test_engine_errors_are_returned_under_their_kafka_names(error: EngineError, status: int, code: str) -> None:
     async with cold_broker() as cold:
         app = app_of(cold, keeper=Told(error))
         assert await sent(app, cold, b"?") == (status, {"error": "m", "code": code})
 
 
 @pytest.mark.parametrize(("missing", "reason"), [(Operation.WRITE, "written"), (Operation.ALTER, "altered")])
-async def test_it_takes_the_rights_to_write_and_to_alter_the_topic(missing: Operation, reason: str) -> None:
+async def test_append_at_offset_requires_the_write_and_alter_rights(missing: Operation, reason: str) -> None:
     asked_for: list[tuple[Operation, ResourceType, str]] = []
 
     def authorizer(_: str, __: str, operation: Operation, kind: ResourceType, name: str) -> bool:

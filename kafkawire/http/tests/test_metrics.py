@@ -88,7 +88,7 @@ async def scraped(app: Starlette) -> dict[str, list[tuple[dict[str, str], float]
     return found
 
 
-async def test_what_is_written_read_and_kept() -> None:
+async def test_metrics_count_written_read_and_stored_records() -> None:
     async with open_broker() as opened:
         broker = opened.broker
         topic = await broker.coordinator.create_topic("orders", partition_count=2)
@@ -134,7 +134,7 @@ async def test_partitions_that_are_too_many_are_left_out_and_counted() -> None:
     assert found["kafkawire_partitions_left_out"] == [({}, 2)]
 
 
-async def test_alerts_and_dashboard_ask_for_what_there_is() -> None:
+async def test_alerts_and_dashboard_use_existing_metrics_only() -> None:
     async with open_broker(remote_log_storage_system_enable="true", tier_store="s3://bucket") as opened:
         await opened.broker.coordinator.create_topic("orders", partition_count=1)
         found = set(await scraped(opened.broker.http_app(LoopWatch())))
@@ -170,7 +170,7 @@ async def samples_of(groups: Groups, samples_max: int = 100_000) -> dict[str, li
     return await scraped(build_app([], NoMetrics(), [portions], ANY_HOST))
 
 
-async def test_what_the_group_coordinators_count() -> None:
+async def test_metrics_show_the_counts_of_the_group_coordinators() -> None:
     found = await samples_of(Groups(billing=[(TopicPartition("orders", 0), 90)], idle=[]))
     kafka = "kafka_server_group_coordinator_metrics_"
     assert found[f"{kafka}group_count"] == [({"protocol": "classic"}, 2)]
@@ -230,7 +230,7 @@ async def test_no_other_route() -> None:
     assert (await get("/", requests=RequestMetrics()))[0] == 404
 
 
-async def test_what_compaction_has_done() -> None:
+async def test_metrics_show_the_work_of_compaction() -> None:
     storage = StoreStats()
     storage.cleaner.note(PassStats(read_bytes=400, written_bytes=100, buffer_ratio=0.25, duration_s=1.5))
     storage.cleaner.dirtiest_ratio, storage.cleaner.looked_at_s = 0.75, trio.current_time()

@@ -141,7 +141,7 @@ async def test_headers_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ([one["offset"] for one in document["messages"]], document["next"]) == ([0, 1], "0:2")
 
 
-async def test_what_is_refused() -> None:
+async def test_a_search_that_cannot_be_answered_is_refused_with_a_status() -> None:
     async with open_broker() as opened:
         await fill(opened)
         await opened.broker.coordinator.create_topic("unindexed", partition_count=1)
@@ -180,7 +180,7 @@ async def test_what_is_refused() -> None:
         ({"key": "1", "partition": "٣"}, "partition is not a number"),
     ],
 )
-def test_what_makes_no_sense(given: dict[str, str], reason: str) -> None:
+def test_a_query_with_invalid_parameters_raises_bad_request(given: dict[str, str], reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         Query.parse(given)
 

@@ -55,7 +55,7 @@ async def test_a_follower_that_is_silent_is_late_and_then_not_in_sync() -> None:
         assert (await told(cluster, other))[BYTES_IN] == len(log_bytes(cluster, other))
 
 
-async def test_too_few_in_sync_are_counted_and_so_is_who_comes_back() -> None:
+async def test_under_replicated_partitions_and_isr_expansions_are_counted() -> None:
     async with open_cluster() as (cluster, nursery):
         await create(cluster, min_insync_replicas="2")
         await acknowledged(cluster, b"before")

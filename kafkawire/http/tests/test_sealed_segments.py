@@ -36,7 +36,7 @@ async def told(app: Starlette, topic: str = COLD, peer: str = "127.0.0.1", **que
     return status, json.loads(body)
 
 
-async def test_what_the_tier_has_and_what_is_here() -> None:
+async def test_sealed_segments_in_the_tier_are_listed_with_their_objects() -> None:
     async with cold_broker(1, 3) as cold:
         log = cold.log()
         keys = sorted(key for key in cold.world.objects.objects if is_segment(key) and "/topics/" not in key)
@@ -63,7 +63,7 @@ async def test_what_the_tier_has_and_what_is_here() -> None:
         assert all(one["aborted"] is None and len(one["digest"]) == 64 for one in segments)
 
 
-async def test_a_segment_that_is_here_is_told_as_its_footer_has_it() -> None:
+async def test_a_local_sealed_segment_is_listed_with_the_values_of_its_footer() -> None:
     def store_is_away(_operation: Operation, _key: str) -> Fault:
         return Fault(is_lost=True)
 
@@ -118,7 +118,7 @@ async def test_nothing_is_sealed_of_a_topic_that_is_new() -> None:
         assert (document["high_watermark"], document["tier"]) == (1, None)
 
 
-async def test_what_is_refused() -> None:
+async def test_invalid_requests_for_sealed_segments_are_refused_with_a_reason() -> None:
     async with cold_broker() as cold:
         app = app_of(cold)
         for topic, query, status, reason in [
@@ -137,13 +137,13 @@ async def test_what_is_refused() -> None:
         assert (await told(app, peer="192.0.2.1", files="false"))[0] == 200
 
 
-async def test_who_may_not_read_the_topic_is_told_nothing() -> None:
+async def test_a_client_without_the_read_right_gets_no_segments() -> None:
     async with cold_broker() as cold:
         status, document = await told(app_of(cold, lambda *_: False))
         assert (status, document) == (403, {"error": "cold may not be read"})
 
 
-async def test_a_store_that_is_away_is_told() -> None:
+async def test_an_unreachable_store_is_answered_with_503() -> None:
     async with cold_broker() as cold:
         cold.world.objects.fault = lambda _operation, _key: Fault(is_lost=True)
         status, document = await told(app_of(cold))
@@ -169,10 +169,10 @@ async def test_a_broker_serves_it() -> None:
         ({"partition": "0", "offset": "1"}, "unknown parameter offset"),
     ],
 )
-def test_what_makes_no_sense(given: dict[str, str], reason: str) -> None:
+def test_a_query_with_invalid_parameters_raises_bad_request(given: dict[str, str], reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         Query.parse(given)
 
 
-def test_all_is_asked_for_unless_it_is_said() -> None:
+def test_a_query_without_bounds_asks_for_all_segments() -> None:
     assert Query.parse({"partition": "3"}) == Query(3, 0, EVERYTHING, COUNT_MAX, has_files=False)

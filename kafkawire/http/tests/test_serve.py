@@ -139,7 +139,7 @@ async def test_http_2_is_not_spoken() -> None:
     assert H2_SETTINGS[3:5] not in received
 
 
-async def test_who_asks_for_nothing_is_let_go() -> None:
+async def test_a_connection_without_a_complete_request_is_closed_after_the_idle_timeout() -> None:
     connections = application()
     async with trio.open_nursery() as nursery, connected(connections, nursery) as stream:
         await stream.send_all(WELL_MEANT[:10])
@@ -200,7 +200,7 @@ async def test_stopping_does_not_wait_for_a_peer_that_does_not_read() -> None:
     assert trio.current_time() == begun
 
 
-async def test_a_head_is_asked_for_without_its_body() -> None:
+async def test_a_head_request_is_answered_without_a_body() -> None:
     received = await ask(application(), get("/", method="HEAD") + WELL_MEANT)
     head, _, rest = received.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
@@ -217,7 +217,7 @@ async def test_an_answer_of_unknown_length_comes_in_chunks() -> None:
     assert older.endswith(b"\r\n\r\npiece 0;piece 1;piece 2;"), "and ends with its connection"
 
 
-async def test_what_is_told_of_an_answer() -> None:
+async def test_a_reply_has_the_date_and_connection_headers() -> None:
     head = (await ask(application(), WELL_MEANT)).lower()
     assert b"\r\ndate: " in head
     assert b"\r\nconnection: close\r\n" in head
@@ -242,7 +242,7 @@ async def test_what_is_told_of_an_answer() -> None:
         (get("/echo", method="POST", headers=f"Content-Length: {1 << 40}\r\n") + bytes(BODY_BYTES_MAX + 1), 413),
     ],
 )
-async def test_what_is_refused_is_told_and_ends_its_connection(request_: bytes, status: int) -> None:
+async def test_a_refused_request_gets_its_status_and_ends_its_connection(request_: bytes, status: int) -> None:
     received = await ask(application(), request_ + WELL_MEANT)
     assert received.startswith(b"HTTP/1.1 %d " % status)
     assert received.count(b"\r\ndate: ") == 1
@@ -290,7 +290,7 @@ async def test_there_are_few_large_bodies_at_a_time() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_who_asks_whether_to_send_a_body_is_told_to() -> None:
+async def test_a_client_that_expects_100_continue_gets_it_before_the_body() -> None:
     async with trio.open_nursery() as nursery, connected(application(), nursery) as stream:
         await stream.send_all(get("/echo", method="POST", headers="Content-Length: 3\r\nExpect: 100-continue\r\n"))
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
@@ -319,7 +319,7 @@ async def test_an_answer_that_takes_too_long_is_given_up() -> None:
     assert not cut_off.endswith(b"0\r\n\r\n")
 
 
-async def test_an_application_that_fails_says_so_and_ends_its_connection_alone() -> None:
+async def test_a_failing_application_is_logged_and_ends_its_own_connection_alone() -> None:
     connections = application()
     with capture_logs() as logged:
         for _ in range(LOGGED_PER_MINUTE_MAX + 5):

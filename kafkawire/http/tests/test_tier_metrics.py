@@ -60,7 +60,7 @@ async def test_without_a_tier_there_is_nothing_of_it() -> None:
         assert await health(opened) == (200, [])
 
 
-async def test_what_is_copied_is_counted_under_both_names() -> None:
+async def test_copied_segments_are_counted_under_kafkas_and_redpandas_names() -> None:
     world = MemoryDeps()
     async with tiered(world) as (opened, _):
         await trio.sleep(5)
@@ -76,7 +76,7 @@ async def test_what_is_copied_is_counted_under_both_names() -> None:
     assert found[f"{REDPANDA}segment_uploads_total"] == [({}, 6)]
 
 
-async def test_what_waits_to_be_copied_is_told() -> None:
+async def test_metrics_show_the_lag_of_segments_that_wait_to_be_copied() -> None:
     world = MemoryDeps()
     async with tiered(world, 2) as (opened, client):
         await trio.sleep(5)
@@ -101,7 +101,7 @@ async def test_what_waits_to_be_copied_is_told() -> None:
         assert found["kafkawire_tier_store_away_seconds"] == [({}, 0)]
 
 
-async def test_what_is_read_from_the_tier_is_counted() -> None:
+async def test_reads_from_the_tier_are_counted() -> None:
     world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
@@ -120,7 +120,7 @@ async def test_what_is_read_from_the_tier_is_counted() -> None:
     assert found[f"{REDPANDA}cache_space_files"][0][1] > 0
 
 
-async def test_what_goes_from_the_tier_is_told() -> None:
+async def test_metrics_show_segments_that_wait_for_deletion_from_the_tier() -> None:
     async with tiered(MemoryDeps()) as (opened, client):
         await trio.sleep(5)
         partitions = [DeleteRecordsPartition(partition_index=0, offset=2)]
@@ -158,7 +158,7 @@ async def test_requests_of_the_store_are_counted() -> None:
         assert directions == {"tx": 0, "rx": 0}
 
 
-async def test_a_store_that_is_away_is_told_in_the_cluster_view_only() -> None:
+async def test_an_unreachable_store_makes_only_the_cluster_view_unhealthy() -> None:
     world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)
@@ -192,7 +192,7 @@ async def test_a_store_that_failed_once_is_not_away_for_good() -> None:
         assert await health(opened) == (200, [])
 
 
-async def test_a_partition_that_is_damaged_or_fenced_is_told() -> None:
+async def test_a_partition_with_a_damaged_manifest_is_unhealthy_and_counted() -> None:
     world = MemoryDeps()
     async with tiered(world) as (opened, client):
         await trio.sleep(5)

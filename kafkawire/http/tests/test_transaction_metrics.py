@@ -36,7 +36,7 @@ async def health(opened: OpenBroker) -> tuple[int, list[str]]:
     return status, reasons
 
 
-async def test_what_producers_do_is_counted() -> None:
+async def test_transactions_of_producers_are_counted() -> None:
     async with open_broker(**FEW) as opened:
         client = await connected(opened)
         producer, idle = Producer(client, "busy"), Producer(client, "idle")
@@ -73,7 +73,7 @@ async def test_a_transaction_that_takes_too_long_is_counted() -> None:
         assert told["kafkawire_transactions_aborted_total"] == 1
 
 
-async def test_a_transaction_that_hangs_is_told() -> None:
+async def test_a_hanging_transaction_is_counted_and_makes_the_cluster_unhealthy() -> None:
     """No coordinator knows the transaction, so it stays open."""
     async with open_broker(transaction_partition_verification_enable="false", **FEW) as opened:
         hanging = Producer(await connected(opened))

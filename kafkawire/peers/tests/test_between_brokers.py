@@ -108,7 +108,7 @@ async def open_two() -> AsyncIterator[Two]:
         yield Two(world, leader, markers, coordinator.transactions)
 
 
-async def test_a_partition_is_added_where_the_transaction_is_coordinated_and_ended_where_it_is_led() -> None:
+async def test_a_coordinator_adds_the_partition_and_the_leader_writes_its_marker() -> None:
     async with open_two() as two:
         code = two.produce()
         await two.until_asked(1)
@@ -122,7 +122,7 @@ async def test_a_partition_is_added_where_the_transaction_is_coordinated_and_end
         assert (log.last_stable_offset, log.log_end_offset) == (2, 2)
 
 
-async def test_batches_of_a_producer_stay_in_order_behind_one_that_waits_for_the_coordinator() -> None:
+async def test_batches_of_a_producer_stay_in_order_while_they_wait_for_the_coordinator() -> None:
     async with open_two() as two:
         codes = [two.produce(sequence) for sequence in range(3)]
         await two.until_asked(1)
@@ -142,7 +142,7 @@ async def test_a_client_of_the_first_protocol_is_asked_about() -> None:
         assert await code() == 0
 
 
-async def test_what_the_coordinator_refuses_is_not_appended() -> None:
+async def test_a_batch_that_the_coordinator_refuses_is_not_appended() -> None:
     async with open_two() as two:
         code = two.produce()
         await two.until_asked(1)
@@ -158,7 +158,7 @@ async def test_without_the_coordinator_a_producer_tries_again() -> None:
         assert two.leader.log("t").log_end_offset == 0
 
 
-async def test_what_is_allowed_late_is_too_late_when_a_marker_has_come_meanwhile() -> None:
+async def test_a_batch_verified_after_a_marker_was_written_is_refused() -> None:
     """The next transaction has the same epoch in the first protocol (RULES C6)."""
     async with open_two() as two:
         code = two.produce(version=11)
@@ -169,7 +169,7 @@ async def test_what_is_allowed_late_is_too_late_when_a_marker_has_come_meanwhile
         assert two.leader.log("t").last_stable_offset == two.leader.log("t").log_end_offset
 
 
-async def test_offsets_of_a_group_are_committed_when_the_coordinator_has_its_partition() -> None:
+async def test_an_offset_commit_first_adds_the_offsets_partition_at_the_coordinator() -> None:
     async with open_two() as two:
         row = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
         request = TxnOffsetCommitRequest(

@@ -60,7 +60,7 @@ def test_a_reply_to_nothing_or_to_another_request_is_none() -> None:
     assert not asked.is_settled
 
 
-def test_whoever_has_left_by_a_link_is_lost_with_it_and_whoever_waits_is_not() -> None:
+def test_a_lost_peer_connection_fails_sent_requests_and_keeps_waiting_requests() -> None:
     conversation = InFlightRequests("broker-1", 10)
     left = conversation.ask(beat(), VERSION, 1.0)
     conversation.take()
@@ -77,7 +77,7 @@ def test_whoever_has_left_by_a_link_is_lost_with_it_and_whoever_waits_is_not() -
     assert conversation.take() == []
 
 
-def test_who_asks_again_as_soon_as_he_is_told_waits_for_the_next_link() -> None:
+def test_a_request_repeated_from_its_callback_waits_for_the_next_peer_connection() -> None:
     conversation = InFlightRequests("broker-1", 10)
     asked = conversation.ask(beat(), VERSION, 1.0)
     again: list[object] = []
@@ -95,7 +95,7 @@ def test_there_is_an_end_to_how_many_wait() -> None:
         conversation.ask(beat(), VERSION, 1.0).result()
 
 
-def test_what_a_version_cannot_carry_does_not_leave() -> None:
+def test_a_request_that_its_version_cannot_carry_is_not_sent() -> None:
     conversation = InFlightRequests("broker-1", 10)
     with pytest.raises(LinkFailed) as refused:
         conversation.ask(FindCoordinatorRequest(key="k" * 40_000), 0, 1.0).result()

@@ -74,7 +74,7 @@ async def test_requests_are_answered_over_one_connection_in_the_order_of_asking(
         assert len(world.network.opened) == 1
 
 
-async def test_what_is_asked_for_other_purposes_goes_by_another_connection() -> None:
+async def test_requests_of_another_purpose_use_another_peer_connection() -> None:
     async with open_world() as world, open_peer(world, PEER):
         await settled(ask(world, purpose="control"))
         await settled(ask(world, purpose="fetch-/data"))
@@ -90,7 +90,7 @@ async def test_a_broker_that_is_away_is_not_asked() -> None:
         assert world.network.attempts == 0
 
 
-async def test_who_cannot_be_reached_is_tried_again_with_pauses_that_grow() -> None:
+async def test_an_unreachable_broker_is_tried_again_with_pauses() -> None:
     async with open_world() as world:
         began_s = trio.current_time()
         for _ in range(8):
@@ -102,7 +102,7 @@ async def test_who_cannot_be_reached_is_tried_again_with_pauses_that_grow() -> N
             await settled(ask(world))
 
 
-async def test_who_does_not_know_the_secret_executes_nothing() -> None:
+async def test_requests_of_a_broker_with_a_wrong_secret_are_not_executed() -> None:
     async with open_world(secret=b"another secret of all") as world, open_peer(world, PEER):
         failure = await lost(ask(world))
         assert str(failure) == "SASL_AUTHENTICATION_FAILED"
@@ -154,7 +154,7 @@ async def test_a_link_that_is_busy_for_long_stays() -> None:
         assert len(world.network.opened) == 1
 
 
-async def test_whoever_waits_when_the_connection_is_cut_is_told_by_which_link_it_left() -> None:
+async def test_a_closed_connection_fails_its_request_with_the_id_of_the_link() -> None:
     async with open_world() as world, open_peer(world, PEER):
         asked = ask_for_long(world)
         await trio.sleep(1)
@@ -165,7 +165,7 @@ async def test_whoever_waits_when_the_connection_is_cut_is_told_by_which_link_it
         assert world.links.is_over(sent_by)
 
 
-async def test_a_broker_that_registers_anew_ends_the_link() -> None:
+async def test_a_broker_that_re_registers_ends_the_peer_connection() -> None:
     async with open_world() as world, open_peer(world, PEER) as peer:
         asked = ask_for_long(world)
         await trio.sleep(1)
@@ -212,7 +212,7 @@ async def test_a_link_is_renewed_though_there_is_nothing_to_ask() -> None:
         assert len(world.network.opened) == 2
 
 
-async def test_there_is_an_end_to_what_waits_for_a_broker() -> None:
+async def test_the_queue_of_requests_for_a_broker_is_bounded() -> None:
     async with open_world(limits=PeerLimits(asked_max=2)) as world, open_peer(world, PEER):
         asked = [ask(world), ask(world), ask(world)]
         assert "2 requests wait" in str(await lost(asked[2]))
@@ -220,7 +220,7 @@ async def test_there_is_an_end_to_what_waits_for_a_broker() -> None:
             await settled(one)
 
 
-async def test_what_is_left_of_a_cut_connection_is_not_executed_behind_a_newer_link() -> None:
+async def test_late_bytes_of_a_closed_connection_are_not_executed_after_a_newer_connection() -> None:
     async with open_world() as world, open_peer(world, PEER):
         await settled(ask(world, 1))
         (stream,) = world.network.opened
@@ -233,7 +233,7 @@ async def test_what_is_left_of_a_cut_connection_is_not_executed_behind_a_newer_l
         assert written(world) == [1, 3]
 
 
-async def test_without_a_newer_link_it_is() -> None:
+async def test_late_bytes_of_a_closed_connection_are_executed_without_a_newer_connection() -> None:
     """Therefore no other broker may be asked before there is a newer connection."""
     async with open_world() as world, open_peer(world, PEER):
         await settled(ask(world, 1))

@@ -107,14 +107,14 @@ def told(call: Call, code: Callable[[int], int] | int = 0) -> WriteTxnMarkersRes
     )
 
 
-async def test_what_is_led_here_is_written_here() -> None:
+async def test_marker_for_a_partition_led_by_this_broker_is_written_locally() -> None:
     async with open_world() as world:
         (written,) = await world.write(MINE)
         assert written.result() is None
         assert (world.local.written, world.links.calls) == ([(MARKER, MINE)], [])
 
 
-async def test_who_leads_is_asked_once_for_all_that_is_due_at_a_moment() -> None:
+async def test_markers_due_at_the_same_moment_share_one_request_to_each_leader() -> None:
     other = StateMarker(9, 0, 8, is_commit=False)
     async with open_world() as world:
         pending = [
@@ -134,7 +134,7 @@ async def test_who_leads_is_asked_once_for_all_that_is_due_at_a_moment() -> None
         assert world.doubts == 0
 
 
-async def test_offsets_of_groups_are_written_by_who_leads_their_partition() -> None:
+async def test_markers_for_consumer_offsets_partitions_are_written_by_the_partition_leaders() -> None:
     async with open_world() as world:
         world.cluster.lead("__consumer_offsets", 3, ME)
         await world.write(Partition("__consumer_offsets", 0), Partition("__consumer_offsets", 1))
@@ -158,7 +158,7 @@ async def test_offsets_of_groups_are_written_by_who_leads_their_partition() -> N
         (-1, MarkerNotWritten),
     ],
 )
-async def test_what_a_leader_says_is_what_a_writer_says(code: int, expected: type[CoordinatorError] | None) -> None:
+async def test_leader_error_becomes_the_marker_write_error(code: int, expected: type[CoordinatorError] | None) -> None:
     async with open_world() as world:
         (written,) = await world.write(SECONDS)
         (call,) = world.links.calls
@@ -178,7 +178,7 @@ async def test_a_leader_that_says_nothing_about_a_partition_is_asked_again() -> 
             written.result()
 
 
-async def test_what_nobody_leads_is_tried_again_and_what_is_gone_is_not() -> None:
+async def test_marker_without_a_leader_is_not_written_and_without_a_partition_raises_unknown_topic() -> None:
     async with open_world() as world:
         for partition, expected in (
             (NOBODYS, MarkerNotWritten),
@@ -204,7 +204,7 @@ async def test_a_reply_that_is_lost_is_worth_another_try_at_the_same_broker() ->
 
 
 @pytest.mark.parametrize("leader", [ME, 3, -1])
-async def test_nobody_else_is_asked_while_the_one_before_may_write_it_still(leader: int) -> None:
+async def test_new_leader_gets_no_marker_while_the_previous_leader_may_still_write_it(leader: int) -> None:
     async with open_world() as world:
         await world.write(SECONDS)
         world.links.calls[0].answer.settle(cut(2))
@@ -218,7 +218,7 @@ async def test_nobody_else_is_asked_while_the_one_before_may_write_it_still(lead
         assert (len(world.links.calls), len(world.local.written)) == {ME: (1, 1), 3: (2, 0), -1: (1, 0)}[leader]
 
 
-async def test_a_topic_is_not_gone_while_one_of_its_leaders_may_write_the_marker_still() -> None:
+async def test_marker_of_a_deleted_topic_raises_unknown_topic_once_no_leader_may_write_it() -> None:
     """A topic with the same name may be created."""
     async with open_world() as world:
         await world.write(SECONDS)
@@ -233,7 +233,7 @@ async def test_a_topic_is_not_gone_while_one_of_its_leaders_may_write_the_marker
             written.result()
 
 
-async def test_nobody_else_is_asked_before_there_is_an_answer() -> None:
+async def test_new_leader_gets_no_marker_before_the_previous_leader_has_answered() -> None:
     async with open_world() as world:
         (first,) = await world.write(SECONDS)
         world.cluster.lead("t", ME, 3, 3, -1)
@@ -259,7 +259,7 @@ async def test_a_try_that_never_left_leaves_the_doubt_about_the_one_before() -> 
             written.result()
 
 
-async def test_one_that_never_left_leaves_no_doubt() -> None:
+async def test_marker_request_that_never_left_does_not_block_the_next_leader() -> None:
     async with open_world() as world:
         await world.write(SECONDS)
         world.links.calls[0].answer.settle(LinkFailed("away"))
@@ -269,7 +269,7 @@ async def test_one_that_never_left_leaves_no_doubt() -> None:
         assert [one.broker_id for one in world.links.calls] == [2, 3]
 
 
-async def test_doubts_that_nobody_asks_about_are_forgotten_when_they_are_none() -> None:
+async def test_unknown_outcome_is_forgotten_once_its_connection_is_over_without_a_retry() -> None:
     async with open_world() as world:
         await world.write(SECONDS)
         world.links.calls[0].answer.settle(cut(2))

@@ -96,7 +96,7 @@ def told(call: Call, *codes: int) -> AddPartitionsToTxnResponse:
     )
 
 
-async def test_what_is_coordinated_here_is_asked_here() -> None:
+async def test_coordinator_on_this_broker_adds_and_verifies_partitions_locally() -> None:
     async with open_world(ME) as world:
         await world.add()
         await world.verify(ONE)
@@ -105,7 +105,7 @@ async def test_what_is_coordinated_here_is_asked_here() -> None:
         assert world.links.calls == []
 
 
-async def test_the_coordinator_adds_partitions_wherever_it_is() -> None:
+async def test_coordinator_on_another_broker_adds_partitions_by_one_request() -> None:
     async with open_world(2) as world:
         added = await world.add("x", ONE, OTHER, Partition("__consumer_offsets", 4))
         (call,) = world.links.calls
@@ -143,7 +143,7 @@ async def test_the_coordinator_says_which_partitions_a_transaction_has() -> None
         ((0, 51), errors.ConcurrentTransactions),
     ],
 )
-async def test_what_the_coordinator_refuses_is_what_it_would_refuse_here(
+async def test_refusal_of_a_remote_coordinator_raises_the_same_error_as_a_local_refusal(
     codes: tuple[int, int], expected: type[CoordinatorError]
 ) -> None:
     async with open_world(2) as world:
@@ -155,7 +155,7 @@ async def test_what_the_coordinator_refuses_is_what_it_would_refuse_here(
                 pending.result()
 
 
-async def test_a_coordinator_that_lacks_a_partition_adds_it_or_says_so_and_nothing_else() -> None:
+async def test_add_answered_with_transaction_abortable_raises_coordinator_not_available() -> None:
     async with open_world(2) as world:
         added = await world.add()
         call = world.links.calls[-1]
@@ -174,7 +174,7 @@ async def test_without_an_answer_the_coordinator_is_not_available(reply: Any) ->
                 pending.result()
 
 
-async def test_nobody_coordinates_what_nobody_leads() -> None:
+async def test_add_and_verify_without_a_coordinator_raise_coordinator_not_available() -> None:
     for leaders in ((), (-1,)):
         async with open_world(*leaders) as world:
             for asking in (world.add(), world.verify(ONE)):
@@ -184,7 +184,7 @@ async def test_nobody_coordinates_what_nobody_leads() -> None:
             assert world.links.calls == []
 
 
-async def test_a_coordinator_that_has_moved_is_asked_where_it_is() -> None:
+async def test_moved_coordinator_is_asked_at_its_new_broker() -> None:
     async with open_world(2) as world:
         first = await world.add()
         world.cluster.lead(TOPIC, 3)
@@ -208,7 +208,7 @@ async def test_each_coordinator_is_asked_once_for_all_that_is_asked_at_a_moment(
         assert sorted(one[0] for call in world.links.calls for one in asked_of(call)) == sorted(names)
 
 
-async def test_questions_about_one_transaction_go_one_after_the_other_each_with_an_answer_of_its_own() -> None:
+async def test_two_verifications_of_one_transaction_are_separate_requests_with_separate_answers() -> None:
     """An answer to a question from before a marker would not be true any more (RULES C6)."""
     async with open_world(2) as world:
         first = world.transactions.verify_partitions("x", PRODUCER, [ONE])

@@ -101,7 +101,7 @@ async def test_everything_that_was_copied_comes_back() -> None:
         assert (await committed(client, "behind"), await committed(client, "ahead")) == (2, 6)
 
 
-async def test_it_goes_on_from_there() -> None:
+async def test_restored_broker_appends_and_uploads_and_restarts_with_all_records() -> None:
     world, before = await lost()
     await restored(world)
     async with opened(world) as (_, client):
@@ -116,7 +116,7 @@ async def test_it_goes_on_from_there() -> None:
         assert len(await records(client, 9)) > 700_000
 
 
-async def test_a_second_restore_begins_at_what_the_first_has_added() -> None:
+async def test_second_restore_includes_records_uploaded_after_the_first_restore() -> None:
     world, _ = await lost()
     await restored(world)
     async with opened(world) as (_, client):
@@ -209,7 +209,7 @@ async def test_a_restore_that_was_broken_off_starts_no_broker_and_is_gone_on_wit
         assert [await records(client, offset) for offset in range(6)] == before
 
 
-async def test_log_dirs_that_lack_what_the_tier_has_are_refused() -> None:
+async def test_restore_refuses_log_dirs_that_lack_a_partition_of_the_tier() -> None:
     world, _ = await lost()
     restoration = Restoration(config(), world.surroundings(), lambda _line: None)
     plan = await restoration.plan(None)
@@ -229,7 +229,7 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
     assert not plan.topics
 
 
-async def test_what_is_damaged_is_told_and_its_topic_left_out() -> None:
+async def test_damaged_manifest_is_listed_as_a_problem_and_its_topic_is_left_out() -> None:
     world, _ = await lost()
     newest = max(key for key in world.objects.objects if "/manifest/" in key)
     data, moment_ms = world.objects.objects[newest]

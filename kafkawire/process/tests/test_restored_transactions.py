@@ -78,7 +78,7 @@ async def shown_of(client: Client) -> list[int]:
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-async def test_a_transaction_whose_marker_is_lost_ends_as_it_had_ended(outcome: Outcome) -> None:
+async def test_restored_transaction_without_its_marker_ends_with_its_original_outcome(outcome: Outcome) -> None:
     expected = [0] if outcome is Outcome.ABORT else [0, 1, 2]
     world = await lost_with_its_marker(outcome)
     await restored(world)

@@ -95,7 +95,7 @@ async def test_the_first_signal_after_a_failure_of_our_own_is_still_the_first() 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_stop_that_hangs_ends_after_its_time() -> None:
+async def test_hanging_stop_exits_the_process_after_the_maximum_stop_time() -> None:
     left: list[int] = []
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
@@ -108,7 +108,7 @@ async def test_a_stop_that_hangs_ends_after_its_time() -> None:
     assert trio.current_time() - told_s == STOP_MAX_S
 
 
-def test_a_process_whose_broker_is_closed_leaves_without_a_thread_that_hangs() -> None:
+def test_process_with_unfinished_disk_work_exits_with_the_overdue_code() -> None:
     left: list[int] = []
     exit_stuck(left.append)
     assert left == [EXIT_OVERDUE]

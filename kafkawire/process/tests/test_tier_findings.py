@@ -31,7 +31,7 @@ async def test_a_tier_that_is_fine_needs_no_word() -> None:
         (Fault(is_lost=True), Severity.WARNING, "it cannot be reached"),
     ],
 )
-async def test_a_store_that_does_not_answer_as_it_should(fault: Fault, severity: Severity, text: str) -> None:
+async def test_refusing_store_is_problem_and_lost_store_is_warning(fault: Fault, severity: Severity, text: str) -> None:
     world = MemoryDeps()
     world.objects.fault = lambda _operation, _key: fault
     [one] = await found(world)
@@ -66,7 +66,7 @@ async def test_data_of_another_cluster() -> None:
     assert one.text == "the cluster was restored from there, 1 times so far"
 
 
-async def test_a_store_that_fails_later_is_told_too() -> None:
+async def test_store_that_refuses_a_later_list_request_is_a_problem() -> None:
     world = MemoryDeps()
     listed = world.objects.list_after
 

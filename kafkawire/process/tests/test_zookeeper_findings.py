@@ -44,13 +44,13 @@ async def test_a_cluster_that_is_fine_needs_no_word() -> None:
     assert await examine_zookeeper(load({"log.dirs": "/data"})[0], [DIR]) == []
 
 
-async def test_servers_that_do_not_let_a_broker_start_are_named_as_it_names_them() -> None:
+async def test_finding_for_unreachable_zookeeper_has_the_text_of_the_failed_broker_start() -> None:
     [one] = await found(FakeEnsemble(), error=CannotStart("no ZooKeeper server of zk:2181 answered within 5 ms"))
     assert (one.severity, one.text) == (Severity.PROBLEM, "no ZooKeeper server of zk:2181 answered within 5 ms")
 
 
 @pytest.mark.parametrize("error", [None, NoNode("")])
-async def test_where_no_cluster_is_the_first_broker_makes_one(error: Exception | None) -> None:
+async def test_missing_cluster_in_zookeeper_is_only_a_note(error: Exception | None) -> None:
     [one] = await found(FakeEnsemble(), error=error)
     assert (one.severity, one.text.startswith("there is no cluster at zk:2181/kafka yet")) == (Severity.NOTE, True)
 

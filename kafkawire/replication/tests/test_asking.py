@@ -32,7 +32,7 @@ def begun() -> FollowerSession:
     return asking
 
 
-def test_what_stands_is_not_said_again() -> None:
+def test_unchanged_fetch_positions_are_not_sent_again() -> None:
     asking = begun()
     assert asking.request(ME) == (1, {}, [])
     asking.responded(LINK_SESSION_ID)
@@ -40,7 +40,7 @@ def test_what_stands_is_not_said_again() -> None:
     assert asking.standing == {ONE: at(1), OTHER: at(2)}
 
 
-def test_what_is_answered_is_asked_anew_or_forgotten() -> None:
+def test_answered_partition_is_sent_again_if_asked_again_else_it_is_forgotten_once() -> None:
     asking = begun()
     for partition in (ONE, OTHER):
         assert asking.answered((partition.topic_id, partition.partition)) is not None
@@ -58,7 +58,7 @@ def test_an_answer_to_nothing_that_is_asked_is_none() -> None:
     assert asking.answered((b"o" * 16, 0)) is None
 
 
-def test_a_leader_that_does_not_remember_is_told_all_each_time() -> None:
+def test_leader_without_a_fetch_session_gets_all_positions_with_each_request() -> None:
     asking = FollowerSession()
     asking.ask(ONE, at(1))
     asking.request(ME)
@@ -66,7 +66,7 @@ def test_a_leader_that_does_not_remember_is_told_all_each_time() -> None:
     assert asking.request(ME) == (0, {ONE: at(1)}, ())
 
 
-def test_who_lives_anew_begins_anew() -> None:
+def test_new_replica_epoch_starts_a_new_fetch_session() -> None:
     asking = begun()
     assert asking.request(ReplicaState(replica_id=2, replica_epoch=6)) == (0, {ONE: at(1), OTHER: at(2)}, ())
 
@@ -76,7 +76,7 @@ STEPS = st.tuples(st.sampled_from(["ask", "drop", "request", "lost", "forget"]),
 
 
 @given(st.lists(STEPS, max_size=60))
-def test_the_leader_knows_what_is_asked_with_every_request(steps: Sequence[Step]) -> None:
+def test_leader_knows_all_fetch_positions_after_every_request(steps: Sequence[Step]) -> None:
     asking, known, epoch = FollowerSession(), dict[TopicPartition, FollowerFetch](), -1
     for step, number, offset in steps:
         partition = PARTITIONS[number]

@@ -81,7 +81,7 @@ async def test_the_metadata_are_asked_at_once_for_a_leader_without_successors() 
         assert metadata.asked_at_s == [begun_s]
 
 
-async def test_what_followers_confirm_in_time_asks_no_metadata() -> None:
+async def test_read_that_followers_confirm_in_time_asks_no_metadata() -> None:
     async with confirming() as (reads, metadata):
         leadership = FakeLeadership(reads)
         leadership.wait("a")

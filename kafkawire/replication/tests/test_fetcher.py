@@ -144,7 +144,7 @@ async def following() -> AsyncIterator[Setting]:
         nursery.cancel_scope.cancel()
 
 
-async def test_in_a_new_epoch_nobody_is_asked_before_the_image_says_who_leads() -> None:
+async def test_follower_fetches_in_a_new_epoch_only_after_the_image_names_the_leader() -> None:
     async with following() as one:
         await one.follow(1)
         await one.become(2)
@@ -154,7 +154,7 @@ async def test_in_a_new_epoch_nobody_is_asked_before_the_image_says_who_leads() 
         assert one.links.epochs == [1, 2]
 
 
-async def test_what_is_new_to_ask_ends_the_wait_of_what_was_asked_once() -> None:
+async def test_new_fetch_position_ends_the_parked_fetch_with_a_single_request() -> None:
     async with following() as one:
         await one.follow(1)
         assert one.links.epochs == [1]
@@ -166,7 +166,7 @@ async def test_what_is_new_to_ask_ends_the_wait_of_what_was_asked_once() -> None
         assert one.links.epochs == [1, 2]
 
 
-async def test_whoever_has_nothing_to_ask_asks_as_soon_as_there_is_something() -> None:
+async def test_idle_fetcher_sends_a_fetch_as_soon_as_it_follows_a_partition() -> None:
     async with following() as one:
         begun_s = trio.current_time()
         await trio.sleep(0.1)
@@ -289,7 +289,7 @@ async def test_a_log_begins_anew_once_the_others_know(*, is_refused: bool) -> No
         assert len(one.links.epochs) == 3
 
 
-async def test_a_log_that_ends_before_its_leaders_begins_is_not_counted_on() -> None:
+async def test_empty_log_starts_at_its_leaders_log_start_without_a_suspect_mark() -> None:
     async with following() as one:
         await one.follow(1)
         await one.links.answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE))

@@ -8,7 +8,7 @@ from kafkawire.replication.followers import Followers
 from kafkawire.wire.connection_info import ConnectionInfo
 
 
-def test_a_fetch_is_as_old_as_the_response_before_it_on_its_own_link() -> None:
+def test_fetch_is_as_of_the_previous_response_on_the_same_connection() -> None:
     now_ms = 5
     followers = Followers(WaitingReads(EventClock(lambda: now_ms)))
     links = [ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2)]
@@ -21,7 +21,7 @@ def test_a_fetch_is_as_old_as_the_response_before_it_on_its_own_link() -> None:
     assert followers.fetched(links[0]).as_of.ms == 9_000
 
 
-def test_what_is_fetched_over_a_link_is_forgotten_with_it() -> None:
+def test_fetch_session_of_a_connection_is_closed_with_the_connection() -> None:
     followers = Followers(WaitingReads(EventClock(lambda: 0)))
     link, other = (ConnectionInfo(listener_name="PLAINTEXT", peer_host="h", local_address="a") for _ in range(2))
     waiter = FakeWaiter()

@@ -13,14 +13,14 @@ def test_a_leader_that_refuses_is_asked_again_soon_and_then_less_and_less_often(
     assert [pauses.next_ms(PARTITION, 3) for _ in range(5)] == [FIRST_MS * times for times in (1, 2, 4, 5, 5)]
 
 
-def test_in_another_epoch_it_is_soon_again() -> None:
+def test_pause_in_a_new_leader_epoch_is_short_again() -> None:
     pauses = Pauses(1_000)
     for _ in range(3):
         pauses.next_ms(PARTITION, 3)
     assert pauses.next_ms(PARTITION, 4) == FIRST_MS
 
 
-def test_of_each_partition_by_itself_and_only_while_it_is_followed() -> None:
+def test_each_partition_has_its_own_pause_until_it_is_forgotten() -> None:
     pauses = Pauses(1_000)
     assert [pauses.next_ms(PARTITION, 3), pauses.next_ms(PARTITION._replace(partition=1), 3)] == [FIRST_MS, FIRST_MS]
     pauses.forget(PARTITION)

@@ -43,7 +43,7 @@ async def test_a_log_that_is_truncated_says_from_where_to_where() -> None:
         assert (one.counters.truncations, one.counters.restarts, one.counters.failures) == (1, 0, 0)
 
 
-async def test_what_is_truncated_below_the_high_watermark_is_a_warning() -> None:
+async def test_truncation_below_the_high_watermark_is_logged_as_a_warning() -> None:
     """An unclean election has given up acknowledged records."""
     counters = ReplicationCounters()
     with capture_logs() as lines:
@@ -72,7 +72,7 @@ async def test_many_logs_that_are_truncated_together_write_few_lines() -> None:
     assert one.counters.truncations == count
 
 
-async def test_a_log_that_contradicts_its_leaders_is_closed_and_kept() -> None:
+async def test_log_that_contradicts_its_leader_is_closed_and_not_truncated() -> None:
     """No log is truncated below the high watermark without an unclean election (RULES K18)."""
     async with following() as one:
         await one.follow(1)
@@ -85,7 +85,7 @@ async def test_a_log_that_contradicts_its_leaders_is_closed_and_kept() -> None:
         assert (one.counters.failures, one.counters.truncations) == (1, 0)
 
 
-async def test_a_log_with_a_gap_is_discarded_with_a_warning_that_says_what_goes() -> None:
+async def test_discard_of_a_log_with_a_gap_logs_a_warning_with_its_offsets() -> None:
     dropped = WhatIsDropped(tombstones_to=20, swaps=6, gone_by=5)
     async with following() as one:
         await one.follow(1)
@@ -99,7 +99,7 @@ async def test_a_log_with_a_gap_is_discarded_with_a_warning_that_says_what_goes(
         assert one.counters.restarts == 1
 
 
-async def test_an_empty_log_that_begins_where_its_leaders_does_discards_nothing() -> None:
+async def test_empty_log_that_starts_at_its_leaders_log_start_discards_nothing() -> None:
     async with following() as one:
         await one.follow(1)
         with capture_logs() as lines:

@@ -54,7 +54,7 @@ async def test_all_are_done_at_once(searching: Searching) -> None:
 
 
 @pytest.mark.parametrize(("timeout_ms", "waited_s"), [(0, TIMEOUT_S), (-1, TIMEOUT_S), (1500, 1.5), (45_000, 45)])
-async def test_one_that_takes_long_is_not_waited_for(searching: Searching, timeout_ms: int, waited_s: float) -> None:
+async def test_long_search_returns_none_at_its_timeout(searching: Searching, timeout_ms: int, waited_s: float) -> None:
     """The other results are returned in time; the long search goes on."""
     began_s = trio.current_time()
     assert await searching.perform(1, 1000, timeout_ms=timeout_ms) == [1, None]
@@ -63,7 +63,7 @@ async def test_one_that_takes_long_is_not_waited_for(searching: Searching, timeo
     assert searching.ended == [1, 1000]
 
 
-async def test_what_has_not_begun_in_time_is_given_up(searching: Searching, nursery: trio.Nursery) -> None:
+async def test_search_that_has_not_begun_in_time_is_given_up(searching: Searching, nursery: trio.Nursery) -> None:
     nursery.start_soon(searching.perform, *[100] * SEARCHES_MAX)
     await trio.sleep(1)
     assert await searching.perform(1) == [None]
@@ -73,7 +73,7 @@ async def test_what_has_not_begun_in_time_is_given_up(searching: Searching, nurs
     assert searching.begun == [100] * SEARCHES_MAX + [3]
 
 
-async def test_what_goes_wrong_is_for_whoever_waits(searching: Searching) -> None:
+async def test_failed_search_raises_in_its_request_only_while_the_request_waits(searching: Searching) -> None:
     async def fail() -> float:
         await trio.sleep(1)
         raise RuntimeError("of a test")

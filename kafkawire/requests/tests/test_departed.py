@@ -17,7 +17,7 @@ BOTH = ClusterImage(1, "c", members=MEMBERS, brokers=MEMBERS)
 ALONE = ClusterImage(2, "c", members=MEMBERS, brokers={1: ONE})
 
 
-def test_a_broker_that_is_gone_is_listed_for_a_while_behind_those_that_are_up() -> None:
+def test_gone_broker_is_listed_for_a_while_behind_the_brokers_that_are_up() -> None:
     departed = Departed()
     departed.note(BOTH, 0.0)
     departed.note(ALONE, 10.0)
@@ -26,13 +26,13 @@ def test_a_broker_that_is_gone_is_listed_for_a_while_behind_those_that_are_up() 
     assert departed.listed(ALONE, 10.0 + LISTED_S) == [ONE]
 
 
-def test_one_that_was_never_seen_up_is_not_listed() -> None:
+def test_broker_that_was_never_seen_up_is_not_listed() -> None:
     departed = Departed()
     departed.note(ALONE, 0.0)
     assert departed.listed(ALONE, 0.0) == [ONE]
 
 
-def test_one_that_is_back_is_listed_once_and_as_it_is_now() -> None:
+def test_returned_broker_is_listed_once_with_its_new_registration() -> None:
     departed, back = Departed(), BrokerInfo(2, (), incarnation=b"2" * 16)
     for image in (BOTH, ALONE):
         departed.note(image, 0.0)
@@ -41,7 +41,7 @@ def test_one_that_is_back_is_listed_once_and_as_it_is_now() -> None:
     assert departed.listed(again, 1.0) == [ONE, back]
 
 
-def test_one_that_was_unregistered_is_not_listed() -> None:
+def test_unregistered_broker_is_not_listed() -> None:
     departed = Departed()
     departed.note(BOTH, 0.0)
     unregistered = ClusterImage(2, "c", members={1: ONE}, brokers={1: ONE})

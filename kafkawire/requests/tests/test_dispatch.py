@@ -96,7 +96,7 @@ def read(segments: Sequence[Any], key: int, version: int) -> tuple[int, Any]:
     return decode_response(join(segments), key, version)
 
 
-def test_the_table_serves_what_was_decided() -> None:
+def test_api_table_serves_the_decided_versions_and_stages() -> None:
     assert {api.key: (api.min_version, api.served_min, api.max_version) for api in API_TABLE} == SERVED
     assert {api.name for api in API_TABLE if api.two_stage} == {"produce"} | GROUP_APIS | TRANSACTION_APIS
     assert all(api.key == api.request.API_KEY for api in API_TABLE)
@@ -165,7 +165,7 @@ VIOLATIONS: list[tuple[str, bytes]] = [
 
 
 @pytest.mark.parametrize("data", [row[1] for row in VIOLATIONS], ids=[row[0] for row in VIOLATIONS])
-async def test_what_is_no_request_closes_the_connection(data: bytes) -> None:
+async def test_frame_that_is_no_valid_request_raises_a_protocol_violation(data: bytes) -> None:
     async with open_handlers() as broker:
         with pytest.raises(ProtocolViolation):
             broker.dispatcher.dispatch(bytearray(data), broker.connection, trio.current_time())

@@ -39,5 +39,5 @@ def test_a_domain_error_is_translated(error: Exception, code: int) -> None:
     assert error_code_of(error) == code
 
 
-def test_what_nobody_expected_is_a_server_error() -> None:
+def test_unexpected_exception_becomes_unknown_server_error() -> None:
     assert error_code_of(ZeroDivisionError()) is ErrorCode.UNKNOWN_SERVER_ERROR

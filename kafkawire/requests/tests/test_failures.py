@@ -137,7 +137,7 @@ async def test_a_handler_of_two_stages(breaks: Callable[[str, Any], None], handl
 
 
 @pytest.mark.parametrize("handle", [fail, fail_in_second_stage])
-async def test_a_producer_that_wants_no_reply_loses_its_connection(
+async def test_failed_produce_with_acks_0_closes_its_connection(
     breaks: Callable[[str, Any], None], handle: Any
 ) -> None:
     breaks("produce", handle)
@@ -168,7 +168,7 @@ async def test_a_peer_cannot_flood_the_log(breaks: Callable[[str, Any], None]) -
         assert failures(opened, METADATA) == count + 1
 
 
-def test_the_log_of_failures_by_its_clock() -> None:
+def test_failure_log_limits_its_lines_per_minute_and_counts_the_others() -> None:
     log = FailureLog()
     with capture_logs() as logged:
         for now_s in [0.0] * (LOGGED_PER_MINUTE_MAX + 3) + [MINUTE_S - 0.1, MINUTE_S, MINUTE_S]:

@@ -25,7 +25,7 @@ def test_a_whole_text_fits(pattern: str, text: str, *, expected: bool) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", r"(a)\1", "(?=a)", "a{1001}", "((a{100}){100}){100}", "\ud800"])
-def test_what_is_refused(pattern: str) -> None:
+def test_invalid_or_too_complex_pattern_is_refused_with_a_message(pattern: str) -> None:
     with pytest.raises(InvalidPattern) as caught:
         compile_pattern(pattern)
     assert str(caught.value)

@@ -55,7 +55,7 @@ def test_the_files_are_small() -> None:
     assert sum(path.stat().st_size for path in FRAMES.iterdir()) < SIZE_MAX
 
 
-def test_what_is_kept_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_frames_are_read_with_connection_and_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "FRAMES", tmp_path)
     rows = [(1, bytes(8)), (2, b"\x00\x03\x00\x0d" + bytes(9)), (1, bytes(12))]
     keep("client-1.0", rows)

@@ -22,7 +22,7 @@ def throttle(clock: Clock, limit: int = NO_LIMIT) -> Throttle:
     return found
 
 
-def test_only_what_a_topic_names_of_this_broker_is_covered() -> None:
+def test_throttle_covers_only_replicas_of_this_broker_that_the_topic_names() -> None:
     one = throttle(Clock())
     assert one.covers(frozenset({(0, ME), (1, 3)}), 0)
     assert not one.covers(frozenset({(0, ME), (1, 3)}), 1)
@@ -30,7 +30,7 @@ def test_only_what_a_topic_names_of_this_broker_is_covered() -> None:
     assert not one.covers(frozenset(), 0)
 
 
-def test_what_went_is_forgotten_after_as_many_samples_as_there_are() -> None:
+def test_rate_forgets_traffic_after_the_configured_number_of_samples() -> None:
     clock = Clock()
     one = throttle(clock)
     assert one.bytes_per_s == 0
@@ -47,7 +47,7 @@ def test_what_went_is_forgotten_after_as_many_samples_as_there_are() -> None:
     assert one.bytes_per_s == 0
 
 
-def test_what_goes_within_a_sample_is_one() -> None:
+def test_traffic_within_one_sample_is_added_up() -> None:
     clock = Clock()
     one = throttle(clock)
     for _ in range(1000):

@@ -6,7 +6,7 @@ from kafkawire.requests.topic_lookup import high_watermark
 from kafkawire.tests.harness import open_handlers
 
 
-async def test_the_high_watermark_of_what_is_led_here() -> None:
+async def test_high_watermark_is_found_for_led_partitions_and_none_for_unknown_partitions() -> None:
     async with open_handlers() as real:
         await real.create("orders", 2)
         await real.append("orders", b"v", partition=1)

@@ -48,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 @pytest.mark.parametrize("version", range(14))
-async def test_a_row_reads_as_the_topic_it_is_of(version: int) -> None:
+async def test_metadata_row_decodes_to_its_topic(version: int) -> None:
     row = await TopicRows().make(topic("t", 3), replace(SIGHT, version=version), OPERATIONS_NOT_ASKED)
     first, second = decoded(row, version).topics
     assert first == second
@@ -81,7 +81,7 @@ async def test_a_row_of_a_topic_that_changed_is_not_found() -> None:
     assert rows.find(grown, SIGHT, 7) is row
 
 
-async def test_of_many_who_ask_at_once_one_makes_the_row(made: Made) -> None:
+async def test_concurrent_requests_make_a_topic_row_once(made: Made) -> None:
     rows, one = TopicRows(), topic("t", 3 * PARTITIONS_PER_TURN)
     async with trio.open_nursery() as nursery:
         for _ in range(20):
@@ -89,7 +89,7 @@ async def test_of_many_who_ask_at_once_one_makes_the_row(made: Made) -> None:
     assert made.count == 1
 
 
-async def test_who_waits_for_a_row_that_is_given_up_makes_it(made: Made) -> None:
+async def test_waiting_request_makes_the_row_when_the_first_request_is_cancelled(made: Made) -> None:
     rows, one = TopicRows(), topic("t")
     async with trio.open_nursery() as others, trio.open_nursery() as first:
         first.start_soon(rows.make, one, SIGHT, 7)

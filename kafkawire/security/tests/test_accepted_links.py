@@ -76,7 +76,7 @@ def test_a_broker_that_knows_the_secret_is_let_in_by_its_name() -> None:
     assert (connection.principal, connection.is_peer, connection.ends_because) == ("User:broker-2", True, None)
 
 
-def test_whoever_does_not_know_the_secret_is_not() -> None:
+def test_client_without_the_secret_is_not_authenticated() -> None:
     world, connection = World(), connected()
     client = ScramClient("broker-2", salted_by(b"another secret of all"), "nonce", claim().extensions())
     world.links.begin(connection, MECHANISM)
@@ -129,7 +129,7 @@ def test_other_senders_and_other_purposes_have_numbers_of_their_own() -> None:
     assert [one.ends_because for one in links] == [None] * 3
 
 
-def test_a_broker_that_has_registered_anew_since_is_refused() -> None:
+def test_link_of_an_earlier_registration_of_its_sender_is_refused() -> None:
     world = World(epochs={SENDER: 6})
     with pytest.raises(NotAuthenticated, match="registered anew"):
         world.open(claim(5))
@@ -145,12 +145,12 @@ def test_a_broker_that_has_registered_anew_since_is_refused() -> None:
         claim(sender=ME),
     ],
 )
-def test_a_link_for_somebody_else_is_refused(other: LinkClaim) -> None:
+def test_link_for_another_broker_or_registration_or_from_this_broker_is_refused(other: LinkClaim) -> None:
     with pytest.raises(NotAuthenticated):
         World().open(other)
 
 
-def test_whoever_registers_anew_ends_all_links_and_knows_their_numbers_still() -> None:
+def test_new_registration_of_this_broker_ends_all_links_and_keeps_their_numbers() -> None:
     world = World()
     before = world.open(claim(5, 2))
     world.links.end_all()
@@ -180,12 +180,12 @@ def test_whoever_registers_anew_ends_all_links_and_knows_their_numbers_still() -
         ("broker-2", {"more": "1"}),
     ],
 )
-def test_a_claim_that_is_malformed_is_refused_though_it_is_proved(user: str, changes: dict[str, str]) -> None:
+def test_malformed_claim_is_refused_although_its_proof_is_valid(user: str, changes: dict[str, str]) -> None:
     with pytest.raises(NotAuthenticated):
         World().authenticate(user, {**claim().extensions(), **changes})
 
 
-def test_nobody_authenticates_where_there_are_no_brokers() -> None:
+def test_authentication_is_refused_without_a_cluster_and_on_client_listeners() -> None:
     for links, connection in ((AcceptedLinks(), connected()), (World().links, connected("CLIENTS"))):
         with pytest.raises(OutOfPlace):
             links.begin(connection, MECHANISM)
@@ -193,7 +193,7 @@ def test_nobody_authenticates_where_there_are_no_brokers() -> None:
             links.answer(connection, b"n,,n=broker-2,r=nonce")
 
 
-def test_one_authenticates_once() -> None:
+def test_connection_authenticates_only_once_and_only_by_scram() -> None:
     world, connection = World(), connected()
     with pytest.raises(UnknownMechanism):
         world.links.begin(connection, "PLAIN")

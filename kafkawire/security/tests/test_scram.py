@@ -51,13 +51,13 @@ def test_the_example_of_rfc_7677() -> None:
     asking.check(verifier)
 
 
-def test_both_sides_know_the_secret_and_what_the_client_said_of_itself() -> None:
+def test_exchange_with_the_same_secret_gives_the_server_the_user_and_extensions() -> None:
     asking, asked = client(), server()
     asking.check(asked.finish(asking.final(asked.challenge(asking.first()))))
     assert (asked.user, asked.extensions) == ("broker-1", TOLD)
 
 
-def test_who_does_not_know_the_secret_proves_nothing() -> None:
+def test_client_without_the_secret_is_refused() -> None:
     asking, asked = client(b"another secret of all"), server()
     proof = asking.final(asked.challenge(asking.first()))
     with pytest.raises(ScramError, match="client does not know"):
@@ -73,12 +73,12 @@ def test_a_server_that_does_not_know_the_secret_proves_nothing() -> None:
             asking.check(verifier)
 
 
-def test_a_client_that_was_asked_nothing_believes_nobody() -> None:
+def test_client_without_an_exchange_accepts_no_server_proof() -> None:
     with pytest.raises(ScramError, match="server does not know"):
         client().check(b"v=")
 
 
-def test_nobody_on_the_way_can_change_what_the_client_says_of_itself() -> None:
+def test_extensions_that_were_changed_on_the_way_are_refused() -> None:
     asking, asked = client(), server()
     challenge = asked.challenge(asking.first().replace(b"to=2", b"to=3"))
     with pytest.raises(ScramError, match="client does not know"):
@@ -198,7 +198,7 @@ def test_no_message_does_anything_else_than_being_refused(message: bytes) -> Non
 
 
 @given(st.text(alphabet="nrcpvsime=,biwsclientserver0123456789+/", max_size=80))
-def test_nor_does_one_that_looks_like_one(text: str) -> None:
+def test_text_that_looks_like_a_message_is_refused_as_a_proof(text: str) -> None:
     asking, asked = client(), server()
     proof = asking.final(asked.challenge(asking.first()))
     if text.encode() != proof:

@@ -28,12 +28,12 @@ def written(folder: Path, content: bytes, mode: int = 0o600) -> Path:
         (bytes(range(256)), bytes(range(256))),
     ],
 )
-def test_one_newline_at_the_end_does_not_belong_to_it(tmp_path: Path, content: bytes, secret: bytes) -> None:
+def test_one_newline_at_the_end_is_not_part_of_the_secret(tmp_path: Path, content: bytes, secret: bytes) -> None:
     assert read_secret(written(tmp_path, content)) == secret
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o700])
-def test_its_owner_may_have_all_rights(tmp_path: Path, mode: int) -> None:
+def test_secret_file_with_all_rights_for_its_owner_is_accepted(tmp_path: Path, mode: int) -> None:
     assert read_secret(written(tmp_path, SECRET, mode)) == SECRET
 
 
@@ -49,7 +49,7 @@ def test_its_owner_may_have_all_rights(tmp_path: Path, mode: int) -> None:
         (bytes(SIZE_MAX_BYTES + 1), 0o600, "at most"),
     ],
 )
-def test_what_is_no_secret_is_refused_in_one_line(tmp_path: Path, content: bytes, mode: int, reason: str) -> None:
+def test_invalid_secret_file_is_refused_in_one_line(tmp_path: Path, content: bytes, mode: int, reason: str) -> None:
     path = written(tmp_path, content, mode)
     with pytest.raises(SecretRefused) as refused:
         read_secret(path)
@@ -58,7 +58,7 @@ def test_what_is_no_secret_is_refused_in_one_line(tmp_path: Path, content: bytes
     assert "\n" not in str(refused.value)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_unreadable_secret_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SecretRefused, match="No such file"):
         read_secret(tmp_path / "missing")
     with pytest.raises(SecretRefused, match="Is a directory"):

@@ -85,7 +85,7 @@ async def test_a_connection_of_another_broker_is_never_muted() -> None:
         assert broker.stats.unanswered_size_bytes == 1008
 
 
-async def test_a_large_request_that_has_begun_to_come_is_received_to_its_end() -> None:
+async def test_large_request_that_is_partly_received_is_received_completely_despite_muting() -> None:
     """The deadline of the request runs: a pause in its middle would cost the connection."""
     size = 200_000
     async with serving(LIMITS) as broker:

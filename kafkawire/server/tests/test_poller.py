@@ -62,7 +62,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     poller.close()
 
 
-def test_what_is_not_received_is_told_again(world: World) -> None:
+def test_poller_returns_unread_input_again(world: World) -> None:
     watcher = Seen()
     world.poller.watch(world.ours.fileno(), watcher, READ)
     assert world.poller.take() == []
@@ -72,7 +72,7 @@ def test_what_is_not_received_is_told_again(world: World) -> None:
     assert world.poller.take() == []
 
 
-def test_only_what_is_asked_for_is_told(world: World) -> None:
+def test_poller_returns_only_the_watched_events(world: World) -> None:
     watcher, descriptor = Seen(), world.ours.fileno()
     world.theirs.send(b"x")
     world.poller.watch(descriptor, watcher, WRITE)
@@ -97,7 +97,7 @@ def test_of_many_all_come_to_be_told_of(world: World) -> None:
         os.close(descriptor)
 
 
-def test_a_hang_up_is_told_as_what_was_asked_for(world: World) -> None:
+def test_hang_up_is_returned_as_a_read_event(world: World) -> None:
     watcher = Seen()
     world.poller.watch(world.ours.fileno(), watcher, READ)
     world.theirs.close()
@@ -105,7 +105,7 @@ def test_a_hang_up_is_told_as_what_was_asked_for(world: World) -> None:
     assert events & READ
 
 
-def test_what_is_noted_comes_first_and_once(world: World) -> None:
+def test_noted_events_are_returned_first_and_once(world: World) -> None:
     watcher, noted, gone = Seen(), Seen(), Seen()
     world.poller.watch(world.ours.fileno(), watcher, READ)
     world.theirs.send(b"x")
@@ -117,7 +117,7 @@ def test_what_is_noted_comes_first_and_once(world: World) -> None:
     assert world.poller.take() == [(watcher, READ)]
 
 
-async def test_its_descriptor_is_readable_when_there_is_something() -> None:
+async def test_poller_descriptor_is_readable_when_an_event_is_pending() -> None:
     ours, theirs = socket.socketpair()
     poller, opened = Poller(lambda: None), []
 
@@ -139,5 +139,5 @@ async def test_its_descriptor_is_readable_when_there_is_something() -> None:
         poller.close()
 
 
-def test_there_is_one_here() -> None:
+def test_system_poller_opens_on_this_platform() -> None:
     system_poller().close()

@@ -31,7 +31,7 @@ async def run_for(reaper: Reaper, seconds: float) -> None:
         await reaper.run()
 
 
-async def test_one_with_something_under_way_is_asked_each_second_and_an_idle_one_when_it_may_be_overdue() -> None:
+async def test_busy_connection_is_checked_each_second_and_idle_connection_at_its_due_time() -> None:
     start_s = trio.current_time()
     reaper = Reaper()
     busy, idle = Connection(start_s + 600, is_idle=False), Connection(start_s + 20)
@@ -42,7 +42,7 @@ async def test_one_with_something_under_way_is_asked_each_second_and_an_idle_one
     assert [round(at - start_s) for at in idle.checks][:2] == [1, 21]
 
 
-async def test_one_that_ends_is_forgotten_wherever_it_is() -> None:
+async def test_ended_connection_is_not_checked_any_more() -> None:
     start_s = trio.current_time()
     reaper = Reaper()
     ending, gone = Connection(start_s + 5, is_idle=False, ends_at_s=start_s + 3), Connection(start_s + 5)
@@ -56,7 +56,7 @@ async def test_one_that_ends_is_forgotten_wherever_it_is() -> None:
     assert len(gone.checks) == 1
 
 
-async def test_an_idle_one_that_becomes_busy_is_asked_each_second_again() -> None:
+async def test_idle_connection_that_becomes_busy_is_checked_each_second_again() -> None:
     start_s = trio.current_time()
     reaper = Reaper()
     one = Connection(start_s + 1000)

@@ -240,7 +240,7 @@ async def settle() -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> None:
+async def test_replies_keep_the_order_of_requests_that_finish_in_reverse_order() -> None:
     async with serving() as broker:
         client = broker.connect()
         for name in (1, 2, 3):
@@ -254,7 +254,7 @@ async def test_replies_keep_the_order_of_requests_whatever_finishes_first() -> N
         await client.stream.aclose()
 
 
-async def test_a_request_that_never_becomes_ready_is_answered_about_when_its_time_is_over() -> None:
+async def test_request_that_never_settles_is_answered_at_its_deadline() -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.send("d", 1)
@@ -354,7 +354,7 @@ def session_on(transport: FloodTransport, dispatcher: FakeDispatcher) -> Alone:
 
 
 @pytest.mark.parametrize(("count", "turns"), [(5, 1), (20, 4)])
-async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, turns: int) -> None:
+async def test_turn_receives_all_arrived_input_up_to_a_limit(count: int, turns: int) -> None:
     transport, dispatcher = FloodTransport(frames("p" * count, 128 << 10)), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     for _ in range(turns - 1):
@@ -364,7 +364,7 @@ async def test_what_has_come_is_received_in_one_turn_up_to_a_limit(count: int, t
 
 
 @pytest.mark.parametrize("room_bytes", [1 << 20, 36, 20])
-async def test_what_is_ready_is_sent_at_once_and_the_rest_when_there_is_room(room_bytes: int) -> None:
+async def test_settled_replies_are_sent_at_once_and_the_rest_when_there_is_room(room_bytes: int) -> None:
     requests = frames("ppppe")
     transport, dispatcher = FloodTransport(requests, room_bytes), FakeDispatcher()
     alone = session_on(transport, dispatcher)
@@ -381,7 +381,7 @@ async def test_what_is_ready_is_sent_at_once_and_the_rest_when_there_is_room(roo
     assert transport.events == READ
 
 
-async def test_a_handler_that_fails_when_a_reply_makes_room_for_it_ends_its_connection_alone() -> None:
+async def test_handler_failure_of_a_request_that_starts_after_a_reply_closes_the_connection() -> None:
     transport, dispatcher = FloodTransport(frames("p" * 30 + "c")), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     dispatcher.gate(0).set()
@@ -407,7 +407,7 @@ async def test_a_violation_ends_the_connection_behind_the_replies_before_it(room
 @pytest.mark.parametrize(
     ("kinds", "room_bytes", "reason"), [("p", -1, CloseReason.BROKEN), ("y", 99, CloseReason.HANDLER_FAILED)]
 )
-async def test_what_fails_while_it_is_answered(kinds: str, room_bytes: int, reason: CloseReason) -> None:
+async def test_failed_send_or_handler_closes_the_connection(kinds: str, room_bytes: int, reason: CloseReason) -> None:
     transport, dispatcher = FloodTransport(frames(kinds), room_bytes), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     dispatcher.gate(0).set()
@@ -416,7 +416,7 @@ async def test_what_fails_while_it_is_answered(kinds: str, room_bytes: int, reas
     assert transport.is_closed
 
 
-async def test_a_connection_that_drains_ends_with_what_is_answered() -> None:
+async def test_draining_connection_sends_its_last_reply_and_then_closes() -> None:
     transport, dispatcher = FloodTransport(frames("p")), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     alone.session.drain()
@@ -430,7 +430,7 @@ async def test_a_connection_that_drains_ends_with_what_is_answered() -> None:
     assert alone.session.close_reason is CloseReason.SHUTDOWN
 
 
-async def test_what_is_too_much_for_a_turn_starts_in_the_next_ones_in_order() -> None:
+async def test_requests_beyond_the_limit_of_a_turn_start_in_the_next_turn_in_order() -> None:
     transport, dispatcher = FloodTransport(frames("0" * 250)), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     started = [len(dispatcher.order)]
@@ -458,7 +458,7 @@ class Greedy:
         self.calls.append("settle")
 
 
-async def test_who_has_no_turn_is_left_alone_until_the_next() -> None:
+async def test_session_without_a_turn_is_visited_in_the_next_turn() -> None:
     hub = Hub(ByteBudget(1 << 30), ServerStats())
     first, second = Greedy(hub), Greedy(hub)
     for session in (first, second):
@@ -470,7 +470,7 @@ async def test_who_has_no_turn_is_left_alone_until_the_next() -> None:
     assert (first.calls, second.calls) == (["visit", "settle"],) * 2
 
 
-async def test_what_a_turn_has_left_is_started_though_nothing_more_may_be_received() -> None:
+async def test_requests_received_before_the_budget_was_used_up_start_in_the_next_turn() -> None:
     """A request is late, and the poller reports input, while other sessions have used up the budget."""
     transport, dispatcher = FloodTransport(frames("0" * 200)), FakeDispatcher()
     alone = session_on(transport, dispatcher)
@@ -489,7 +489,7 @@ async def test_a_poller_that_fails_ends_the_connection_alone() -> None:
     assert alone.session.close_reason is CloseReason.HANDLER_FAILED
 
 
-async def test_what_becomes_ready_while_the_peer_does_not_read_leaves_when_it_does() -> None:
+async def test_replies_that_settle_while_the_peer_does_not_read_are_sent_when_it_reads() -> None:
     transport, dispatcher = FloodTransport(frames("ppp"), room_bytes=5), FakeDispatcher()
     alone = session_on(transport, dispatcher)
     dispatcher.gate(0).set()
@@ -505,7 +505,7 @@ async def test_what_becomes_ready_while_the_peer_does_not_read_leaves_when_it_do
 
 
 @pytest.mark.sources
-async def test_what_is_ready_and_too_much_for_a_turn_leaves_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replies_beyond_the_limit_of_a_turn_are_sent_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.server.hub.REPLIES_PER_TURN", 1)
     hub = Hub(ByteBudget(1 << 30), ServerStats())
     pairs = [(FloodTransport(frames("pp")), FakeDispatcher()) for _ in range(3)]
@@ -540,7 +540,7 @@ class GateRounds:
                 self.dispatcher.gate(name).set()
 
 
-async def test_what_a_turn_has_written_is_answered_in_that_turn() -> None:
+async def test_requests_settled_by_the_commit_batch_of_a_turn_are_answered_in_that_turn() -> None:
     transport, dispatcher = FloodTransport(frames("pp")), FakeDispatcher()
     rounds = GateRounds(dispatcher)
     hub = Hub(ByteBudget(1 << 30), ServerStats(), rounds)
@@ -566,7 +566,7 @@ async def test_replies_that_are_ready_together_leave_together() -> None:
     assert transport.sent == frames("ppppp")
 
 
-async def test_a_single_stage_request_starts_the_next_one_only_when_it_is_answered() -> None:
+async def test_next_request_starts_only_when_a_single_stage_request_is_answered() -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.send("w", 1)
@@ -642,7 +642,7 @@ async def test_a_hostile_size_closes_without_an_answer(size: int) -> None:
         assert [line["event"] for line in lines] == ["connection closed: impossible frame size"]
 
 
-async def test_a_violation_closes_after_the_requests_before_it_were_answered() -> None:
+async def test_protocol_violation_closes_the_connection_after_the_replies_to_earlier_requests() -> None:
     async with serving() as broker:
         client = broker.connect()
         with structlog.testing.capture_logs() as lines:
@@ -660,7 +660,7 @@ async def test_a_violation_closes_after_the_requests_before_it_were_answered() -
         assert line["detail"] == "bad\\nline\\x1b[31m"
 
 
-async def test_a_violation_found_late_closes_and_cancels_what_came_after() -> None:
+async def test_protocol_violation_found_by_a_handler_closes_without_replies_to_later_requests() -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.stream.send_all(frames("Vp"))
@@ -669,7 +669,7 @@ async def test_a_violation_found_late_closes_and_cancels_what_came_after() -> No
 
 
 @pytest.mark.parametrize("kind", ["c", "C"])
-async def test_a_handler_that_fails_ends_its_connection_with_a_traceback_and_nothing_else(kind: str) -> None:
+async def test_failing_handler_closes_only_its_connection_and_logs_a_traceback(kind: str) -> None:
     async with serving() as broker:
         client, other = broker.connect(), broker.connect()
         with structlog.testing.capture_logs() as lines:
@@ -695,7 +695,7 @@ async def test_a_file_shorter_than_promised_closes_instead_of_padding() -> None:
 # Closing: the peer leaves or is slow
 
 
-async def test_what_a_peer_sent_before_it_left_is_started_and_answered_in_order() -> None:
+async def test_requests_received_before_the_peer_closed_are_started_and_answered_in_order() -> None:
     async with serving() as broker:
         client = broker.connect()
         for kind, name in (("w", 1), ("0", 2), ("w", 3), ("0", 4), ("e", 5)):
@@ -714,7 +714,7 @@ async def test_what_a_peer_sent_before_it_left_is_started_and_answered_in_order(
         assert broker.stats.closed[CloseReason.CLOSED_BY_PEER] == 1
 
 
-async def test_what_came_before_a_connection_broke_is_started_though_nobody_hears_of_it() -> None:
+async def test_requests_received_before_the_connection_broke_are_started() -> None:
     async with serving() as broker:
         client = broker.connect()
         for kind, name in (("w", 1), ("0", 2), ("e", 3), ("0", 4)):
@@ -774,7 +774,7 @@ async def test_an_idle_connection_is_closed() -> None:
         assert broker.stats.closed[CloseReason.IDLE] == 1
 
 
-async def test_half_a_frame_is_closed_at_its_deadline() -> None:
+async def test_connection_with_an_incomplete_frame_is_closed_at_its_deadline() -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.stream.send_all(struct.pack(">i", 50_000_000) + b"123456")
@@ -836,7 +836,7 @@ async def test_bytes_in_flight_over_all_connections_stop_the_readers() -> None:
         assert [await second.reply() for _ in range(2)] == [("e", 2), ("e", 3)]
 
 
-async def test_a_frame_that_is_released_before_its_reply_makes_room_for_others() -> None:
+async def test_frame_that_is_released_before_its_reply_makes_room_for_other_connections() -> None:
     async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
         first, second = broker.connect(), broker.connect()
         await first.send("p", 1, size=1000)
@@ -901,7 +901,7 @@ async def test_peers_are_read_although_the_requests_of_others_use_up_the_budget(
             assert await peer.reply() == ("e", name)
 
 
-async def test_a_peer_has_a_bound_of_its_own() -> None:
+async def test_peer_connection_has_its_own_limit_of_bytes_in_flight() -> None:
     """Bytes of one peer connection count for no other connection, and stop that connection alone."""
     in_flight = ConnectionLimits(max_in_flight_size_bytes=1 << 30)
     async with serving(ServerLimits(connection=in_flight, queued_max_request_size_bytes=1000)) as broker:
@@ -934,7 +934,7 @@ def large(name: int) -> bytes:
     return struct.pack(">i", LARGE_SIZE_BYTES) + b"e" + bytes([name]) + bytes(LARGE_SIZE_BYTES - 2)
 
 
-async def test_peers_that_announce_much_and_send_little_keep_nobody_waiting() -> None:
+async def test_connections_that_announce_large_frames_and_send_little_do_not_block_others() -> None:
     async with serving(ServerLimits(queued_max_request_size_bytes=10_000_000)) as broker:
         hostile = [broker.connect() for _ in range(20)]
         for client in hostile:
@@ -964,7 +964,7 @@ async def test_large_frames_that_reach_the_limit_half_way_go_on_one_at_a_time() 
         assert broker.stats.in_flight_size_bytes == 0
 
 
-async def test_a_large_frame_that_stops_gives_way_at_its_deadline() -> None:
+async def test_stalled_large_frame_is_closed_at_its_deadline_and_makes_room_for_another_frame() -> None:
     async with serving(ServerLimits(queued_max_request_size_bytes=1_000_000)) as broker:
         stalled, waiting = broker.connect(), broker.connect()
         await stalled.stream.send_all(large(1)[:-1])
@@ -976,7 +976,7 @@ async def test_a_large_frame_that_stops_gives_way_at_its_deadline() -> None:
         assert broker.stats.closed[CloseReason.HALF_FRAME] == 1
 
 
-async def test_connections_that_start_quickly_and_stop_silence_nobody() -> None:
+async def test_connections_that_stall_within_large_frames_do_not_block_small_requests() -> None:
     """Nine connections announce 100 MB each and send a quarter. Small requests of others are served all the while."""
     async with serving(ServerLimits(queued_max_request_size_bytes=32 << 20)) as broker:
         hostile = [broker.connect() for _ in range(9)]
@@ -994,7 +994,7 @@ async def test_connections_that_start_quickly_and_stop_silence_nobody() -> None:
         assert await client.reply() == ("e", 3)
 
 
-async def test_a_request_that_needs_its_frame_no_more_holds_no_bytes_while_it_waits() -> None:
+async def test_request_that_released_its_frame_holds_no_bytes_while_it_waits() -> None:
     async with serving(ServerLimits(queued_max_request_size_bytes=1000)) as broker:
         waiting, other = broker.connect(), broker.connect()
         broker.dispatcher.holds_frame = False
@@ -1005,7 +1005,7 @@ async def test_a_request_that_needs_its_frame_no_more_holds_no_bytes_while_it_wa
         assert await other.reply() == ("e", 2)
 
 
-async def test_replies_that_nobody_reads_are_bounded_over_all_connections() -> None:
+async def test_unread_replies_are_bounded_over_all_connections() -> None:
     """The connection that has held unread replies longest is closed first."""
     async with serving(ServerLimits(queued_max_request_size_bytes=64)) as broker:
         clients = [broker.connect() for _ in range(4)]
@@ -1019,7 +1019,7 @@ async def test_replies_that_nobody_reads_are_bounded_over_all_connections() -> N
         assert await clients[3].reply() == ("e", 3)
 
 
-async def test_what_a_peer_still_sends_does_not_cost_it_its_last_replies() -> None:
+async def test_input_after_a_violation_does_not_cost_the_peer_its_last_replies() -> None:
     """Sockets closed with unread input make the system reset the connection and lose the last replies."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -1037,7 +1037,7 @@ async def test_what_a_peer_still_sends_does_not_cost_it_its_last_replies() -> No
             assert broker.stats.closed[CloseReason.PROTOCOL_VIOLATION] == 1
 
 
-async def test_a_peer_that_goes_on_sending_behind_its_end_is_cut_off_soon() -> None:
+async def test_peer_that_keeps_sending_after_a_violation_is_disconnected_after_the_linger_time() -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.send("e", 1)
@@ -1119,7 +1119,7 @@ async def test_running_out_of_descriptors_is_survived_with_a_pause() -> None:
 # Shutdown
 
 
-async def test_shutdown_answers_what_is_in_flight_and_starts_nothing_more() -> None:
+async def test_shutdown_answers_requests_in_flight_and_starts_no_more_requests() -> None:
     async with serving() as broker:
         client, idle = broker.connect(), broker.connect()
         await client.send("p", 1)
@@ -1141,7 +1141,7 @@ async def test_shutdown_answers_what_is_in_flight_and_starts_nothing_more() -> N
 
 
 @pytest.mark.parametrize("kind", ["l", "g"])
-async def test_a_parked_long_poll_gives_way_to_what_is_asked_behind_it_if_it_does_that(kind: str) -> None:
+async def test_parked_long_poll_lets_the_next_request_start_only_if_it_gives_way(kind: str) -> None:
     async with serving() as broker:
         client = broker.connect()
         await client.send(kind, 1)
@@ -1178,7 +1178,7 @@ async def test_shutdown_ends_many_idle_connections_at_once_though_only_some_end_
         assert broker.stats.closed[CloseReason.SHUTDOWN] == len(clients)
 
 
-async def test_shutdown_cancels_what_is_not_done_after_the_grace_period() -> None:
+async def test_shutdown_cancels_unfinished_requests_after_the_grace_period() -> None:
     async with serving(ServerLimits(shutdown_grace_ms=5_000)) as broker:
         client = broker.connect()
         await client.send("w", 1)
@@ -1230,7 +1230,7 @@ class SocketListenerFake(MemoryListener):
         return accepted
 
 
-async def test_one_connection_cannot_keep_the_others_from_their_turn() -> None:
+async def test_connection_with_1000_requests_is_served_in_many_turns() -> None:
     ours, theirs = socket.socketpair()
     limits = ServerLimits(connection=ConnectionLimits(max_in_flight_requests=1000))
     turns_in_between = set()

@@ -92,7 +92,7 @@ def test_segments_of_memory_and_of_files_arrive_in_order(pair: Pair, file: OpenF
 
 @pytest.mark.parametrize("sizes", [[0, 1, 0, 2], [300_000, 5, 300_000], [100] * 3000, [17] * 2])
 @pytest.mark.parametrize("with_file", [False, True])
-def test_memory_arrives_whole_whatever_its_pieces(
+def test_memory_segments_of_any_sizes_arrive_complete(
     pair: Pair, file: OpenFile, sizes: list[int], *, with_file: bool
 ) -> None:
     segments: list[Segment] = [struct.pack(">H", number) * size for number, size in enumerate(sizes)]
@@ -128,7 +128,7 @@ def test_a_peer_that_left_is_the_end_of_the_stream_or_an_os_error(pair: Pair) ->
         pair[0].send([b"too late"])
 
 
-def test_what_the_peer_has_no_room_for_is_given_back(pair: Pair) -> None:
+def test_unsent_bytes_are_returned_when_the_peer_has_no_room(pair: Pair) -> None:
     data = bytes(range(256)) * 8192
     rest = pair[0].send([b"size", data, b"end"])
     assert rest

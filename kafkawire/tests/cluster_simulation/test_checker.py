@@ -48,7 +48,7 @@ def led(*brokers: int) -> Sights:
     return Sights(leaders={(HERE, epoch): {life(one)} for epoch, one in enumerate(brokers)})
 
 
-def test_what_is_acknowledged_read_and_there_is_sound() -> None:
+def test_acknowledged_records_that_are_read_and_stored_are_sound() -> None:
     of = history()
     sent(of, A, B, offset=0)
     seen(of, A, B)
@@ -58,7 +58,7 @@ def test_what_is_acknowledged_read_and_there_is_sound() -> None:
 
 
 @pytest.mark.parametrize(("has_restarted", "expected"), [(False, set()), (True, {"damaged log"})])
-def test_what_the_disk_of_one_cannot_read_is_damage_there_until_it_starts_again(
+def test_read_failure_of_a_disk_excuses_damage_only_until_its_broker_restarts(
     *, has_restarted: bool, expected: set[str]
 ) -> None:
     of, brokers = history(), [History(), History()]
@@ -72,7 +72,7 @@ def test_what_the_disk_of_one_cannot_read_is_damage_there_until_it_starts_again(
     assert {one.kind for one in check(of, final(), SOUND, brokers)} == expected
 
 
-def test_what_all_in_sync_acknowledged_must_stay_whoever_leads() -> None:
+def test_missing_record_that_all_in_sync_replicas_acknowledged_is_a_lost_write() -> None:
     of = history()
     sent(of, A, B, offset=0)
     assert kinds(of, final(batch(0, A)), led(1, 2)) == {"lost write"}
@@ -80,13 +80,13 @@ def test_what_all_in_sync_acknowledged_must_stay_whoever_leads() -> None:
 
 
 @pytest.mark.parametrize(("leaders", "is_lost"), [((1,), True), ((1, 1), True), ((1, 2), False), ((1, 2, 1), False)])
-def test_what_one_acknowledged_may_be_lost_when_another_leads(leaders: tuple[int, ...], is_lost: bool) -> None:
+def test_missing_record_with_acks_1_is_lost_unless_another_broker_led(leaders: tuple[int, ...], is_lost: bool) -> None:
     of = history()
     sent(of, A, offset=0, acks=1)
     assert kinds(of, final(batch(0)), led(*leaders)) == ({"lost write"} if is_lost else set())
 
 
-def test_what_one_acknowledged_may_be_lost_in_an_epoch_that_nobody_saw() -> None:
+def test_missing_record_with_acks_1_is_sound_after_an_epoch_without_a_seen_leader() -> None:
     of = history()
     sent(of, A, offset=0, acks=1, epoch=2)
     sights = led(1, 2, 1)
@@ -94,21 +94,21 @@ def test_what_one_acknowledged_may_be_lost_in_an_epoch_that_nobody_saw() -> None
     assert kinds(of, final(batch(0)), sights) == set()
 
 
-def test_another_record_in_the_place_of_one_that_one_broker_acknowledged_is_sound() -> None:
+def test_other_record_at_an_offset_with_acks_1_is_sound_after_a_leader_change() -> None:
     of = history()
     sent(of, A, offset=0, acks=1)
     sent(of, B, offset=0, epoch=1, by=2)
     assert kinds(of, final(batch(0, B)), led(1, 2)) == set()
 
 
-def test_what_was_read_must_stay_even_if_nobody_was_told_that_it_is_stored() -> None:
+def test_missing_record_that_was_read_is_found_even_with_acks_1() -> None:
     of = history()
     sent(of, A, offset=0, acks=1)
     seen(of, A)
     assert kinds(of, final(batch(0)), led(1, 2)) == {"read and gone"}
 
 
-def test_two_records_at_one_offset_are_told() -> None:
+def test_two_records_at_one_offset_are_an_inconsistent_offset() -> None:
     of = history()
     sent(of, A, offset=0, acks=1)
     sent(of, B, offset=0, acks=1, epoch=1, by=2)
@@ -117,7 +117,7 @@ def test_two_records_at_one_offset_are_told() -> None:
     assert kinds(of, final(batch(0, B)), led(1, 2)) == {"inconsistent offset", "read and gone"}
 
 
-def test_one_record_at_two_offsets_is_told() -> None:
+def test_one_record_at_two_offsets_is_a_duplicate() -> None:
     of = history()
     sent(of, A, offset=0).producer = 7, 0
     seen(of, A, A)
@@ -131,7 +131,7 @@ def test_records_of_a_producer_out_of_order_are_told() -> None:
     assert kinds(of, final(batch(0, B, A))) == {"reordered"}
 
 
-def test_a_high_watermark_that_goes_back_in_an_epoch_is_told() -> None:
+def test_high_watermark_that_goes_back_within_an_epoch_is_found() -> None:
     of = history()
     sent(of, A, B, offset=0)
     seen(of, A, B)
@@ -139,7 +139,7 @@ def test_a_high_watermark_that_goes_back_in_an_epoch_is_told() -> None:
     assert kinds(of, final(batch(0, A, B))) == {"went back"}
 
 
-def test_a_new_leader_may_know_a_smaller_high_watermark_but_must_not_call_it_the_latest() -> None:
+def test_smaller_high_watermark_of_a_new_leader_is_sound_unless_returned_as_latest_offset() -> None:
     of = history()
     sent(of, A, B, offset=0)
     seen(of, A, B)
@@ -149,7 +149,7 @@ def test_a_new_leader_may_know_a_smaller_high_watermark_but_must_not_call_it_the
     assert kinds(of, final(batch(0, A, B))) == {"went back"}
 
 
-def test_who_does_not_know_that_another_leads_may_tell_what_was_latest() -> None:
+def test_deposed_leader_may_return_its_own_latest_offset() -> None:
     of = history()
     sent(of, A, offset=0)
     sent(of, B, offset=1, epoch=1, by=2)
@@ -158,7 +158,7 @@ def test_who_does_not_know_that_another_leads_may_tell_what_was_latest() -> None
     assert kinds(of, final(batch(0, A, B)), led(1, 2)) == set()
 
 
-def test_two_leaders_in_one_epoch_are_told() -> None:
+def test_two_leaders_in_one_epoch_are_found() -> None:
     sights = led(1, 2)
     sights.leaders[HERE, 1].add(life(3))
     assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
@@ -166,12 +166,12 @@ def test_two_leaders_in_one_epoch_are_told() -> None:
     assert kinds(history(), final(batch(0)), sights) == {"epoch used twice"}
 
 
-def test_what_was_seen_inside_is_told() -> None:
+def test_anomalies_that_the_simulation_saw_inside_brokers_are_found() -> None:
     assert kinds(history(), final(batch(0)), Sights(lacking=["x"])) == {"lacks what counts"}
     assert kinds(history(), final(batch(0)), Sights(retreats=["x"])) == {"went back"}
 
 
-def test_replicas_that_differ_are_told() -> None:
+def test_replicas_with_different_logs_are_found() -> None:
     sound = {1: b"ab", 2: b"ab"}
     assert kinds(history(), final(batch(0)), Sights(replicas={HERE: sound})) == set()
     for other in (b"ac", b"a", b"abc"):

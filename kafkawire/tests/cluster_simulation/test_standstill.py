@@ -7,7 +7,7 @@ import trio
 from kafkawire.tests.cluster_simulation.standstill import Standstill
 
 
-async def test_a_process_that_stands_still_does_nothing_until_it_goes_on() -> None:
+async def test_process_at_a_standstill_does_nothing_until_it_goes_on() -> None:
     done: list[tuple[str, float]] = []
     woken = trio.Event()
 
@@ -41,7 +41,7 @@ async def test_a_process_that_stands_still_does_nothing_until_it_goes_on() -> No
         nursery.cancel_scope.cancel()
 
 
-async def test_whoever_is_started_by_a_process_that_stands_still_stands_still_too() -> None:
+async def test_task_started_by_a_process_at_a_standstill_waits_too() -> None:
     has_run = trio.Event()
 
     async def process(*, task_status: trio.TaskStatus[trio.Nursery]) -> None:

@@ -19,7 +19,7 @@ def test_records_are_written_and_read_where_their_partition_is_led() -> None:
     assert partition_of(FetchRequest(topics=[fetched])) == Target("t", 2)
 
 
-def test_each_coordinator_is_asked_for_its_own_and_anybody_for_coordinators() -> None:
+def test_coordinator_requests_go_to_the_coordinator_and_find_coordinator_to_any_broker() -> None:
     assert partition_of(TxnOffsetCommitRequest()) == OFFSETS
     assert partition_of(EndTxnRequest()) == TRANSACTION_STATE
     assert partition_of(FindCoordinatorRequest()) is None

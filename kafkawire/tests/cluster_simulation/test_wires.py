@@ -43,7 +43,7 @@ async def pair() -> AsyncIterator[Pair]:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_sent_arrives_in_both_directions() -> None:
+async def test_sent_data_arrive_in_both_directions() -> None:
     async with pair() as (wires, near, far):
         await near.send_all(b"there")
         await trio.sleep(1)
@@ -52,7 +52,7 @@ async def test_what_is_sent_arrives_in_both_directions() -> None:
         assert await near.receive_some(100) == b"and back"
 
 
-async def test_what_is_sent_where_it_is_cut_arrives_when_that_is_healed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_data_sent_into_a_cut_direction_arrive_when_it_is_healed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BREAKS", 0)
     async with pair() as one:
         one.wires.cut([(1, 2)])
@@ -90,7 +90,7 @@ async def test_two_cuts_of_a_direction_are_healed_one_by_one(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("direction", [(1, 2), (2, 1)])
-async def test_nobody_connects_where_one_direction_is_cut(direction: tuple[int, int]) -> None:
+async def test_connection_attempt_hangs_while_either_direction_is_cut(direction: tuple[int, int]) -> None:
     async with pair() as one:
         one.wires.cut([direction])
         with trio.move_on_after(LONG_S) as waited:
@@ -98,13 +98,13 @@ async def test_nobody_connects_where_one_direction_is_cut(direction: tuple[int, 
         assert waited.cancelled_caught
 
 
-async def test_where_nobody_listens_a_connection_is_refused() -> None:
+async def test_connection_to_a_port_without_a_listener_is_refused() -> None:
     async with pair() as one:
         with pytest.raises(ConnectionRefusedError):
             await one.wires.dial(2, 1, PORT - 1)
 
 
-async def test_of_a_machine_without_power_nobody_hears_before_it_has_it_again() -> None:
+async def test_connection_to_a_machine_without_power_is_silent_until_power_returns_and_then_lost() -> None:
     async with pair() as one:
         one.wires.lose_power(2)
         with trio.move_on_after(LONG_S) as waited:

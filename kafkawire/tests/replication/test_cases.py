@@ -55,7 +55,7 @@ def test_zombie() -> None:
     assert logs(walk(BUSY, [*told, "1 fetches"])) == [(A, (1, 1))] * 2
 
 
-def test_kip_101_a_follower_that_does_not_know_what_was_acknowledged_keeps_it_and_leads() -> None:
+def test_kip_101_follower_that_does_not_know_the_acknowledgement_keeps_the_record_and_leads() -> None:
     told = ["1 writes", "1 syncs", "2 fetches", "the response to 2 is lost"]
     world = walk(BUSY, told)
     assert (world.acked, world.broker(2).high_watermark) == ((A,), 0)
@@ -88,7 +88,7 @@ def test_kip_279_leaders_of_epochs_that_the_other_never_had_come_to_their_last_c
     assert world.wrong is None
 
 
-def test_kip_320_whoever_follows_in_another_epoch_learns_nothing_and_counts_for_nothing() -> None:
+def test_kip_320_follower_in_another_epoch_learns_nothing_and_does_not_count() -> None:
     """FENCED_LEADER_EPOCH for a follower with an older epoch than the leader, UNKNOWN_LEADER_EPOCH for one with a newer
     epoch (KIP-320)."""
     world = walk(BUSY, ["1 writes", "1 syncs", "2 fetches", "1 is fenced", "2 learns", "1 learns"])
@@ -108,7 +108,7 @@ def test_kip_497_an_isr_in_place_of_a_version_that_is_no_more_is_refused_and_cou
     assert walk(BUSY._replace(brokers=3, isr=(1, 2)), [*told, "1 learns", "3 fetches", "3 fetches"]).acked == (A,)
 
 
-def test_kip_903_whoever_lost_its_tail_does_not_come_in_by_what_it_had() -> None:
+def test_kip_903_replica_that_lost_its_tail_does_not_rejoin_by_an_old_fetch() -> None:
     """A Fetch of the process before arrives, or leads to a proposal, when broker 2 is back without its log
     (KIP-903)."""
     limits = BUSY._replace(synced=False, late=1, unknowns=0)
@@ -122,7 +122,7 @@ def test_kip_903_whoever_lost_its_tail_does_not_come_in_by_what_it_had() -> None
         assert (world.broker(2).log, world.newest.image.partition.isr) == ((), (1,))
 
 
-def test_kip_966_the_last_one_standing_is_not_believed_when_it_comes_back_with_less() -> None:
+def test_kip_966_last_isr_member_that_returns_with_less_is_not_elected() -> None:
     limits = BUSY._replace(synced=False, min_isr=2)
     told = ["1 writes", "2 fetches", "2 fetches", "2 is fenced", "1 learns", "1 writes"]
     world = walk(limits, told)

@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[str, tuple[tuple[object, str, object], ...]]] = {
 
 
 @pytest.mark.parametrize("bug", WRONG)
-def test_the_model_sees_what_would_lose_something(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_finds_each_mutant_that_breaks_a_promise(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, changes = WRONG[bug]
     for where, what, instead in changes:
         monkeypatch.setattr(where, what, instead)
@@ -197,7 +197,7 @@ BROKEN_FOR_GOOD: dict[str, tuple[str, tuple[object, str, object]]] = {
 
 
 @pytest.mark.parametrize("bug", BROKEN_FOR_GOOD)
-def test_the_model_sees_what_would_stay_broken(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_finds_each_mutant_that_gets_stuck(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, change = BROKEN_FOR_GOOD[bug]
     monkeypatch.setattr(*change)
     assert explore(QUICK[name]).wrong == STUCK

@@ -118,7 +118,7 @@ def test_lost_to_an_earlier_power_cut_is_lost() -> None:
 
 
 @pytest.mark.parametrize("acks", [1, ALL_ACKS])
-def test_what_a_power_cut_may_take_of_an_async_topic(acks: int) -> None:
+def test_power_cut_may_take_acknowledged_records_of_an_async_topic(acks: int) -> None:
     one = history(is_sync=False)
     send(one, (1, 0), offset=0, acks=acks)
     power_cut(one, 0)
@@ -137,7 +137,7 @@ def test_without_a_power_cut_nothing_may_be_taken(is_sync: bool, acks: int) -> N
 
 
 @pytest.mark.parametrize("acks", [1, ALL_ACKS])
-def test_a_power_cut_may_not_take_what_was_acked(acks: int) -> None:
+def test_power_cut_may_not_take_acknowledged_records_of_a_sync_topic(acks: int) -> None:
     one = history()
     send(one, (1, 0), offset=0, acks=acks)
     power_cut(one, 0)
@@ -196,7 +196,7 @@ def test_duplicate_of_an_idempotent_producer() -> None:
 
 
 @pytest.mark.parametrize(("attempts", "expected"), [(2, set()), (1, {"duplicate"})])
-def test_others_may_double_what_they_send_twice(attempts: int, expected: set[str]) -> None:
+def test_non_idempotent_producer_may_duplicate_only_records_it_sent_twice(attempts: int, expected: set[str]) -> None:
     one = history()
     send(one, (1, 0), outcome=Outcome.UNKNOWN, attempts=attempts)
     read(one, 0, batch(0, (1, 0)), batch(1, (1, 0)))
@@ -262,7 +262,7 @@ def test_high_watermark_goes_back_at_a_power_cut(is_sync: bool, expected: set[st
 
 
 @pytest.mark.parametrize("acks", [1, ALL_ACKS])
-def test_high_watermark_below_what_was_acked(acks: int) -> None:
+def test_high_watermark_below_an_acknowledged_record_is_found(acks: int) -> None:
     one = history()
     send(one, (1, 0), offset=8, acks=acks)
     read(one, 8, mark=8)
@@ -292,7 +292,7 @@ def test_log_start_ahead() -> None:
 
 
 @pytest.mark.parametrize(("start", "expected"), [(1, set()), (2, {"log start ahead"})])
-def test_retention_moves_the_log_start_no_further_than_to_what_is_young(start: int, expected: set[str]) -> None:
+def test_retention_may_move_the_log_start_only_to_the_first_young_record(start: int, expected: set[str]) -> None:
     one = history()
     one.topics[HERE.topic_id].retention_ms = 100
     one.now_ms = lambda: 1000
@@ -305,7 +305,7 @@ def test_retention_moves_the_log_start_no_further_than_to_what_is_young(start: i
     assert check(one, {})[-1].detail.startswith(f"{HERE}: 1 is within")
 
 
-def test_what_was_young_does_not_hold_the_log_start_where_it_was_deleted() -> None:
+def test_deleted_young_records_do_not_hold_back_the_log_start() -> None:
     """Seed 389: younger records were deleted by a request, and retention went on behind them."""
     one = history()
     one.topics[HERE.topic_id].retention_ms = 100
@@ -334,7 +334,7 @@ def test_leader_epoch_goes_back() -> None:
     assert kinds(one) == {"epoch went back"}
 
 
-def test_what_a_single_read_shows() -> None:
+def test_anomalies_within_single_reads_are_found() -> None:
     one = history()
     send(one, (1, 0), (1, 1), (1, 2), outcome=Outcome.UNKNOWN)
     read(one, 1, batch(0, (1, 0)))
@@ -366,7 +366,7 @@ def test_acked_by_a_lost_log_dir(life: int, is_late: bool) -> None:
         ("orders-0", True, 2, False),
     ],
 )
-def test_what_a_disk_cannot_read_is_damage_in_that_life(
+def test_read_failure_of_a_log_excuses_its_damage_only_in_the_same_process_life(
     directory: str, is_at_start: bool, restarts: int, is_excused: bool
 ) -> None:
     one = history()
@@ -415,7 +415,7 @@ def test_index_differs_from_a_scan(timestamp_ms: int, offset: int, found_ms: int
     assert kinds(one, final(stored)) == {"index"}
 
 
-def test_a_compacted_topic_may_lack_what_gave_way_and_nothing_else() -> None:
+def test_compacted_topic_may_lack_only_records_with_a_later_record_of_their_key() -> None:
     old, same_key, other_key = (1, 0), (1, KEYS), (1, 1)
     one = history(is_compacted=True)
     send(one, old, offset=0)

@@ -126,7 +126,7 @@ def test_a_partition_with_two_owners() -> None:
     assert story.kinds() == ["owned twice"]
 
 
-def test_a_static_member_keeps_what_it_has_under_a_new_id() -> None:
+def test_static_member_keeps_its_partitions_under_a_new_member_id() -> None:
     story = Story()
     story.sync("a", 1, ONE, instance="i")
     story.sync("b", 1, ONE, instance="i")
@@ -147,7 +147,7 @@ def test_two_leaders() -> None:
     assert story.kinds() == ["two leaders"]
 
 
-def test_what_was_not_assigned_when_the_coordinator_was_lost_comes_anew() -> None:
+def test_generation_that_was_not_assigned_may_be_used_again_after_a_coordinator_is_lost() -> None:
     story = Story()
     story.join("a", leads=("a", "b"))
     story.join("c", leads=("c",), era=2)
@@ -218,7 +218,7 @@ def test_a_coordinator_that_loads_says_yes_to_heartbeats() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1, 4])
-def test_a_member_that_is_thrown_out_although_it_beats(seconds: int) -> None:
+def test_member_that_is_thrown_out_soon_after_a_heartbeat_is_an_anomaly(seconds: int) -> None:
     story = Story()
     story.sync("a", 1, ONE)
     beat = story.call(Kind.HEARTBEAT, "a")
@@ -228,7 +228,7 @@ def test_a_member_that_is_thrown_out_although_it_beats(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("has_left", ["before", "afterwards"])
-def test_a_member_that_has_left_is_not_thrown_out_whether_it_was_told_so_or_not(has_left: str) -> None:
+def test_unknown_member_id_is_sound_only_after_the_member_has_left(has_left: str) -> None:
     story = Story()
     story.sync("a", 1, ONE)
     story.call(Kind.HEARTBEAT, "a")
@@ -263,7 +263,7 @@ def test_a_deletion_before_the_commit_is_no_excuse() -> None:
     assert story.kinds() == ["lost commit"]
 
 
-def test_expiry_before_its_time_is_a_loss() -> None:
+def test_offset_that_expires_before_its_retention_is_a_lost_commit() -> None:
     story = Story()
     story.commit(1, retention_ms=60_000)
     story.read(None)
@@ -292,7 +292,7 @@ def test_two_commits_at_a_time_may_come_in_any_order_but_in_one() -> None:
     assert story.kinds() == ["offset went back"]
 
 
-def test_an_offset_that_comes_back_after_its_deletion() -> None:
+def test_offset_that_comes_back_after_its_deletion_is_found() -> None:
     story = Story()
     story.commit(1)
     story.remove()
@@ -336,7 +336,7 @@ def test_last_words() -> None:
     assert ending("Stable", {"a": (ONE, TWO)}, "Empty").kinds() == ["wrong list"]
 
 
-def test_what_has_no_answer_ends_never() -> None:
+def test_unanswered_call_never_completes() -> None:
     assert Story().call(Kind.COMMIT, "a", code=NO_ANSWER).completed == UNANSWERED
 
 
@@ -351,7 +351,7 @@ def stale_story() -> Story:
 
 
 @pytest.mark.parametrize(("told", "age_ms"), [(1, 2_000), (None, 4_000)])
-def test_an_old_offset_is_counted_apart_if_it_was_not_asked_for_as_a_stable_one(told: int | None, age_ms: int) -> None:
+def test_old_offset_is_counted_apart_if_it_was_read_without_require_stable(told: int | None, age_ms: int) -> None:
     story = stale_story()
     story.read(told, is_stable=False)
     assert story.kinds() != []
@@ -359,7 +359,7 @@ def test_an_old_offset_is_counted_apart_if_it_was_not_asked_for_as_a_stable_one(
     assert [one.age_ms for one in stale_offsets(story)] == [age_ms]
 
 
-def test_an_old_offset_is_wrong_if_it_was_asked_for_as_a_stable_one() -> None:
+def test_old_offset_is_an_anomaly_if_it_was_read_with_require_stable() -> None:
     story = stale_story()
     story.read(2)
     story.read(1)
@@ -367,7 +367,7 @@ def test_an_old_offset_is_wrong_if_it_was_asked_for_as_a_stable_one() -> None:
     assert stale_offsets(story) == []
 
 
-def test_the_newest_offset_and_one_that_may_be_newer_are_not_stale() -> None:
+def test_newest_offset_and_offset_of_an_unanswered_commit_are_not_stale() -> None:
     story = stale_story()
     story.read(2, is_stable=False)
     story.commit(3, code=NO_ANSWER)
@@ -377,14 +377,14 @@ def test_the_newest_offset_and_one_that_may_be_newer_are_not_stale() -> None:
     assert story.kinds(may_be_stale=True) == []
 
 
-def test_nothing_is_told_that_was_deleted_may_be() -> None:
+def test_missing_offset_after_an_unanswered_deletion_is_not_stale() -> None:
     story = stale_story()
     story.remove(is_done=False)
     story.read(None, is_stable=False)
     assert stale_offsets(story) == []
 
 
-def test_an_offset_that_nobody_committed_is_wrong_whoever_tells_it() -> None:
+def test_offset_without_a_commit_is_a_phantom_commit_even_if_read_without_require_stable() -> None:
     story = stale_story()
     story.read(7, is_stable=False)
     assert story.kinds(may_be_stale=True) == ["phantom commit"]

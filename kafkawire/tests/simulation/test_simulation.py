@@ -29,7 +29,7 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
         assert re.search("trace [0-9a-f]{64}", outputs[0])
 
 
-def test_a_lost_session_ends_what_its_coordinators_may_be_held_to() -> None:
+def test_seed_102_passes_with_a_session_lost_between_join_group_and_sync_group() -> None:
     """A session of seed 102 is lost between a leader's JoinGroup and its SyncGroup: the generation number is used
     again."""
     process = start(102, "1")

@@ -108,7 +108,7 @@ def keep_others(objects: dict[str, bytes], manifest: Manifest) -> Manifest:
 
 
 @pytest.mark.parametrize("change", [lambda _, manifest: manifest, page, keep_others])
-def test_what_may_be_there(change: Change) -> None:
+def test_sound_buckets_have_no_anomalies(change: Change) -> None:
     assert found(change) == []
 
 
@@ -126,7 +126,7 @@ def test_what_may_be_there(change: Change) -> None:
         ("another tier", lambda _, manifest: replace(manifest, log_start=2)),
     ],
 )
-def test_what_must_not_be(kind: str, change: Change) -> None:
+def test_each_anomaly_of_a_bucket_is_found(kind: str, change: Change) -> None:
     assert kind in found(change)
 
 
@@ -137,11 +137,11 @@ def test_nothing_stays_below_the_log_start() -> None:
 
 
 @pytest.mark.parametrize("records", [RECORDS | {4: (9, 9)}, {key: one for key, one in RECORDS.items() if key != 4}])
-def test_a_segment_has_what_consumers_have(records: dict[int, tuple[int, int]]) -> None:
+def test_segment_that_differs_from_the_consumed_records_is_found(records: dict[int, tuple[int, int]]) -> None:
     assert found(log=LOG._replace(records=records)) == ["wrong segment"]
 
 
-def test_who_is_told_what_is_committed_only_misses_nothing() -> None:
+def test_segment_may_have_more_records_than_a_read_committed_consumer_saw() -> None:
     committed = {key: one for key, one in RECORDS.items() if key != 4}
     assert found(log=LOG._replace(records=committed, is_whole=False)) == []
 

@@ -161,7 +161,7 @@ def offset_of_nobody(history: TransactionHistory) -> None:
         (offset_of_nobody, "invented offset"),
     ],
 )
-def test_what_is_wrong_is_found(damage: Callable[[TransactionHistory], None], kind: str) -> None:
+def test_each_anomaly_of_a_history_is_found(damage: Callable[[TransactionHistory], None], kind: str) -> None:
     history = sound()
     damage(history)
     assert kind in kinds(history), "and perhaps others that come with it"
@@ -196,14 +196,14 @@ def compacted(*records: Seen) -> TransactionHistory:
     )
 
 
-def test_a_record_gives_way_to_a_later_one_of_its_key() -> None:
+def test_compacted_record_gives_way_only_to_a_later_record_of_its_key() -> None:
     assert check_transactions(compacted(Seen(0, (1, 0), 0), Seen(1, (2, 0), 0))) == []
     assert check_transactions(compacted(Seen(1, (2, 0), 0))) == []
     assert kinds(compacted(Seen(0, (1, 0), 0))) == {"lost key"}
     assert kinds(compacted()) == {"lost key"}
 
 
-def test_another_leader_may_know_less_of_what_is_stable_but_not_the_same_one() -> None:
+def test_stable_end_may_go_back_under_another_leader_but_not_under_the_same_leader() -> None:
     history = sound()
     history.reads[1].stable_end -= 1
     history.reads[1].epoch = 1
@@ -212,7 +212,7 @@ def test_another_leader_may_know_less_of_what_is_stable_but_not_the_same_one() -
     assert kinds(history) == {"stable end went back"}
 
 
-def test_what_is_said_by_somebody_who_does_not_lead_any_more_is_compared_with_nothing() -> None:
+def test_stable_ends_of_reads_from_deposed_leaders_are_not_compared() -> None:
     history = sound()
     for one in history.reads:
         one.epoch = NO_EPOCH

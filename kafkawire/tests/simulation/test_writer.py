@@ -58,7 +58,7 @@ class Leader:
         return self._answers.pop(0)
 
 
-async def test_no_more_follow_a_batch_that_is_to_be_retried_than_by_which_a_broker_knows_it_again() -> None:
+async def test_producer_sends_no_more_batches_behind_a_retry_than_a_broker_can_deduplicate() -> None:
     """Seed 37151: the retries reached brokers that did not lead yet, and the batches behind them reached the new
     leader."""
     leader: Any = Leader()

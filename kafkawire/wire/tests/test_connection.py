@@ -42,7 +42,7 @@ def start_all(machine: ConnectionMachine, *, two_stage: bool, now_s: float = 0.0
     return started
 
 
-def test_a_single_stage_request_keeps_the_next_one_waiting_until_its_reply_has_left() -> None:
+def test_single_stage_request_delays_the_next_request_until_its_reply_has_left() -> None:
     machine = machine_with(request(1), request(2))
     assert start_all(machine, two_stage=False) == [request(1)]
     machine.sending(0.0, 0)
@@ -85,7 +85,7 @@ def test_a_request_starts_only_below_32_mib_in_flight() -> None:
     assert len(start_all(machine, two_stage=True)) == 1
 
 
-def test_a_large_frame_counts_with_the_memory_that_its_bytes_have_come_for() -> None:
+def test_large_frame_counts_as_the_memory_that_its_received_bytes_need() -> None:
     machine = machine_with()
     receive(machine, struct.pack(">i", 10_000_000) + bytes(1000))
     assert machine.held_size_bytes == 0
@@ -127,7 +127,7 @@ def test_an_idle_connection_is_overdue_after_the_idle_timeout() -> None:
     assert machine.overdue(600.1, 0) is None
 
 
-def test_a_request_in_flight_is_not_idle_and_its_end_starts_the_time_anew() -> None:
+def test_request_in_flight_is_not_idle_and_its_end_restarts_the_idle_time() -> None:
     machine = machine_with(request(1))
     start_all(machine, two_stage=False)
     assert machine.overdue(10_000.0, 0) is None
@@ -136,7 +136,7 @@ def test_a_request_in_flight_is_not_idle_and_its_end_starts_the_time_anew() -> N
     assert machine.overdue(10_601.0, 0) is CloseReason.IDLE
 
 
-def test_half_a_frame_is_overdue_after_its_timeout() -> None:
+def test_incomplete_frame_is_overdue_after_its_timeout() -> None:
     machine = machine_with()
     receive(machine, framed(request(1))[:10])
     assert start_all(machine, two_stage=False) == []
@@ -215,7 +215,7 @@ def test_a_large_frame_that_we_have_no_room_for_is_not_waited_for_without_end() 
     assert machine.overdue(40.1, 0) is CloseReason.NO_ROOM
 
 
-def test_what_was_received_before_the_peer_left_is_still_started_in_order() -> None:
+def test_requests_received_before_the_peer_left_still_start_in_order() -> None:
     machine = machine_with(request(1), request(2))
     receive(machine, framed(request(3))[:5])
     assert start_all(machine, two_stage=False) == [request(1)]

@@ -105,14 +105,14 @@ def test_impossible_sizes_are_refused_and_allocate_nothing(size: int) -> None:
     assert str(size) in str(refused.value)
 
 
-def test_an_impossible_size_is_found_even_if_nobody_takes_frames() -> None:
+def test_impossible_frame_size_is_refused_before_any_frame_is_taken() -> None:
     framer = Framer(MAX_SIZE_BYTES)
     stream = struct.pack(">i", 2**31 - 1) + bytes(CHUNK_SIZE_BYTES)
     with pytest.raises(FramingError):
         receive_all(framer, stream)
 
 
-def test_complete_frames_that_nobody_takes_leave_no_room() -> None:
+def test_complete_frames_that_are_not_taken_leave_no_room() -> None:
     framer = Framer(MAX_SIZE_BYTES)
     stream = framed(bytes(1020)) * 64
     receive_all(framer, stream)
@@ -121,7 +121,7 @@ def test_complete_frames_that_nobody_takes_leave_no_room() -> None:
     assert framer.has_room
 
 
-def test_300_half_frames_of_50_mb_cost_what_was_sent() -> None:
+def test_memory_of_300_incomplete_frames_of_50_mb_is_bounded_by_the_sent_bytes() -> None:
     tracemalloc.start()
     try:
         framers = [Framer(MAX_SIZE_BYTES) for _ in range(300)]
@@ -135,7 +135,7 @@ def test_300_half_frames_of_50_mb_cost_what_was_sent() -> None:
         tracemalloc.stop()
 
 
-def test_a_large_frame_grows_with_what_arrived() -> None:
+def test_large_frame_buffer_grows_with_the_received_bytes() -> None:
     framer = Framer(MAX_SIZE_BYTES)
     size = 50_000_000
     stream = memoryview(framed(bytes(size)))
@@ -151,7 +151,7 @@ def test_a_large_frame_grows_with_what_arrived() -> None:
         tracemalloc.stop()
 
 
-def test_each_frame_is_a_buffer_of_its_own() -> None:
+def test_each_frame_has_its_own_buffer() -> None:
     framer = Framer(MAX_SIZE_BYTES)
     for payload in (b"a" * 100, b"b" * (2 * CHUNK_SIZE_BYTES), b"c" * 100):
         receive_all(framer, framed(payload))

@@ -238,7 +238,7 @@ def test_bad_headers_are_refused(frame: bytes) -> None:
         decode_request_header(frame)
 
 
-def test_what_a_version_cannot_carry_is_refused() -> None:
+def test_field_value_that_a_version_cannot_carry_raises_encode_error() -> None:
     with pytest.raises(EncodeError):
         FetchRequest(max_wait_ms=2**31).encode(FLEXIBLE)
     with pytest.raises(EncodeError):

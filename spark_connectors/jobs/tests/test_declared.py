@@ -30,13 +30,13 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
         ("list<" * 32 + "bool" + ">" * 32, None),
     ],
 )  # fmt: skip
-def test_a_type_is_what_a_table_has(text: str, kind: pa.DataType | None) -> None:
+def test_declared_type_becomes_its_arrow_type(text: str, kind: pa.DataType | None) -> None:
     found = declared(json.dumps([{"name": "a", "type": text}])).table
     assert found.names == ["a"]
     assert kind is None or found.field("a") == pa.field("a", kind)
 
 
-def test_a_column_is_nullable_unless_it_is_said_that_it_is_not() -> None:
+def test_column_has_its_declared_nullability() -> None:
     columns = [{"name": "a", "type": "int32", "nullable": False}, {"name": "b", "type": "int32", "nullable": True}]
     assert [field.nullable for field in declared(json.dumps(columns)).table] == [False, True]
 
@@ -52,7 +52,7 @@ def test_a_column_is_nullable_unless_it_is_said_that_it_is_not() -> None:
         "list<" * 33 + "bool" + ">" * 33,
     ],
 )  # fmt: skip
-def test_a_type_that_is_none_is_refused_with_its_column(text: str) -> None:
+def test_unknown_or_malformed_type_is_refused_with_its_column(text: str) -> None:
     with pytest.raises(DeclarationRefused, match="column 'amount': "):
         declared(json.dumps([{"name": "amount", "type": text}]))
 
@@ -77,6 +77,6 @@ def test_columns_that_make_no_table_are_refused(columns: Any, why: str) -> None:
         declared(json.dumps(columns), taken=["_offset"])
 
 
-def test_what_is_no_json_is_refused() -> None:
+def test_declaration_that_is_not_json_is_refused() -> None:
     with pytest.raises(DeclarationRefused, match="no JSON"):
         declared("id int64")

@@ -73,12 +73,12 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_it_is_the_sum_that_plain_python_finds(rows: list[dict[str, Any]]) -> None:
+def test_digest_equals_the_sum_in_plain_python(rows: list[dict[str, Any]]) -> None:
     assert digest_of(log_batch(rows)) == slow_digest(rows)
 
 
 @given(ROWS, st.randoms(use_true_random=False), st.lists(st.integers(0, 12), max_size=3))
-def test_the_same_rows_have_it_in_any_order_and_in_any_batches(
+def test_digest_does_not_depend_on_row_order_or_batches(
     rows: list[dict[str, Any]], random: Any, cuts: list[int]
 ) -> None:
     whole = digest_of(log_batch(rows))
@@ -92,7 +92,7 @@ def test_the_same_rows_have_it_in_any_order_and_in_any_batches(
 
 
 @given(st.data(), ROWS.filter(bool))
-def test_one_change_makes_another(data: Any, rows: list[dict[str, Any]]) -> None:
+def test_digest_changes_with_any_changed_value(data: Any, rows: list[dict[str, Any]]) -> None:
     changed = [dict(row) for row in rows]
     row = changed[data.draw(st.integers(0, len(rows) - 1))]
     name = data.draw(st.sampled_from(LOG_COLUMNS))
@@ -144,7 +144,7 @@ def test_there_may_be_more_rows_than_are_hashed_at_a_time() -> None:
     assert row_hashes(log_batch(rows[-2:])).tolist() == hashes[-2:].tolist()
 
 
-def test_what_lies_behind_a_null_does_not_count() -> None:
+def test_bytes_behind_a_null_do_not_change_the_hash() -> None:
     hidden = pa.Array.from_buffers(
         pa.binary(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"abcd")]
     )
@@ -196,7 +196,7 @@ def test_a_column_that_is_not_there_is_an_error() -> None:
         digest_of(log_batch([]).select(["key"]))
 
 
-def test_it_is_said_in_one_line() -> None:
+def test_digest_is_printed_in_one_line() -> None:
     assert str(Digest(2, 0xABC)) == "2 rows, 0000000000000abc"
 
 

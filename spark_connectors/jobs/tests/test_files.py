@@ -68,7 +68,7 @@ def test_rows_are_in_files_in_their_order(tmp_path: Path) -> None:
     assert read(tmp_path, files).equals(pa.Table.from_batches([batch]))
 
 
-def test_facts_are_what_is_in_the_files(tmp_path: Path) -> None:
+def test_file_facts_match_the_content_of_the_files(tmp_path: Path) -> None:
     files = written(cut(raw_rows(200)), SCHEMA, tmp_path, SMALL)
     for file in files:
         path = tmp_path / file.path
@@ -78,7 +78,7 @@ def test_facts_are_what_is_in_the_files(tmp_path: Path) -> None:
         assert file.columns["offset"] == Column(0, offsets[0], offsets[-1])
 
 
-def test_who_writes_knows_how_large_files_are(tmp_path: Path) -> None:
+def test_writer_knows_the_sizes_of_its_open_and_closed_files(tmp_path: Path) -> None:
     writer = FileWriter(SCHEMA, str(tmp_path), named, SMALL)
     assert (writer.file_bytes, writer.closed_bytes) == (0, 0)
     for batch in cut(raw_rows(30)):
@@ -131,7 +131,7 @@ def test_times_for_which_python_has_none_are_no_bounds(tmp_path: Path) -> None:
     }
 
 
-def test_columns_are_told_apart_whatever_they_are_called(tmp_path: Path) -> None:
+def test_columns_with_dots_in_their_names_have_separate_facts(tmp_path: Path) -> None:
     columns = [
         {"name": "a", "type": "struct{b: int64, c: list<int32>}"},
         {"name": "a.b", "type": "int64"},
@@ -154,7 +154,7 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_who_fails_leaves_no_file(tmp_path: Path) -> None:
+def test_discarded_writer_deletes_only_its_own_files(tmp_path: Path) -> None:
     others = tmp_path / "part-2-0.parquet"
     others.touch()
     writer = FileWriter(SCHEMA, str(tmp_path), named, SMALL)
@@ -212,7 +212,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("room_bytes", range(0, 9000, 500))
-def test_a_disk_that_is_full_is_left_as_it_was(
+def test_write_to_a_full_disk_raises_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room_bytes: int
 ) -> None:
     disk = FullDisk(pa.fs.LocalFileSystem(), room_bytes)

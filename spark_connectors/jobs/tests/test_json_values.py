@@ -84,12 +84,12 @@ def results(values: list[bytes | None], columns: Declared) -> list[Any]:
 @example([b'{"id":1,"name":"x}', b'{"id":2,"name":"}'], COLUMNS)
 @example([b'{"id":1', b',"name":"x"}'], COLUMNS)
 @example([b'{"id":1}\n{"id":2}', b"\n", b'{"id":3}'], COLUMNS)
-def test_what_becomes_of_a_value_does_not_depend_on_others(values: list[bytes | None], columns: Declared) -> None:
+def test_result_of_a_value_does_not_depend_on_other_values(values: list[bytes | None], columns: Declared) -> None:
     assert results(values, columns) == [results([value], columns)[0] for value in values]
 
 
 @given(st.lists(_OBJECTS, min_size=1, max_size=4))
-def test_what_is_decoded_is_what_json_says(texts: list[str]) -> None:
+def test_decoded_row_equals_the_result_of_json_loads(texts: list[str]) -> None:
     for text, found in zip(texts, results([text.encode() for text in texts], A_STRING), strict=True):
         if isinstance(found, dict):
             assert found == {"a": json.loads(text).get("a")}
@@ -156,7 +156,7 @@ def test_each_type_is_read() -> None:
         (b'{"id":1,"seen":9223372036854775807}', "out of bounds"),
     ],
 )
-def test_what_is_wrong_with_a_value_is_said(value: bytes | None, reason: str) -> None:
+def test_undecodable_value_has_a_reason_and_its_neighbours_are_decoded(value: bytes | None, reason: str) -> None:
     good = b'{"id": 1}'
     first, found, last = results([good, value, good], COLUMNS)
     assert reason.lower() in found.lower()
@@ -172,7 +172,7 @@ def test_values_may_be_nested_as_deeply_as_they_like() -> None:
     assert results([deep, b'{"a": "d"}'], A_STRING) == [{"a": "c"}, {"a": "d"}]
 
 
-def test_a_reason_is_no_longer_than_it_needs_to_be() -> None:
+def test_long_reason_is_shortened_to_the_maximum() -> None:
     (found,) = results([b'{"id": ' + b"1" * 1000 + b"}"], COLUMNS)
     assert len(found) == module._REASON_MAX_CHARACTERS
 

@@ -60,7 +60,7 @@ def test_an_error_is_one_line(ends: list[Report | Exception], capsys: pytest.Cap
     assert capsys.readouterr().err == "rest: OSError: the disk is full\n"
 
 
-def test_of_what_is_not_as_it_should_be_some_is_shown(
+def test_first_three_findings_are_printed_to_standard_error(
     ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = Report("rest", {})
@@ -72,7 +72,7 @@ def test_of_what_is_not_as_it_should_be_some_is_shown(
     assert capsys.readouterr().err == f"rest: 5 findings: {shown}\n"
 
 
-def test_how_far_it_is_goes_to_standard_error(
+def test_progress_is_printed_to_standard_error(
     ends: list[Report | Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry.main(["rest"])
@@ -80,7 +80,7 @@ def test_how_far_it_is_goes_to_standard_error(
     assert (told.out, told.err) == ("", "resting: 100.0 % (1 of 1), 0 rows, 0 rows/s\n")
 
 
-def test_a_report_is_written_whatever_the_end(ends: list[Report | Exception], tmp_path: Path) -> None:
+def test_report_is_written_after_a_failed_job(ends: list[Report | Exception], tmp_path: Path) -> None:
     ends[0] = OSError("the disk is full")
     entry.main(["rest", "--report", str(tmp_path / "report.json")])
     told = json.loads((tmp_path / "report.json").read_text())
@@ -94,13 +94,13 @@ def test_a_report_goes_to_standard_output_too(
     assert json.loads(capsys.readouterr().out)["outcome"] == "done"
 
 
-def test_what_is_not_clear_ends_with_two(ends: list[Report | Exception]) -> None:
+def test_invalid_argument_exits_with_status_two(ends: list[Report | Exception]) -> None:
     with pytest.raises(SystemExit) as end:
         entry.main(["rest", "--workers", "none"])
     assert end.value.code == 2
 
 
-def test_only_what_is_asked_for_is_imported() -> None:
+def test_only_the_requested_job_is_imported() -> None:
     """Imports of other jobs take as long as the work itself."""
     script = (
         "import sys\n"

@@ -14,7 +14,7 @@ def test_counts_of_one_name_are_added() -> None:
     assert report.counts == {"rows": 7, "files": 1}
 
 
-def test_who_finds_something_differs() -> None:
+def test_report_with_a_finding_has_the_outcome_differs() -> None:
     report = Report("verify", {})
     report.found(partition=0, offset=7)
     assert (report.outcome, report.findings) == (Outcome.DIFFERS, [{"partition": 0, "offset": 7}])
@@ -40,7 +40,7 @@ def test_programs_read_json() -> None:
     }
 
 
-def test_why_it_was_stopped_is_told() -> None:
+def test_report_has_the_reason_of_a_stopped_job() -> None:
     report = Report("export", {}, Outcome.STOPPED, reason="no broker answers")
     assert json.loads(report.to_json(0))["reason"] == "no broker answers"
 

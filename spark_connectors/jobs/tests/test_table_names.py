@@ -23,12 +23,12 @@ from spark_connectors.jobs.tables.parquet import ParquetDirectory
         ("parquet:/lake/events", {"region": "here"}, "has no options: region"),
     ],
 )
-def test_what_is_no_table_is_refused(text: str, options: dict[str, str], reason: str) -> None:
+def test_invalid_table_name_or_option_is_refused(text: str, options: dict[str, str], reason: str) -> None:
     with pytest.raises(NameRefused, match=reason):
         table_name(text, options)
 
 
-def test_each_format_has_its_table(tmp_path: Path) -> None:
+def test_table_name_opens_the_table_of_its_format(tmp_path: Path) -> None:
     assert isinstance(table_name(f"parquet:{tmp_path}", {}).opened(), ParquetDirectory)
     assert isinstance(table_name(f"delta:{tmp_path}", {}).opened(), DeltaLakeTable)
     assert isinstance(table_name("iceberg:lake/db.events", {"type": "in-memory"}).opened(), IcebergTable)
@@ -43,7 +43,7 @@ def test_each_format_has_its_table(tmp_path: Path) -> None:
         ("iceberg:lake/db.events", "iceberg:lake/db.events~dlq"),
     ],
 )
-def test_dead_letters_are_beside_it_and_no_secret_is_shown(text: str, beside: str) -> None:
+def test_dead_letter_table_is_beside_its_table_and_its_name_has_no_secret(text: str, beside: str) -> None:
     assert str(table_name(text, {}).dead_letters()) == beside
 
 

@@ -53,7 +53,7 @@ def test_rows_that_cannot_be_decoded_are_dead_letters(tombstones: Tombstones) ->
     assert (letters, found.skipped) == expected
 
 
-def test_a_dead_letter_has_all_that_its_row_had() -> None:
+def test_dead_letter_has_all_columns_of_its_row() -> None:
     row = log_row(7, value=b"x", headers=[{"key": "a", "value": None}])
     found = JsonForm(COLUMNS).table_rows(log_batch([log_row(6, value=b'{"id": 1}'), row]))
     assert found.dead is not None

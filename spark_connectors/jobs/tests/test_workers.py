@@ -107,12 +107,12 @@ def test_nothing_to_do_is_no_error(workers: Workers) -> None:
     assert list(workers.map(doubled, ())) == []
 
 
-def test_what_a_task_raises_is_raised(workers: Workers) -> None:
+def test_exception_of_a_task_is_raised(workers: Workers) -> None:
     with pytest.raises(ValueError, match="three"):
         list(workers.map(wrong_at_three, range(20)))
 
 
-def test_outcomes_come_with_what_they_are_of(workers: Workers) -> None:
+def test_outcomes_come_with_their_inputs(workers: Workers) -> None:
     assert dict(outcomes(workers, doubled, range(20))) == {number: 2 * number for number in range(20)}
 
 
@@ -137,7 +137,7 @@ def test_local_workers_are_processes_of_their_own() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not copied")
-def test_the_first_local_workers_have_what_was_there_already(tmp_path: Path) -> None:
+def test_first_local_workers_have_the_memory_of_their_owner(tmp_path: Path) -> None:
     """The script runs in a process without threads; xdist has one."""
     script = tmp_path / "owner.py"
     script.write_text(
@@ -186,7 +186,7 @@ def test_local_workers_are_new_ones_where_a_task_has_failed() -> None:
         assert list(workers.map(doubled, [3])) == [6]
 
 
-def test_local_workers_end_with_whoever_was_killed(tmp_path: Path) -> None:
+def test_local_workers_end_after_their_owner_is_killed(tmp_path: Path) -> None:
     """All workers hold a pipe, whose end shows that the last one is gone."""
     script = tmp_path / "owner.py"
     script.write_text(

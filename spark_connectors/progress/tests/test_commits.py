@@ -66,7 +66,7 @@ def world() -> World:
     return World()
 
 
-def test_it_is_no_member(world: World) -> None:
+def test_commit_request_has_no_member_id_and_no_generation(world: World) -> None:
     assert world.commit() == Outcome(POSITIONS)
     (asked,) = world.broker.asked(OffsetCommitRequest)
     assert (asked.group_id, asked.generation_id_or_member_epoch, asked.member_id) == ("g", -1, "")

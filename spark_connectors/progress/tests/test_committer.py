@@ -70,7 +70,7 @@ def threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == THREAD_NAME]
 
 
-def test_nobody_waits_for_a_cluster_that_does_not_answer(committer: Committer, cluster: FakeCluster) -> None:
+def test_events_do_not_wait_for_a_cluster_that_does_not_answer(committer: Committer, cluster: FakeCluster) -> None:
     """Only the newest of the offsets that arrive meanwhile are committed."""
     cluster.open.clear()
     tell(committer, 0)
@@ -84,7 +84,7 @@ def test_nobody_waits_for_a_cluster_that_does_not_answer(committer: Committer, c
     assert [one.positions for one in cluster.asked] == [{FIRST: 0}, {FIRST: 99}]
 
 
-def test_draining_waits_for_what_spark_tells_late(committer: Committer, cluster: FakeCluster) -> None:
+def test_drain_waits_for_late_events_of_spark(committer: Committer, cluster: FakeCluster) -> None:
     """The last progress and the end of a query come after `awaitTermination` has returned."""
     committer.tell(lambda groups: groups.started(ORDERS))
     is_waiting = threading.Barrier(2)
@@ -111,7 +111,7 @@ def test_draining_is_over_when_time_is(committer: Committer, caplog: pytest.LogC
     assert caplog.messages == ["not all offsets are committed: query others has not ended"]
 
 
-def test_what_is_refused_is_not_waited_for(
+def test_drain_does_not_wait_for_refused_offsets(
     committer: Committer, cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.next = [Outcome({}, "it has members")]
@@ -123,7 +123,7 @@ def test_what_is_refused_is_not_waited_for(
 
 
 @pytest.mark.parametrize("trouble", [WireError("nobody is there"), KeyError("a bug")], ids=["away", "bug"])
-def test_whatever_happens_it_goes_on(
+def test_committer_repeats_a_commit_after_any_error(
     committer: Committer, cluster: FakeCluster, caplog: pytest.LogCaptureFixture, trouble: Exception
 ) -> None:
     """The commit is repeated without a new event."""
@@ -162,7 +162,7 @@ def test_draining_does_not_wait_until_a_pause_is_over(
         logger.removeFilter(hear)
 
 
-def test_its_thread_ends_with_it(committer: Committer, cluster: FakeCluster) -> None:
+def test_thread_of_the_committer_ends_at_close(committer: Committer, cluster: FakeCluster) -> None:
     assert threads() == []
     tell(committer, 1)
     assert len(threads()) == 1

@@ -45,7 +45,7 @@ def test_only_the_newest_offsets_count() -> None:
     assert groups.take(NOW_S) is None
 
 
-def test_what_is_told_during_a_commit_comes_after_it() -> None:
+def test_offsets_that_arrive_during_a_commit_are_committed_next() -> None:
     groups = machine()
     groups.progressed(ORDERS, {FIRST: 1})
     wanted = groups.take(NOW_S)
@@ -57,7 +57,7 @@ def test_what_is_told_during_a_commit_comes_after_it() -> None:
     assert list(groups.unsettled()) == []
 
 
-def test_a_query_without_a_name_has_its_id() -> None:
+def test_query_without_a_name_has_its_id_in_the_group_name() -> None:
     groups = machine()
     groups.progressed(Query("id-3", "run-3", None), {FIRST: 1})
     assert [one.group for one in commit_all(groups)] == ["spark-id-3"]
@@ -84,7 +84,7 @@ def test_queries_that_share_a_group() -> None:
     assert commit_all(groups) == [Commit("ours", {FIRST: 11, SECOND: 5})]
 
 
-def test_a_query_that_starts_again_takes_its_own_place() -> None:
+def test_restarted_query_replaces_the_offsets_of_its_earlier_run() -> None:
     """Offsets of the run before may still be waiting, Spark may report its end late, and the new run may go back."""
     groups = machine()
     groups.started(ORDERS)
@@ -133,7 +133,7 @@ def test_an_idle_query_is_not_forgotten_by_brokers() -> None:
 # --- errors
 
 
-def test_a_cluster_that_is_away_is_told_of_once_and_tried_again() -> None:
+def test_unreachable_cluster_is_logged_once_and_tried_again_with_growing_pauses() -> None:
     groups = machine()
     groups.progressed(ORDERS, {FIRST: 1})
     now_s, lines, pauses = NOW_S, [], []
@@ -154,7 +154,7 @@ def test_a_cluster_that_is_away_is_told_of_once_and_tried_again() -> None:
     assert (groups.metrics().failures, groups.metrics().last_error) == (7, "nobody is there")
 
 
-def test_what_is_new_is_tried_at_once() -> None:
+def test_new_offsets_are_committed_at_once_after_a_failure() -> None:
     groups = machine()
     groups.progressed(ORDERS, {FIRST: 1})
     wanted = groups.take(NOW_S)
@@ -164,7 +164,7 @@ def test_what_is_new_is_tried_at_once() -> None:
     assert commit_all(groups) == [Commit("spark-orders", {FIRST: 2})]
 
 
-def test_a_refusal_is_told_of_once_and_tried_again_with_what_is_new() -> None:
+def test_refusal_is_logged_once_and_tried_again_with_new_offsets() -> None:
     groups = machine()
     lines = []
     for refusal in ("it has members", "it has members", None, "it has members"):
@@ -179,7 +179,7 @@ def test_a_refusal_is_told_of_once_and_tried_again_with_what_is_new() -> None:
     assert (metrics.commits, metrics.failures, metrics.committed) == (4, 3, {"spark-orders": {FIRST: 1}})
 
 
-def test_one_group_does_not_keep_others_waiting() -> None:
+def test_failed_group_does_not_delay_other_groups() -> None:
     groups = machine()
     groups.progressed(ORDERS, {FIRST: 1})
     groups.progressed(OTHERS, {FIRST: 1})
@@ -191,7 +191,7 @@ def test_one_group_does_not_keep_others_waiting() -> None:
     assert [one.group for one in commit_all(groups)] == ["spark-others", "spark-orders"]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of running queries and the current commit stay."""
     monkeypatch.setattr(tested, "GROUPS_MAX", 3)
     groups = machine()
@@ -212,7 +212,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- waiting for the end
 
 
-def test_what_has_yet_to_come() -> None:
+def test_unsettled_lists_running_queries_and_uncommitted_groups() -> None:
     groups = machine()
     groups.started(ORDERS)
     groups.started(OTHERS)

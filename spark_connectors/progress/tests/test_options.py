@@ -16,14 +16,14 @@ def options(raw: dict[str, str] | None = None, **changes: Any) -> ReportOptions:
     return report_options(**said, raw=raw or {})
 
 
-def test_what_it_takes() -> None:
+def test_report_options_have_servers_queries_topics_and_settings() -> None:
     found = options({"kafka.client.id": "me", "Kafka.Request.Timeout.Ms": "500"}, queries=["q"], topics=["t", "u"])
     assert found.bootstrap == (Address("one", 1), Address("two", 9092))
     assert (found.settings.client_id, found.settings.request_timeout_s) == ("me", 0.5)
     assert (found.queries, found.topics) == (frozenset("q"), frozenset("tu"))
 
 
-def test_an_attempt_is_shorter_than_elsewhere_unless_it_is_said() -> None:
+def test_patience_is_ten_seconds_unless_an_option_sets_it() -> None:
     assert options().settings.patience_s == 10.0
     assert options({"kafka.DEFAULT.api.timeout.ms": "2000"}).settings.patience_s == 2.0
 

@@ -39,7 +39,7 @@ def test_both_sources_tell_the_next_offset_to_read() -> None:
         (STOCK, "{}"),
     ],
 )
-def test_what_other_sources_say_is_left_out(description: str, end_offset: str) -> None:
+def test_offsets_of_other_sources_are_left_out(description: str, end_offset: str) -> None:
     assert positions_of([SourceEnd(description, end_offset)]) == {}
     both = [SourceEnd(description, end_offset), SourceEnd(STOCK, '{"t":{"1":7}}')]
     assert positions_of(both) == {SECOND: 7}

@@ -34,7 +34,7 @@ def patched(position: int, layout: str, value: int, *, with_right_crc: bool = Tr
     return bytes(found)
 
 
-def test_a_batch_says_what_the_engine_says_of_it() -> None:
+def test_batch_header_equals_the_header_of_the_engine() -> None:
     log = batch(Record(), Record(timestamp_ms=5), codec=Codec.ZSTD, base_offset=7, producer=(1, 2, 3))
     [found] = batches_of(log)
     header = parse_header(log)
@@ -76,7 +76,7 @@ def test_batches_lie_one_behind_the_other() -> None:
 
 
 @given(st.integers(0, 300))
-def test_what_is_cut_at_the_end_is_left_out(size_bytes: int) -> None:
+def test_incomplete_batch_at_the_end_is_left_out(size_bytes: int) -> None:
     one, two = batch(Record(b"a")), batch(Record(b"b"), base_offset=1)
     found = batches_of((one + two)[:size_bytes])
     assert len(found) == (size_bytes >= len(one)) + (size_bytes >= len(one + two))
@@ -143,7 +143,7 @@ def test_markers_say_how_a_transaction_ends() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0"])
-def test_a_control_batch_that_does_not_say_what_it_is_is_malformed(key: bytes | None) -> None:
+def test_control_batch_without_a_type_is_malformed(key: bytes | None) -> None:
     with pytest.raises(MalformedBatch, match="has no valid type"):
         batches_of(control(key))
 

@@ -27,12 +27,12 @@ datas = st.binary(max_size=1000) | st.integers(0, 300_000).map(bytes) | st.integ
 
 
 @given(st.sampled_from(Codec), datas)
-def test_the_engine_reads_what_is_compressed_here(codec: Codec, data: bytes) -> None:
+def test_engine_decompresses_data_that_the_connector_compresses(codec: Codec, data: bytes) -> None:
     assert engine_codecs.decompress(codec, compress(codec, data)) == data
 
 
 @given(st.sampled_from(Codec), datas)
-def test_what_the_engine_compresses_is_read_here(codec: Codec, data: bytes) -> None:
+def test_connector_decompresses_data_that_the_engine_compresses(codec: Codec, data: bytes) -> None:
     assert decompress(codec, engine_codecs.compress(batch.Codec(codec), data)) == data
 
 
@@ -41,7 +41,7 @@ def test_round_trip(codec: Codec, data: bytes) -> None:
     assert decompress(codec, memoryview(compress(codec, data))) == data
 
 
-def test_what_is_not_compressed_is_not_copied() -> None:
+def test_uncompressed_data_is_not_copied() -> None:
     data = b"as it is"
     assert decompress(Codec.NONE, data) is data
     assert compress(Codec.NONE, data) is data

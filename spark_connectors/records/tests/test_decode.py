@@ -93,7 +93,7 @@ def test_a_split_inside_a_batch_reads_each_offset_once(log: bytes, data: st.Data
     assert [row for part in parts for row in part] == rows
 
 
-def test_a_cut_batch_is_left_out_and_its_offsets_are_the_next_splits() -> None:
+def test_incomplete_batch_is_left_out_and_a_split_returns_only_its_offsets() -> None:
     log = batch(Record(b"a"), Record(b"b")) + batch(Record(b"c"), base_offset=2)
     assert [row.key for row in decoded(log[:-1])] == [b"a", b"b"]
     assert [row.key for row in decoded(log, start=1, end=3)] == [b"b", b"c"]
@@ -117,7 +117,7 @@ def test_many_rows_come_in_slices(codec: Codec) -> None:
     assert len(found) <= 12
 
 
-def test_a_record_larger_than_a_slice_is_one_of_its_own() -> None:
+def test_record_larger_than_a_slice_has_a_slice_of_its_own() -> None:
     log = batch(Record(b"a", bytes(3 << 20)), Record(b"b"), Record(b"c", bytes(2 << 20)))
     assert [one.num_rows for one in record_batches(log)] == [1, 1, 1]
 
@@ -178,7 +178,7 @@ def test_no_batch_no_rows() -> None:
 
 
 @pytest.mark.parametrize(("attributes", "expected"), [(0, [5, 9, 7]), (LOG_APPEND_TIME, [8, 8, 8])])
-def test_whose_time_it_is(attributes: int, expected: Sequence[int]) -> None:
+def test_rows_have_record_times_or_the_append_time_of_their_batch(attributes: int, expected: Sequence[int]) -> None:
     log = batch(*(Record(timestamp_ms=time) for time in (5, 9, 7)), attributes=attributes, max_timestamp_ms=8)
     assert [(row.timestamp_ms, row.timestamp_type) for row in decoded(log)] == [
         (time, int(attributes == LOG_APPEND_TIME)) for time in expected
@@ -266,7 +266,7 @@ def test_parts_of_a_batch_have_no_offset_twice() -> None:
         decoded(sealed(body_of(Record(), Record()) * 2, 4, last_offset_delta=3))
 
 
-def test_what_a_header_claims_costs_nothing() -> None:
+def test_header_that_claims_more_records_than_bytes_is_malformed() -> None:
     claims = sealed(ONE, 2**31 - 1, last_offset_delta=2**31 - 2)
     with pytest.raises(MalformedBatch, match="more records than there are bytes for"):
         decoded(claims)

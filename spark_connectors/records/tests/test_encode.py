@@ -66,7 +66,7 @@ def decoded(encoded: list[Encoded]) -> list[list[Record]]:
 
 @given(RECORDS)
 @example([Record(timestamp_ms=1)] * 200)
-def test_one_batch_is_what_the_engine_builds(records: list[Record]) -> None:
+def test_encoded_batch_equals_the_batch_of_the_engine(records: list[Record]) -> None:
     (found,) = encode(rows_of(records))
     assert found.batch == build_batch(records)
 

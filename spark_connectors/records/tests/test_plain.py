@@ -101,7 +101,7 @@ def test_a_copy_may_stand_for_offsets_behind_it() -> None:
 
 
 @pytest.mark.parametrize("bits", [LOG_APPEND_TIME_BIT, DELETE_HORIZON_BIT])
-def test_what_times_mean_stays(bits: int) -> None:
+def test_plain_copy_keeps_the_time_type_and_the_delete_horizon(bits: int) -> None:
     data = batch_of([5, 6], attributes=TRANSACTIONAL_BIT | bits)
     assert parse_header(plain(data)).attributes == bits
     assert told(plain(data)) == told(data)
@@ -131,7 +131,7 @@ def test_records_are_put_into_batches_without_gaps(codec: Codec, offsets: list[i
     assert len(made) == sum(1 for at in offsets if at >= start and (at - 1 not in offsets or at == start))
 
 
-def test_a_time_that_a_broker_has_set_stays_and_who_has_set_it_if_that_is_wanted() -> None:
+def test_rebuilt_batches_keep_append_times_and_on_request_the_time_type() -> None:
     data = batch_of([5, 6, 8], attributes=LOG_APPEND_TIME_BIT)
     for keeps in (True, False):
         made = made_anew(data, keeps_time_type=keeps)
@@ -139,7 +139,7 @@ def test_a_time_that_a_broker_has_set_stays_and_who_has_set_it_if_that_is_wanted
         assert [parse_header(one.batch).is_log_append_time for one in made] == [keeps, keeps]
 
 
-def test_what_is_dense() -> None:
+def test_batch_with_gaps_or_time_attributes_is_not_dense() -> None:
     def dense(data: bytes) -> bool:
         (batch,) = batches_of(data)
         return is_dense(batch)

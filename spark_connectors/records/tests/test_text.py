@@ -28,17 +28,17 @@ WRONG = {
 
 
 @pytest.mark.parametrize("octets", WRONG, ids=bytes.hex)
-def test_what_is_wrong_is_replaced_as_often_as_by_java(octets: bytes) -> None:
+def test_invalid_utf8_is_replaced_as_often_as_by_java(octets: bytes) -> None:
     assert as_java_decodes(octets) == WRONG[octets]
 
 
 @given(st.text())
-def test_what_is_right_stays(text: str) -> None:
+def test_valid_utf8_is_decoded_unchanged(text: str) -> None:
     assert as_java_decodes(text.encode()) == text
 
 
 @given(st.binary())
-def test_whatever_it_is_it_can_be_written(octets: bytes) -> None:
+def test_decoded_text_of_any_bytes_can_be_encoded_again(octets: bytes) -> None:
     as_java_decodes(octets).encode()
 
 

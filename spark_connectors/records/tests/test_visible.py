@@ -101,7 +101,7 @@ def told(history: History) -> list[Batch]:
     return visible(batches_of(history.log), history.aborted_from(0, with_ends=False), is_committed_only=True)
 
 
-def test_a_producer_goes_on_behind_its_abort() -> None:
+def test_committed_batch_of_a_producer_after_its_abort_is_visible() -> None:
     history = History()
     history.write(1)
     history.finish(1, Outcome.ABORT)
@@ -110,7 +110,7 @@ def test_a_producer_goes_on_behind_its_abort() -> None:
     assert [one.base_offset for one in told(history)] == [2]
 
 
-def test_what_is_not_transactional_is_seen_whoever_wrote_it() -> None:
+def test_non_transactional_batch_of_a_producer_with_an_abort_is_visible() -> None:
     log = batch(Record(), base_offset=0, producer=(1, 0, 0))
     assert len(visible(batches_of(log), [(1, 0)], is_committed_only=True)) == 1
 

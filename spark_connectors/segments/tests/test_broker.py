@@ -88,7 +88,7 @@ def test_pages_are_followed_as_far_as_they_are_wanted() -> None:
     assert [query["files"] for _, query in seen] == ["true", "true"]
 
 
-def test_only_what_was_told_counts() -> None:
+def test_sealed_end_is_the_end_of_the_last_returned_segment() -> None:
     """A page ends at its own end, whatever is sealed behind it."""
     found = sealed(answer(row(0, 10), row(10, 20)), end=15)
     assert found is not None
@@ -97,7 +97,7 @@ def test_only_what_was_told_counts() -> None:
 
 
 @pytest.mark.parametrize("told", [None, answer(format=2), answer(topic_id="00" * 16)])
-def test_what_is_not_known_is_fetched(told: object) -> None:
+def test_catalogue_returns_none_for_an_unknown_topic_or_format(told: object) -> None:
     assert sealed(told) is None
 
 
@@ -114,7 +114,7 @@ def test_what_is_not_known_is_fetched(told: object) -> None:
         answer("segment"),  # type: ignore[arg-type]
     ],
 )
-def test_what_makes_no_sense_is_not_believed(told: object) -> None:
+def test_malformed_answer_is_not_used(told: object) -> None:
     with pytest.raises(CatalogueUnavailable):
         sealed(told, CatalogueUnavailable("the other one is away"))
 
@@ -127,7 +127,7 @@ def test_another_broker_is_asked_where_one_cannot_tell() -> None:
         sealed(CatalogueUnavailable("503"), CatalogueUnavailable("500"))
 
 
-async def test_it_understands_what_a_broker_says() -> None:
+async def test_catalogue_reads_the_answer_of_a_broker() -> None:
     async with cold_broker(1, 3) as cold:
         await trio.sleep(1)
         found = await _as_told(cold)
@@ -199,6 +199,6 @@ def test_how_a_broker_is_asked(
     assert Connection.asked == "/v1/topics/a%2Fb%20c/segments?partition=1"
 
 
-def test_it_goes_to_executors() -> None:
+def test_broker_catalogue_can_be_pickled() -> None:
     copy = pickle.loads(pickle.dumps(BrokerCatalogue([URL], has_files=True)))
     assert json.dumps(vars(copy), default=str)

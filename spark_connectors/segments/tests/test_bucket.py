@@ -69,7 +69,7 @@ def paths_of(bucket: Bucket, prefix: str) -> list[Path]:
 # --- sealed segments
 
 
-def test_segments_are_those_that_were_copied(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_catalogue_returns_the_copied_segments(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     first, second = bucket.copy(10, aborted=[(1, 2, 3)]), bucket.copy(25)
     found = check(bucket, catalogue)
     assert found == Sealed(
@@ -85,7 +85,7 @@ def test_segments_are_those_that_were_copied(bucket: Bucket, catalogue: BucketCa
     )
 
 
-def test_what_is_copied_later_is_found_later(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_catalogue_finds_segments_that_are_copied_later(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     for end in range(10, 200, 10):
         bucket.copy(end)
         if end % 70 == 0:
@@ -97,7 +97,7 @@ def test_what_is_copied_later_is_found_later(bucket: Bucket, catalogue: BucketCa
     ("start", "end", "bases"),
     [(0, EVERYTHING, [0, 10, 20]), (9, 11, [0, 10]), (10, 20, [10]), (15, 16, [10]), (30, 40, []), (0, 0, [])],
 )
-def test_segments_are_those_that_hold_offsets_of_a_range(
+def test_catalogue_returns_the_segments_with_offsets_of_a_range(
     bucket: Bucket, catalogue: BucketCatalogue, start: int, end: int, bases: list[int]
 ) -> None:
     for offset in (10, 20, 30):
@@ -108,14 +108,14 @@ def test_segments_are_those_that_hold_offsets_of_a_range(
     assert (found.log_start, found.end) == (0, 30)
 
 
-def test_what_is_only_being_copied_is_not_told(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_segment_whose_copy_is_not_finished_is_not_returned(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     bucket.copy(10)
     bucket.path(bucket.place().manifest(2)).rename(bucket.path("aside"))
     assert everything(catalogue) == Sealed(PLACE, TOPIC_ID, 0, 0, (), f"file://{bucket.directory}")
 
 
 @pytest.mark.parametrize("log_start", [5, 10, 15, 30, 40])
-def test_what_lies_below_the_log_start_is_not_told(bucket: Bucket, catalogue: BucketCatalogue, log_start: int) -> None:
+def test_segments_below_the_log_start_are_left_out(bucket: Bucket, catalogue: BucketCatalogue, log_start: int) -> None:
     for offset in (10, 20, 30):
         bucket.copy(offset)
     bucket.shed(log_start)
@@ -127,7 +127,7 @@ def test_what_lies_below_the_log_start_is_not_told(bucket: Bucket, catalogue: Bu
         check(bucket, catalogue)
 
 
-def test_a_log_whose_copies_begin_later_begins_there(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_log_start_is_the_first_copied_offset(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     """Copies begin later if the tier was off at first."""
     for offset in (10, 20):
         bucket.copy(offset)
@@ -182,7 +182,7 @@ def test_pages_that_go_meanwhile_are_those_of_an_older_version(
     assert everything(catalogue).segments[0].base == 10
 
 
-def test_what_parts_from_what_was_copied_takes_its_place(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_segments_of_a_diverged_log_replace_the_copied_segments(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     """The new segment has another epoch and another generation."""
     for offset in (10, 20, 30):
         bucket.copy(offset)
@@ -269,7 +269,7 @@ def test_a_listing_that_lags_behind_is_a_hint(
 
 
 @pytest.mark.parametrize("listed", [0, 1, 40])
-def test_a_listing_that_lags_behind_for_long_is_told(
+def test_listing_that_lags_too_far_behind_raises(
     bucket: Bucket, catalogue: BucketCatalogue, monkeypatch: pytest.MonkeyPatch, listed: int
 ) -> None:
     bucket.copy(10)
@@ -284,13 +284,13 @@ def test_a_listing_that_lags_behind_for_long_is_told(
 # --- missing topics and damage
 
 
-def test_of_a_topic_that_was_never_there_nothing_is_known(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_catalogue_returns_none_for_an_unknown_topic_or_partition(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     bucket.copy(10)
     assert catalogue.sealed(PLACE, OTHER_ID, 0, EVERYTHING) is None
     assert catalogue.sealed(TopicPartition("topic", 1), TOPIC_ID, 0, EVERYTHING) is None
 
 
-def test_of_a_topic_that_was_deleted_nothing_is_known(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_catalogue_returns_none_for_a_deleted_topic(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     bucket.copy(10)
     everything(catalogue)
     trio.run(delete_partition, bucket.store, bucket.place(), 0, name, lambda: 0)
@@ -298,7 +298,7 @@ def test_of_a_topic_that_was_deleted_nothing_is_known(bucket: Bucket, catalogue:
         assert asked.sealed(PLACE, TOPIC_ID, 0, EVERYTHING) is None
 
 
-def test_what_is_not_mounted_is_not_taken_for_empty(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_missing_bucket_directory_raises_instead_of_appearing_empty(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     bucket.copy(10)
     everything(catalogue)
     shutil.rmtree(bucket.directory)

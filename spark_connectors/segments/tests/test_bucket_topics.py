@@ -28,7 +28,7 @@ from tiering.topic_deletion import delete_partition
 # --- the cluster
 
 
-def test_of_more_than_one_cluster_one_is_named(bucket: Bucket) -> None:
+def test_bucket_of_several_clusters_requires_a_cluster_id(bucket: Bucket) -> None:
     bucket.copy(10)
     Bucket(bucket.directory, "another").copy(20)
     put(bucket, "probe/0", b"")
@@ -40,7 +40,7 @@ def test_of_more_than_one_cluster_one_is_named(bucket: Bucket) -> None:
     assert everything(BucketCatalogue(location, "another")).end == 20
 
 
-def test_a_location_that_cannot_be_used_is_refused_without_its_password() -> None:
+def test_invalid_location_is_refused_without_showing_its_password() -> None:
     with pytest.raises(ValueError, match="s3://bucket is no place for files") as refused:
         BucketCatalogue("s3://user:secret@bucket?unknown=1")
     assert "secret" not in str(refused.value)
@@ -75,7 +75,7 @@ def test_there_may_be_no_topics(catalogue: BucketCatalogue) -> None:
     assert catalogue.topics() == {}
 
 
-def test_of_two_topics_with_one_name_one_was_deleted(bucket: Bucket, catalogue: BucketCatalogue) -> None:
+def test_two_topics_with_one_name_raise_until_either_is_deleted(bucket: Bucket, catalogue: BucketCatalogue) -> None:
     for topic_id in (TOPIC_ID, OTHER_ID):
         bucket.put_topic("topic", topic_id, 2)
         bucket.copy(10, bucket.place(1, topic_id))
@@ -107,7 +107,7 @@ def test_a_damaged_topic_is_told(bucket: Bucket, catalogue: BucketCatalogue) -> 
 # --- a broker
 
 
-async def test_what_a_broker_has_brought_there_is_found(tmp_path: Path) -> None:
+async def test_catalogue_finds_topics_and_segments_that_a_broker_uploaded(tmp_path: Path) -> None:
     async with cold_broker(2, 3) as cold:
         for key, (data, _) in cold.world.objects.objects.items():
             path = tmp_path / key

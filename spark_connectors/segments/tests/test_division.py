@@ -53,7 +53,7 @@ def told(ranges: list[OffsetRange]) -> list[tuple[int, int, int, int]]:
     return [(each.place.partition, each.start, each.end, size) for each, size in zip(ranges, sizes, strict=True)]
 
 
-def test_no_task_reads_more_of_segments_than_it_should() -> None:
+def test_tasks_read_at_most_the_split_bytes_of_segments() -> None:
     division = BySegments(Told({0: 3, 1: 1}), 100)
     found = division.divided([one(0, 0, 35), one(1, 0, 10), one(2, 0, 5), one(3, 4, 4)], None, None)
     assert told(found) == [
@@ -78,22 +78,22 @@ def test_there_are_about_as_many_tasks_as_asked_for() -> None:
     ]
 
 
-def test_no_task_has_more_offsets_than_it_should() -> None:
+def test_tasks_have_at_most_the_requested_number_of_offsets() -> None:
     found = BySegments(Told({0: 1}), 1 << 20).divided([one(0, 0, 12)], None, 4)
     assert told(found) == [(0, 0, 3, 50), (0, 3, 6, 50), (0, 6, 10, 50), (0, 10, 12, 0)]
 
 
-def test_what_is_too_early_is_not_read() -> None:
+def test_segments_before_the_start_time_are_not_read() -> None:
     found = BySegments(Told({0: 3}), 1 << 20).divided([one(0, 0, 30)], None, None, Times(20))
     assert told(found) == [(0, 0, 30, 100)]
 
 
-def test_what_nobody_can_tell_of_is_fetched() -> None:
+def test_range_is_fetched_if_the_catalogue_is_unavailable() -> None:
     catalogue = Told({0: 3}, is_away=True)
     assert told(BySegments(catalogue, 100).divided([one(0, 0, 30)], None, None)) == [(0, 0, 30, 0)]
 
 
-def test_a_large_segment_of_which_nobody_said_where_batches_begin_is_looked_into() -> None:
+def test_batch_positions_of_a_large_segment_are_looked_up_if_missing() -> None:
     looked: list[tuple[str | None, str | None]] = []
 
     def look_into(segment: Segment, store: str | None) -> Segment:

@@ -28,7 +28,7 @@ def sealed(directory: Path, *values: bytes) -> Segment:
     return Segment(0, len(values), len(content), 0, footer.digest.hex(), (), (), None, str(path))
 
 
-def test_its_bytes(tmp_path: Path) -> None:
+def test_segment_file_reads_its_bytes_and_raises_beyond_its_end(tmp_path: Path) -> None:
     segment = sealed(tmp_path, b"a", b"b")
     content = Path(segment.path or "").read_bytes()
     file = SegmentFile(segment)
@@ -38,7 +38,7 @@ def test_its_bytes(tmp_path: Path) -> None:
     file.close()
 
 
-def test_what_was_opened_stays_when_its_name_goes(tmp_path: Path) -> None:
+def test_open_segment_file_is_readable_after_a_rename(tmp_path: Path) -> None:
     segment = sealed(tmp_path, b"a")
     file, path = SegmentFile(segment), Path(segment.path or "")
     path.rename(path.with_suffix(".log.deleted"))
@@ -49,7 +49,7 @@ def test_what_was_opened_stays_when_its_name_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("footer", [None, b"", b"\xff\xfe", b"digest=\n", b"version=1\n"])
-def test_one_that_cannot_be_told_to_be_the_one_is_not_read(tmp_path: Path, footer: bytes | None) -> None:
+def test_segment_file_with_a_missing_or_malformed_footer_is_not_read(tmp_path: Path, footer: bytes | None) -> None:
     segment = sealed(tmp_path, b"a")
     path = Path(segment.path or "").with_suffix(".footer")
     if footer is None:

@@ -96,7 +96,7 @@ ENTRY_FIELDS = (
 
 
 @given(any_manifest())
-def test_a_manifest_is_what_the_broker_wrote(written: Manifest) -> None:
+def test_decoded_manifest_equals_the_manifest_of_the_broker(written: Manifest) -> None:
     found = decode_manifest(encode_manifest(written), PLACE.manifest(written.version))
     known = "version", "log_start", "is_deleted", "first_offset", "end"
     assert fields(found, *known) == fields(written, *known)
@@ -119,7 +119,7 @@ def test_versions_are_of_the_blocks_of_the_broker(version: int, block: int) -> N
 
 
 @given(BOUNDS.filter(lambda bounds: len(bounds) > 1).flatmap(entries_between), GENERATIONS)
-def test_a_page_is_what_the_broker_wrote(entries: tuple[Entry, ...], generation: int) -> None:
+def test_decoded_page_equals_the_page_of_the_broker(entries: tuple[Entry, ...], generation: int) -> None:
     page, data = encode_page(entries, generation)
     named = manifests.Page(page.first, page.end, page.generation, page.digest)
     assert list(decode_page(data, named, "key")) == [fields(one, *ENTRY_FIELDS) for one in entries]
@@ -128,7 +128,7 @@ def test_a_page_is_what_the_broker_wrote(entries: tuple[Entry, ...], generation:
 
 
 @given(DIGESTS, st.text(max_size=20), st.integers(1, 10_000), st.dictionaries(st.text(), st.text(), max_size=2))
-def test_a_topic_is_what_the_broker_wrote(topic_id: str, topic: str, count: int, configs: dict[str, str]) -> None:
+def test_decoded_topic_equals_the_brokers(topic_id: str, topic: str, count: int, configs: dict[str, str]) -> None:
     copy = TopicCopy(topic_id=topic_id, topic=topic, partition_count=count, configs=configs)
     assert decode_topic(with_checksum(copy), "key") == (bytes.fromhex(topic_id), topic, count)
 
@@ -196,7 +196,7 @@ def test_segments_that_do_not_follow_each_other_are_refused(bounds: list[tuple[i
 
 
 @pytest.mark.parametrize("text", [b"[]", b"1", b"{", b"\xff", b"[" * 100_000, b"1" * 5_000])
-def test_what_is_no_document_is_refused(text: bytes) -> None:
+def test_malformed_document_is_refused(text: bytes) -> None:
     line = text + b"\n"
     with pytest.raises(CatalogueUnavailable, match="the-key makes no sense"):
         decode_topic(line + b"crc32c=%08x\n" % crc32c(line), "the-key")
@@ -208,6 +208,6 @@ def test_another_format_is_told() -> None:
 
 
 @pytest.mark.parametrize("key", ["manifest/7", f"manifest/{'x' * 20}", f"manifest/{'٣' * 20}"])
-def test_what_is_no_manifest_is_told(key: str) -> None:
+def test_malformed_manifest_key_raises(key: str) -> None:
     with pytest.raises(CatalogueUnavailable, match="is no manifest"):
         version_of(key)

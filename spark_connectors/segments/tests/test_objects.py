@@ -29,7 +29,7 @@ def opened(store: Store, end: int = 200) -> SegmentObject:
     return SegmentObject(store, "key", Part(Segment(0, 1, 200, 0, ""), 0, 0, end))
 
 
-def test_it_gives_what_is_there_however_it_is_read(store: Store) -> None:
+def test_segment_object_returns_the_stored_bytes_for_any_sequence_of_reads(store: Store) -> None:
     @given(st.lists(st.tuples(st.integers(-10, 20), st.integers(1, 40)), max_size=12))
     def read(steps: list[tuple[int, int]]) -> None:
         file, position = opened(store), 0
@@ -42,7 +42,7 @@ def test_it_gives_what_is_there_however_it_is_read(store: Store) -> None:
     read()
 
 
-def test_what_follows_is_read_ahead_up_to_the_end_of_the_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_ahead_stops_at_the_end_of_the_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
     read_at = StoredObject.read_at
 
@@ -58,7 +58,7 @@ def test_what_follows_is_read_ahead_up_to_the_end_of_the_part(store: Store, monk
     assert reads == [(0, 16), (16, 16), (28, 16), (44, 6), (50, 10)]
 
 
-def test_what_is_gone_or_shorter_is_told(store: Store) -> None:
+def test_missing_or_shorter_object_raises_segment_gone(store: Store) -> None:
     file = opened(store)
     with pytest.raises(SegmentGone, match="shorter"):
         file.read(240, 20)

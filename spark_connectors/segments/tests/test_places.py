@@ -42,7 +42,7 @@ def at(bucket: Bucket, limit: Limit, selection: Selection | None = None) -> dict
     return dict(found.positions)
 
 
-def test_a_topic_begins_with_its_log_and_ends_where_it_was_copied_up_to(bucket: Bucket) -> None:
+def test_topic_in_the_tier_ranges_from_its_log_start_to_its_copied_end(bucket: Bucket) -> None:
     assert at(bucket, Edge.EARLIEST) == {ZERO: 4, ONE: 0}
     assert at(bucket, Edge.LATEST) == {ZERO: 30, ONE: 0}
     assert at(bucket, AtOffsets({ZERO: 7, ONE: -1})) == {ZERO: 7, ONE: 0}
@@ -50,7 +50,7 @@ def test_a_topic_begins_with_its_log_and_ends_where_it_was_copied_up_to(bucket: 
     assert places(bucket, Selection(topics=("topic",))).at(Edge.LATEST, is_starting=False).ids == {"topic": TOPIC_ID}
 
 
-def test_what_is_selected(bucket: Bucket) -> None:
+def test_selection_by_pattern_or_partition_leaves_out_internal_topics(bucket: Bucket) -> None:
     bucket.put_topic("__consumer_offsets", bytes(16))
     assert set(at(bucket, Edge.LATEST, Selection(pattern=".*"))) == {ZERO, ONE, TopicPartition("other", 0)}
     assert set(at(bucket, Edge.LATEST, Selection(pattern="t.*"))) == {ZERO, ONE}
@@ -78,7 +78,7 @@ def test_places_that_no_tier_knows(bucket: Bucket, limit: Limit, reason: str) ->
         (Selection(partitions=(ZERO, TopicPartition("topic", 2))), "the tier has no topic-2"),
     ],
 )
-def test_what_is_not_there(bucket: Bucket, selection: Selection, reason: str) -> None:
+def test_unknown_topic_or_partition_raises(bucket: Bucket, selection: Selection, reason: str) -> None:
     with pytest.raises(CatalogueUnavailable, match=reason):
         at(bucket, Edge.LATEST, selection)
 

@@ -57,7 +57,7 @@ def test_a_range_is_cut_where_the_log_is_sealed_up_to(
     assert [told(one) for one in cut(wanted(start, end), TWO)] == expected
 
 
-def test_what_lies_below_the_log_start_is_fetched_so_that_somebody_says_that_it_is_lost() -> None:
+def test_offsets_below_the_log_start_are_fetched_so_that_their_loss_is_noticed() -> None:
     found = cut(wanted(2, 15), sealed(segment(0, 10), segment(10, 20), log_start=5))
     assert [told(one) for one in found] == [(2, 5, None), (5, 15, [(0, 0, 100), (10, 0, 100)])]
 

@@ -148,7 +148,7 @@ def test_a_segment_compacted_between_plan_and_read_is_looked_for_again() -> None
     assert (found, fetched, memory.asked) == (in_order(log), [], [(0, 8)])
 
 
-def test_what_was_given_out_before_is_not_given_out_again() -> None:
+def test_rows_read_before_a_segment_moved_are_not_returned_again() -> None:
     log = log_of(2, 3, 2, 1)
     task, memory = first_task(log, 2, 2)
     second = task.parts[1].segment
@@ -162,7 +162,7 @@ def test_what_was_given_out_before_is_not_given_out_again() -> None:
 
 
 @pytest.mark.parametrize("known", ["away", "nothing", "the same"])
-def test_what_nobody_knows_another_place_of_is_fetched(known: str) -> None:
+def test_segment_without_another_known_location_is_fetched(known: str) -> None:
     log = log_of(2, 3, 2, 1)
     task, memory = first_task(log, 2, 2)
     del memory.objects[task.parts[1].segment.key or ""]
@@ -175,7 +175,7 @@ def test_what_nobody_knows_another_place_of_is_fetched(known: str) -> None:
 
 
 @pytest.mark.parametrize("position", [5, 20, 30, 70])
-def test_what_is_damaged_is_not_given_out_but_fetched(position: int) -> None:
+def test_damaged_segment_is_fetched_from_the_broker(position: int) -> None:
     log = log_of(2, 3)
     task, memory = first_task(log, 2)
     key = task.parts[0].segment.key or ""
@@ -188,7 +188,7 @@ def test_what_is_damaged_is_not_given_out_but_fetched(position: int) -> None:
     assert [(one.start, one.end) for one in fetched] == [(0, 5)]
 
 
-def test_one_that_has_become_shorter_is_not_taken_for_all() -> None:
+def test_shortened_segment_is_fetched_from_the_broker() -> None:
     log = log_of(2, 3, 4)
     task, memory = first_task(log, 3)
     key = task.parts[0].segment.key or ""
@@ -213,7 +213,7 @@ def test_offsets_of_another_segment_are_not_taken() -> None:
     assert (found, len(fetched)) == (in_order(log), 1)
 
 
-def test_without_a_broker_what_is_wrong_is_raised() -> None:
+def test_missing_or_damaged_segment_raises_without_a_broker() -> None:
     log = log_of(2, 3)
     task, memory = first_task(log, 2)
     memory.objects.clear()
@@ -225,7 +225,7 @@ def test_without_a_broker_what_is_wrong_is_raised() -> None:
         list(read_of(task, memory, None, is_committed_only=False).pieces())
 
 
-def test_aborted_transactions_are_asked_for_only_by_who_leaves_them_out() -> None:
+def test_aborted_transactions_are_looked_up_only_for_read_committed() -> None:
     log = Log()
     first = log.send(11, b"taken back")
     log.append(b"stays")
@@ -250,7 +250,7 @@ def test_a_transaction_that_was_aborted_in_a_later_segment_is_left_out() -> None
         assert [value for _, _, value in found] == [b"stays", b"behind"]
 
 
-def test_batches_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_larger_than_a_read_chunk_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     for number in range(6):
         log.append(b"x" * (300 * number), b"small")

@@ -55,7 +55,7 @@ def named(written: Written) -> tuple[str, int, str]:
 
 
 @given(FOOTERS, st.binary(max_size=20))
-def test_a_footer_is_what_the_engine_wrote(footer: Footer, behind: bytes) -> None:
+def test_decoded_footer_equals_the_footer_of_the_engine(footer: Footer, behind: bytes) -> None:
     data = encode(footer)
     assert decode(data) == (footer.base_offset, footer.size_bytes, footer.digest.hex(), footer.aborted)
     assert size_of(data + behind) == len(data)
@@ -79,7 +79,7 @@ def sealed_text(text: bytes) -> bytes:
         (sealed_text(b"\xff\n"), "makes no sense"),
     ],
 )
-def test_what_is_no_footer_is_refused(data: bytes, reason: str) -> None:
+def test_malformed_footer_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(FooterDamaged, match=reason):
         decode(data)
 
@@ -87,21 +87,21 @@ def test_what_is_no_footer_is_refused(data: bytes, reason: str) -> None:
 # --- trailers
 
 
-def test_what_is_behind_the_records_is_read(bucket: Bucket, store: Store) -> None:
+def test_trailer_has_aborted_transactions_and_batch_positions(bucket: Bucket, store: Store) -> None:
     rows = [(number, number * MIB, 0) for number in range(20)]
     written = bucket.copy(20, aborted=ABORTED, rows=rows)
     assert read_trailer(store, *named(written)) == Trailer(ABORTED, ((8, 8 * MIB), (16, 16 * MIB)))
     assert read_aborted(store, *named(written)) == ABORTED
 
 
-def test_there_may_be_nothing_of_it(bucket: Bucket, store: Store) -> None:
+def test_trailer_may_be_empty(bucket: Bucket, store: Store) -> None:
     written = bucket.copy(20, producers=b"")
     assert read_trailer(store, *named(written)) == Trailer((), ())
     assert read_aborted(store, *named(written)) == ()
 
 
 @given(st.lists(st.integers(0, 3 * APART_BYTES), max_size=30))
-def test_positions_are_those_that_the_broker_tells(apart: list[int]) -> None:
+def test_positions_equal_the_positions_that_the_broker_returns(apart: list[int]) -> None:
     positions = [sum(apart[: count + 1]) for count in range(len(apart))]
     assert list(spread(enumerate(positions))) == sealed_listing.spread(enumerate(positions))
 
@@ -120,7 +120,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return made
 
 
-def test_one_request_is_enough(bucket: Bucket, store: Store, requests: list[tuple[int, int]]) -> None:
+def test_trailer_is_read_with_one_request(bucket: Bucket, store: Store, requests: list[tuple[int, int]]) -> None:
     written = bucket.copy(20, aborted=ABORTED, producers=b"p" * MIB)
     size_bytes = written.entry.size_bytes
     assert read_aborted(store, *named(written)) == ABORTED
@@ -200,7 +200,7 @@ def test_another_segment_is_not_taken_for_it(
 
 
 @pytest.mark.parametrize("read", [read_trailer, read_aborted])
-def test_what_is_gone_is_gone(bucket: Bucket, store: Store, read: Callable[[Store, str, int, str], object]) -> None:
+def test_missing_object_raises(bucket: Bucket, store: Store, read: Callable[[Store, str, int, str], object]) -> None:
     written = bucket.copy(20)
     bucket.path(written.key).unlink()
     with pytest.raises(ObjectGone, match=written.key):

@@ -72,7 +72,7 @@ def test_a_job_has_no_record(world: World, options: SinkOptions) -> None:
     assert world.model.records == {}
 
 
-def test_for_a_job_without_rows_nobody_is_asked(world: World, options: SinkOptions) -> None:
+def test_job_without_rows_sends_no_request(world: World, options: SinkOptions) -> None:
     nothing = [staged(options, Task("q", None, 0, 0))]
     assert commit(nothing, options, world.cluster()) is Outcome.NOTHING_TO_WRITE
     assert world.broker.requests == []
@@ -107,7 +107,7 @@ def test_abort_after_unknown_commit_undoes_nothing(world: World, options: SinkOp
     assert len(world.values()) == 2
 
 
-def test_who_is_overtaken_is_fenced(world: World, options: SinkOptions) -> None:
+def test_overtaken_attempt_is_fenced(world: World, options: SinkOptions) -> None:
     answer = world.broker.handlers[ProduceRequest]
 
     def overtaken(request: ProduceRequest) -> Message:
@@ -120,7 +120,7 @@ def test_who_is_overtaken_is_fenced(world: World, options: SinkOptions) -> None:
     assert world.values() == []
 
 
-def test_a_topic_that_its_coordinator_does_not_know_yet_is_waited_for(world: World, options: SinkOptions) -> None:
+def test_commit_waits_for_a_topic_that_its_coordinator_does_not_know_yet(world: World, options: SinkOptions) -> None:
     """The other partitions of the request are not attempted then, and that is no final answer."""
     answer = world.broker.handlers[AddPartitionsToTxnRequest]
 
@@ -145,13 +145,13 @@ def test_a_topic_that_its_coordinator_does_not_know_yet_is_waited_for(world: Wor
     assert len(world.values()) == 2
 
 
-def test_a_batch_that_is_too_large_for_its_topic(world: World, options: SinkOptions) -> None:
+def test_batch_too_large_for_its_topic_raises_with_a_remedy(world: World, options: SinkOptions) -> None:
     world.produce_code = ErrorCode.MESSAGE_TOO_LARGE
     with pytest.raises(BrokerError, match=r"max.message.bytes is below the size that kafka.batch.size allows a batch"):
         commit(tasks(options, 0), options, world.cluster())
 
 
-def test_what_a_broker_says_of_a_batch_is_told(world: World, options: SinkOptions) -> None:
+def test_error_message_of_the_broker_is_raised(world: World, options: SinkOptions) -> None:
     world.produce_code, world.produce_message = ErrorCode.INVALID_RECORD, "it has no key"
     with pytest.raises(BrokerError, match="Produce of t-0: INVALID_RECORD: it has no key"):
         commit(tasks(options, 0), options, world.cluster())

@@ -82,7 +82,7 @@ def test_a_batch_is_not_larger_than_a_request(record: int, batch: int, expected:
         ("startingOffsets", "earliest", "option startingoffsets is not known"),
     ],
 )
-def test_what_is_refused(name: str, value: str, why: str) -> None:
+def test_unsupported_sink_option_is_refused(name: str, value: str, why: str) -> None:
     with pytest.raises(OptionRefused, match=why):
         options(**{name: value})
 

@@ -171,7 +171,7 @@ def test_answers_are_lost_and_requests_repeated(batch_id: int) -> None:
 
 
 @pytest.mark.parametrize("batch_id", MICRO_BATCHES)
-def test_a_commit_whose_answer_was_lost_is_found(batch_id: int) -> None:
+def test_commit_with_a_lost_answer_is_found_by_the_next_process(batch_id: int) -> None:
     model = started(batch_id)
     Process(model, batch_id).stepped(steps_of(batch_id) - 1)
     assert isinstance(model.steps[-1], Commit)
@@ -305,7 +305,7 @@ def test_a_job_that_is_done_once_keeps_no_record() -> None:
     assert [type(step) for step in steps] == [Begin, AddPartitions, Append, Commit]
 
 
-def test_what_cannot_be_read_is_not_committed() -> None:
+def test_damaged_staging_is_not_committed() -> None:
     def damaged() -> Iterator[Frame]:
         yield from MICRO_BATCHES[0]
         raise StagingLost("its CRC is another")
@@ -328,7 +328,7 @@ def test_sequences_go_on_and_begin_anew() -> None:
 # --- size of a step
 
 
-def test_one_batch_of_each_place_at_once() -> None:
+def test_window_has_at_most_one_batch_of_each_partition() -> None:
     one, other = (frame(place, b"v") for place in PLACES)
     assert list(windows([one, other, one, one, other, other])) == [[one, other], [one], [one, other], [other]]
     assert list(windows([])) == []

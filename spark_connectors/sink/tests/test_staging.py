@@ -53,7 +53,7 @@ SOME = [Frame(TopicPartition("t", number % 2), b"batch %d" % number, number) for
 
 
 @given(FRAMES, st.sampled_from([0, 100, INLINE_MAX_BYTES]))
-def test_what_was_added_comes_back(
+def test_staged_frames_are_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, frames: list[Frame], inline_max_bytes: int
 ) -> None:
     staged = stage(frames, tmp_path_factory.mktemp("staging"), inline_max_bytes=inline_max_bytes)
@@ -62,7 +62,7 @@ def test_what_was_added_comes_back(
     assert set(staged.places) == {frame.place for frame in frames}
 
 
-def test_what_is_small_needs_no_file(tmp_path: Path) -> None:
+def test_small_rows_are_staged_without_a_file(tmp_path: Path) -> None:
     assert stage(SOME, tmp_path, inline_max_bytes=INLINE_MAX_BYTES).data is not None
     large = [*SOME, Frame(TopicPartition("t", 0), bytes(INLINE_MAX_BYTES), 1)]
     assert not files(tmp_path)
@@ -79,7 +79,7 @@ def test_each_attempt_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert all(name.startswith("kafkawire-spark/query/7/3-42-") for name in names)
 
 
-def test_a_file_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
+def test_incomplete_staging_file_has_the_suffix_part_until_it_is_discarded(tmp_path: Path) -> None:
     writer = StagingWriter(BY, str(tmp_path), 0)
     writer.add(SOME[0])
     (name,) = files(tmp_path)
@@ -135,7 +135,7 @@ def test_a_location_may_have_blanks_and_other_characters(tmp_path: Path, monkeyp
 # --- deletion
 
 
-def test_files_of_what_is_written_go(tmp_path: Path) -> None:
+def test_files_of_written_micro_batches_are_deleted(tmp_path: Path) -> None:
     for query in ("query", "other"):
         for batch_id in (6, 7, 8, 10):
             stage(SOME, tmp_path, replace(BY, query=query, batch_id=batch_id))
@@ -148,7 +148,7 @@ def test_files_of_what_is_written_go(tmp_path: Path) -> None:
     assert not any("/job/" in name for name in files(tmp_path))
 
 
-def test_files_that_nobody_came_for_go_by_their_age(tmp_path: Path) -> None:
+def test_abandoned_files_are_deleted_by_age(tmp_path: Path) -> None:
     """The newest file of a query counts, and files outside of the sink's folder stay."""
     now_s = 1_700_000_000.0
     for query, ages_days in (("old", [8, 9]), ("mixed", [8, 1]), ("new", [1])):

@@ -106,7 +106,7 @@ def test_a_job(world: World, options: SinkOptions, in_task: InTask) -> None:
     assert world.model.records == {}
 
 
-def test_a_writer_is_the_same_where_it_is_sent_to(options: SinkOptions, in_task: InTask) -> None:
+def test_pickled_writer_writes_for_the_same_task(options: SinkOptions, in_task: InTask) -> None:
     in_task(FakeContext())
     writer = BatchWriter(options)
     there = pickle.loads(pickle.dumps(writer))

@@ -37,7 +37,7 @@ def test_a_limit(
 @given(
     st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**40)), min_size=1, max_size=20), st.integers(1, 2**40)
 )
-def test_it_goes_on_and_not_too_far(rows: list[tuple[int, int]], most: int) -> None:
+def test_limited_batch_advances_each_partition_and_stays_near_the_limit(rows: list[tuple[int, int]], most: int) -> None:
     starts, latest = at(*(start for start, _ in rows)), at(*(start + size for start, size in rows))
     found = limited(starts, latest, most)
     assert all(starts[place] <= found[place] <= latest[place] for place in latest)

@@ -69,7 +69,7 @@ def test_many_fetches_make_a_range(world: World) -> None:
     assert len(fetches(world)) > 4
 
 
-def test_what_is_asked_for_follows_what_was_seen(world: World) -> None:
+def test_fetch_size_follows_the_size_of_received_records(world: World) -> None:
     world.topic().logs[0].append(b"x" * 200_000)
     for _ in range(20):
         world.topics["t"].logs[0].append(b"x" * 1000)
@@ -89,7 +89,7 @@ def test_gaps_are_no_loss(world: World) -> None:
     assert offsets(pieces(world, 35, 70))[0] == 60
 
 
-def test_a_batch_larger_than_what_was_asked_for(world: World) -> None:
+def test_truncated_batch_is_fetched_again_with_more_bytes(world: World) -> None:
     """Brokers return it complete since Kafka 0.10.1; a broker that truncates it is asked for more bytes."""
     whole = world.broker.handlers[FetchRequest]
 
@@ -134,7 +134,7 @@ def test_bytes_of_other_offsets(world: World) -> None:
 # --- transactions
 
 
-def test_aborted_transactions_are_told_with_what_they_are_in(world: World) -> None:
+def test_read_committed_piece_has_its_aborted_transactions(world: World) -> None:
     log = world.topics["t"].logs[0]
     first = log.send(7, b"a", b"b")
     log.decide(7, Outcome.ABORT, first)
@@ -168,7 +168,7 @@ def test_offsets_that_are_deleted_meanwhile(world: World) -> None:
     assert offsets(found) == list(range(80, 100))
 
 
-def test_a_log_that_begins_later_than_it_was_asked_for(world: World) -> None:
+def test_fetch_raises_data_loss_if_the_reply_begins_behind_the_requested_offset(world: World) -> None:
     """Only the reply shows it: offsets before its first batch are lost."""
     log = world.topics["t"].logs[0]
     log.delete_before(25)

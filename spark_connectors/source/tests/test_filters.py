@@ -128,7 +128,7 @@ SPLITS: list[dict[str, str]] = [{}, {"minPartitions": "7"}, {"maxRecordsPerParti
 
 
 @given(LOGS, st.lists(conditions(), min_size=1, max_size=3), st.sampled_from(SPLITS), st.integers(-2, 3))
-def test_what_is_left_is_what_sql_leaves(
+def test_filtered_rows_equal_the_rows_that_sql_leaves(
     logs: list[list[list[Record]]], wanted: list[Condition], split: dict[str, str], start: int
 ) -> None:
     """Trap: timestamps have no order."""
@@ -219,7 +219,7 @@ def test_a_batch_of_which_all_is_wanted_is_passed_on() -> None:
 # --- losses between lookups
 
 
-def test_what_is_lost_before_a_time_is_a_loss_still() -> None:
+def test_range_with_lost_offsets_is_planned_despite_a_time_filter() -> None:
     """The lost record might have been wanted, so the task has to notice the loss."""
     world = world_of(10, 10)
     world.topics["t"].logs[0].delete_before(4)
@@ -229,7 +229,7 @@ def test_what_is_lost_before_a_time_is_a_loss_still() -> None:
     assert planned(world, late) == [("t-0", 6, 10), ("t-1", 6, 10)]
 
 
-def test_a_range_that_begins_with_its_log_still_does() -> None:
+def test_filtered_range_is_still_marked_as_earliest() -> None:
     world = world_of(10)
     options = world.options()
     wanted = Filters((Condition("offset", Operator.AT_LEAST, 5),))
@@ -279,7 +279,7 @@ TIME = datetime(2026, 11, 25, 12, 0, 0, 5, timezone(timedelta(hours=1)))
         (pushed("AlwaysTrue"), None),
     ],
 )
-def test_what_is_understood(told: object, condition: Condition | None) -> None:
+def test_spark_filters_become_conditions_or_are_ignored(told: object, condition: Condition | None) -> None:
     negation = type("Not", (), {"child": told})()
     assert condition_of(told) == condition
     assert condition_of(negation) == (condition and replace(condition, is_negated=True))

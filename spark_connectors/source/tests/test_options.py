@@ -123,7 +123,7 @@ def test_all_that_can_be_said() -> None:
         ),
     ],
 )
-def test_what_to_read(options: dict[str, str], selection: Selection) -> None:
+def test_selection_is_parsed_from_its_option(options: dict[str, str], selection: Selection) -> None:
     assert source_options({**WHERE, **options}, is_stream=True).selection == selection
 
 
@@ -143,7 +143,7 @@ def test_what_to_read(options: dict[str, str], selection: Selection) -> None:
         ({"assign": '{"t":[-1]}'}, "option assign: expected e.g."),
     ],
 )
-def test_what_cannot_be_read(options: dict[str, str], text: str) -> None:
+def test_invalid_selection_is_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(OptionRefused, match=text.replace("(", r"\(").replace("[", r"\[")):
         source_options({**WHERE, **options}, is_stream=True)
 
@@ -241,7 +241,7 @@ def test_values_that_are_none(name: str, value: str) -> None:
         stream(**{name: value})
 
 
-def test_what_is_not_known_is_refused() -> None:
+def test_unknown_or_contradictory_option_is_refused() -> None:
     with pytest.raises(OptionRefused, match=r"option startingoffset is not known.*is startingOffsets meant"):
         stream(startingoffset="latest")
     with pytest.raises(OptionRefused, match=r"option minOffsetsPerTrigger is 5, above maxOffsetsPerTrigger, 4"):

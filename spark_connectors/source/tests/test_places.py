@@ -38,7 +38,7 @@ def test_ends_and_beginnings(world: World) -> None:
     assert places.ids_of(["t", "u"]) == {"t": world.topics["t"].id}
 
 
-def test_an_open_transaction_ends_what_is_committed(world: World) -> None:
+def test_open_transaction_limits_the_committed_end(world: World) -> None:
     world.topics["t"].logs[1].send(7, b"a", b"b")
     assert world.places(world.options()).latest().positions[TWO] == 3
     assert world.places(world.options(**{"kafka.isolation.level": "read_committed"})).latest().positions[TWO] == 1
@@ -55,7 +55,7 @@ def test_an_open_transaction_ends_what_is_committed(world: World) -> None:
         ({"assign": '{"t":[1],"u":[0]}'}, {"t-1", "u-0"}),
     ],
 )
-def test_what_is_selected(world: World, options: dict[str, str], expected: set[str]) -> None:
+def test_selection_returns_matching_partitions(world: World, options: dict[str, str], expected: set[str]) -> None:
     for name in ("u", "tu"):
         world.topic(name)
     world.topic("__consumer_offsets", is_internal=True)
@@ -67,7 +67,7 @@ def test_what_is_selected(world: World, options: dict[str, str], expected: set[s
 @pytest.mark.parametrize(
     ("options", "text"), [({"subscribe": "t,x,u"}, "topic u, x: UNKNOWN"), ({"assign": '{"t":[0,2]}'}, "t-2: UNKNOWN")]
 )
-def test_what_is_not_there_is_looked_for_as_often_as_said(world: World, options: dict[str, str], text: str) -> None:
+def test_missing_topic_is_looked_up_as_often_as_configured(world: World, options: dict[str, str], text: str) -> None:
     places = world.places(world.options(**options, **{"fetchOffset.numRetries": "4"}))
     with pytest.raises(BrokerError, match=text):
         places.latest()

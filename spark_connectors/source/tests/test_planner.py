@@ -74,7 +74,7 @@ def test_a_batch_is_cut_for_tasks() -> None:
 # --- streams
 
 
-def test_a_stream_from_its_start() -> None:
+def test_stream_plans_all_offsets_from_its_start() -> None:
     world = world_of(10, 5)
     query = planner(world)
     start = query.initial()

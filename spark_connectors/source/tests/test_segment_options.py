@@ -32,7 +32,7 @@ def parsed(**given: str) -> SegmentOptions | None:
         ({"segments": "file:///tier", "segments_clusterId": "c"}, SegmentOptions((), "file:///tier", "c")),
     ],
 )
-def test_who_tells_and_where_it_is(given: dict[str, str], expected: SegmentOptions | None) -> None:
+def test_segment_options_are_parsed(given: dict[str, str], expected: SegmentOptions | None) -> None:
     assert parsed(**given) == expected
     assert expected is None or expected.split_bytes == int(given.get("segments_splitBytes", SPLIT_BYTES))
 
@@ -55,7 +55,7 @@ def test_who_tells_and_where_it_is(given: dict[str, str], expected: SegmentOptio
         {"segments_splitBytes": "7"},
     ],
 )
-def test_what_is_refused(given: dict[str, str]) -> None:
+def test_invalid_segment_options_are_refused(given: dict[str, str]) -> None:
     with pytest.raises(OptionRefused, match="segments"):
         parsed(**given)
 

@@ -139,7 +139,7 @@ def offsets_told(reply: ListOffsetsResponse) -> Iterable[Outcome[int]]:
 EXPECTED = {OURS[0]: 100, OURS[1]: 101}
 
 
-def test_each_leader_is_asked_for_its_own() -> None:
+def test_each_leader_is_asked_for_its_own_partitions() -> None:
     world = World()
     assert world.ask() == EXPECTED
     (asked,) = world.two.asked(ListOffsetsAsked)
@@ -196,7 +196,7 @@ def test_a_connection_is_lost(deed: str) -> None:
 
 
 @pytest.mark.parametrize("deed", [FakeBroker.BREAK_AFTER, FakeBroker.SILENCE])
-def test_what_may_have_happened_is_not_repeated_unasked(deed: str) -> None:
+def test_unrepeatable_request_is_not_repeated_after_a_lost_connection(deed: str) -> None:
     world = World()
     world.ask()
     world.end()
@@ -208,7 +208,7 @@ def test_what_may_have_happened_is_not_repeated_unasked(deed: str) -> None:
         world.ask([OURS[1]], is_repeatable=False)
 
 
-def test_what_cannot_have_happened_is_repeated_anyway() -> None:
+def test_unrepeatable_request_is_repeated_if_it_was_not_sent() -> None:
     world = World()
     world.end()
     world.cluster.close()
@@ -277,7 +277,7 @@ def test_the_bootstrap_server_goes_and_others_are_known() -> None:
     assert world.ask() == EXPECTED
 
 
-def test_an_answer_without_what_was_asked() -> None:
+def test_reply_without_the_requested_item_is_malformed() -> None:
     world = World()
     world.one.handlers[ListOffsetsAsked] = lambda _: ListOffsetsAnswer()
     with pytest.raises(MalformedReply, match="says nothing of t-0"):
@@ -305,7 +305,7 @@ def test_topics() -> None:
     assert [one.partition_index for one in topic.partitions] == [0, 1]
 
 
-def test_topics_that_cannot_be_told() -> None:
+def test_lookup_of_topics_raises_the_error_of_the_broker_or_gives_up() -> None:
     world = World()
     world.topic_error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     with pytest.raises(BrokerError, match="topic t: TOPIC_AUTHORIZATION_FAILED"):
@@ -349,7 +349,7 @@ def test_or_is_for_the_caller_to_judge() -> None:
 
 
 @pytest.mark.parametrize("ask", [World.ask, World.end])
-def test_who_throttles_is_left_alone(ask: Callable[[World], Any]) -> None:
+def test_broker_that_throttles_is_asked_again_after_the_throttle_time(ask: Callable[[World], Any]) -> None:
     world = World()
     world.one.handlers[EndTxnAsked] = lambda _: EndTxnAnswer(throttle_time_ms=700)
     offsets = world.offsets

@@ -55,7 +55,7 @@ def test_a_long_reply_comes_in_pieces() -> None:
     assert [(one.node_id, one.host) for one in answer.brokers] == [(number, host) for number in range(len(rows))]
 
 
-def test_memory_grows_with_what_was_received() -> None:
+def test_buffer_grows_with_the_received_bytes() -> None:
     """Bytes of this reply or an earlier one count: a buffer that is allocated at once is not copied."""
     world = World()
     connection = world.open()
@@ -67,7 +67,7 @@ def test_memory_grows_with_what_was_received() -> None:
     assert max(world.broker.rooms_bytes) > 5 * FIRST_BUFFER_BYTES - 32_000
 
 
-def test_nobody_is_there() -> None:
+def test_refused_connection_raises_connection_lost() -> None:
     world = World()
     world.broker.is_down = True
     with pytest.raises(ConnectionLost, match="cannot connect to one:9092: Connection refused") as caught:
@@ -98,7 +98,7 @@ def test_a_connection_that_is_lost_is_of_no_use(deed: str) -> None:
     assert connection.is_broken
 
 
-def test_a_request_has_a_time_of_its_own() -> None:
+def test_request_without_a_reply_raises_after_its_timeout() -> None:
     world = World(request_timeout_s=3)
     connection = world.open()
     world.broker.next.append(FakeBroker.SILENCE)
@@ -148,7 +148,7 @@ def test_a_version_that_the_broker_does_not_have(versions: list[ApiVersion]) -> 
         world.ask(world.open())
 
 
-def test_who_throttles_is_left_alone() -> None:
+def test_next_request_waits_for_the_throttle_time() -> None:
     world = World()
     world.broker.handlers[MetadataAsked] = lambda _: MetadataResponse(throttle_time_ms=1500)
     connection = world.open()

@@ -69,7 +69,7 @@ def some_fetch() -> FetchResponse:
     return FetchResponse(responses=[FetchableTopicResponse(topic_id=b"t" * 16, partitions=[row])])
 
 
-def test_tagged_fields_are_skipped_and_so_is_what_follows() -> None:
+def test_tagged_fields_and_trailing_bytes_are_skipped() -> None:
     reply = response_header(1, 13, 5) + b"".join(some_fetch().encode(13)) + b"more"
     (topic,) = FETCH.decode(reply, 5).responses
     assert topic.topic_id == b"t" * 16

@@ -44,7 +44,7 @@ def bytes_of_part(found: bytes | bytearray | FilePart) -> bytes:
 
 
 class Conformance:
-    async def test_an_object_is_what_was_put(self, store: ObjectStore) -> None:
+    async def test_get_returns_the_object_of_the_last_put(self, store: ObjectStore) -> None:
         await store.put("a/b", Content.of(b"first"))
         assert await store.get("a/b") == b"first"
         await store.put("a/b", Content.of(b"the second"))
@@ -56,7 +56,7 @@ class Conformance:
         assert await store.get("a", 3, 4) == b"3456"
         assert await store.get("a", 8, 10) == b"89"
 
-    async def test_a_part_of_an_object_or_where_it_is(self, store: ObjectStore) -> None:
+    async def test_get_part_returns_bytes_or_a_file_part(self, store: ObjectStore) -> None:
         await store.put("a", Content.of(b"0123456789"))
         for start, size_bytes, expected in ((3, 4, b"3456"), (8, 10, b"89"), (10, 4, b"")):
             assert bytes_of_part(await store.get_part("a", start, size_bytes)) == expected
@@ -70,14 +70,14 @@ class Conformance:
         assert info is not None
         assert info.size_bytes == 0
 
-    async def test_what_is_not_there(self, store: ObjectStore) -> None:
+    async def test_missing_object_raises_on_get_and_can_be_deleted(self, store: ObjectStore) -> None:
         with pytest.raises(ObjectMissing):
             await store.get("a/b")
         assert await store.head("a/b") is None
         await store.delete("a/b")
         assert not await store.list_after("a/")
 
-    async def test_what_is_there_is_told(self, store: ObjectStore) -> None:
+    async def test_head_and_list_return_key_size_and_time(self, store: ObjectStore) -> None:
         data = bytes(range(256)) * 5
         await store.put("a/b/c", Content.of(data))
         info = await store.head("a/b/c")
@@ -87,7 +87,7 @@ class Conformance:
         assert (listed.key, listed.size_bytes) == ("a/b/c", len(data))
         assert abs(listed.modified_ms - info.modified_ms) < 1000
 
-    async def test_what_is_deleted_is_gone(self, store: ObjectStore) -> None:
+    async def test_deleted_object_is_gone_and_its_key_can_be_used_again(self, store: ObjectStore) -> None:
         for key in ("a/b/c", "a/d"):
             await store.put(key, Content.of(b"x"))
         await store.delete("a/b/c")
@@ -102,7 +102,7 @@ class Conformance:
             await store.put("a", Content.of(b"second"), if_absent=True)
         assert await store.get("a") == b"first"
 
-    async def test_of_many_who_put_if_absent_one_does(self, store: ObjectStore) -> None:
+    async def test_put_if_absent_succeeds_once_among_racing_writers(self, store: ObjectStore) -> None:
         done: list[bytes] = []
 
         async def put(number: int, key: str) -> None:
@@ -136,7 +136,7 @@ class Conformance:
         ],
         ids=["changed", "shorter", "unreadable"],
     )
-    async def test_what_cannot_be_read_is_not_put(self, store: ObjectStore, file: Bytes, checksum: int) -> None:
+    async def test_unreadable_content_is_not_put(self, store: ObjectStore, file: Bytes, checksum: int) -> None:
         await store.put("there", Content.of(b"before"))
         with pytest.raises(ContentUnreadable):
             await store.put("there", Content((FileRange(file, 0, 10),), checksum))

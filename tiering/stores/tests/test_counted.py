@@ -26,7 +26,7 @@ def outcomes(counted: CountedStore, operation: str) -> dict[str, int]:
     return dict(counted.statistics.operations[operation].outcomes)
 
 
-async def test_what_was_asked_for_and_what_became_of_it() -> None:
+async def test_requests_are_counted_by_operation_and_outcome() -> None:
     below = MemoryStore()
     counted = CountedStore(below)
     await counted.put("a", Content.of(b"12345"), if_absent=True)
@@ -56,14 +56,14 @@ async def test_what_was_asked_for_and_what_became_of_it() -> None:
     assert counted.statistics.operations["get"].failures == 2
 
 
-async def test_how_long_it_took() -> None:
+async def test_latency_of_a_request_is_measured() -> None:
     counted = CountedStore(MemoryStore(fault=lambda _operation, _key: Fault(wait_s=2.0)))
     await counted.list_after("")
     assert counted.statistics.operations["list"].latency.sum_s == 2.0
     assert counted.statistics.operations["get"].latency.count == 0
 
 
-async def test_a_request_that_nobody_waits_for_is_not_counted() -> None:
+async def test_cancelled_request_is_not_counted() -> None:
     counted = CountedStore(MemoryStore(fault=lambda _operation, _key: Fault(wait_s=2.0)))
     with trio.move_on_after(1):
         await counted.get("a")
@@ -71,7 +71,7 @@ async def test_a_request_that_nobody_waits_for_is_not_counted() -> None:
     assert not counted.away_s
 
 
-async def test_it_is_away_from_the_first_failure_until_something_is_answered() -> None:
+async def test_store_is_away_from_its_first_failure_until_its_next_reply() -> None:
     below = MemoryStore(fault=lambda operation, _key: Fault(wait_s=1.0, is_lost=operation is not Operation.HEAD))
     counted = CountedStore(below)
     assert counted.away_s == 0
@@ -87,7 +87,7 @@ async def test_it_is_away_from_the_first_failure_until_something_is_answered() -
     assert counted.away_s == 0
 
 
-async def test_only_a_store_that_is_away_is_asked_whether_it_is_back() -> None:
+async def test_only_a_store_that_is_away_is_polled() -> None:
     below = MemoryStore()
     counted = CountedStore(below)
     async with trio.open_nursery() as nursery:

@@ -57,7 +57,7 @@ async def test_nothing_is_left_beside_the_object(store: DirectoryStore, tmp_path
     assert not incoming(tmp_path)
 
 
-async def test_a_part_stays_what_it_was_for_who_has_it(store: DirectoryStore) -> None:
+async def test_open_part_keeps_its_bytes_after_its_object_is_replaced_and_deleted(store: DirectoryStore) -> None:
     await store.put("a/b", Content.of(b"0123456789"))
     part = await store.get_part("a/b", 2, 5)
     await store.put("a/b", Content.of(b"other"))
@@ -74,7 +74,7 @@ async def test_empty_directories_go_with_their_last_object(store: DirectoryStore
     assert os.listdir(tmp_path / "tier") == [INCOMING]
 
 
-async def test_what_a_crash_left_goes_when_it_is_old(store: DirectoryStore, tmp_path: Path) -> None:
+async def test_old_incoming_files_of_a_crash_are_deleted_at_start(store: DirectoryStore, tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / "tier" / INCOMING / name).write_bytes(b"half")
     long_ago_s = (tmp_path / "tier" / INCOMING / "old").stat().st_mtime - LEFT_OVER_S - 1
@@ -102,7 +102,7 @@ async def test_a_root_that_is_not_there_is_no_empty_store(tmp_path: Path) -> Non
             await ask("a")
 
 
-async def test_what_somebody_has_to_do_is_told(store: DirectoryStore) -> None:
+async def test_put_under_an_impossible_key_is_refused(store: DirectoryStore) -> None:
     await store.put("a", Content.of(b"x"))
     with pytest.raises(StoreRefused, match="Not a directory"):
         await store.put("a/b", Content.of(b"x"))

@@ -43,7 +43,7 @@ async def test_a_request_takes_effect_late() -> None:
         assert set(store.objects) == {"a"}
 
 
-async def test_what_is_read_may_be_wrong() -> None:
+async def test_memory_store_with_a_fault_returns_short_or_flipped_bytes() -> None:
     store = MemoryStore()
     await store.put("a", Content.of(b"0123"))
     store.fault = lambda _operation, _key: Fault(is_short=True)

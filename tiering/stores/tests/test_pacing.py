@@ -28,12 +28,12 @@ def test_slices_are_spread_over_their_time() -> None:
     assert came_s(0.2) == pytest.approx([0, 0.04, 0.08, 0.2])
 
 
-def test_what_takes_longer_is_not_held_up() -> None:
+def test_put_that_takes_longer_than_its_spread_is_not_delayed() -> None:
     assert came_s(0.0) == [0, 0, 0, 0]
     assert came_s(0.2, takes_s=0.1) == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
-def test_a_store_does_not_wait_longer_than_it_bears() -> None:
+def test_paced_put_is_not_slower_than_the_least_rate_of_a_store() -> None:
     assert came_s(1000.0)[-1] == pytest.approx(500_000 / LEAST_BYTES_PER_S)
 
 

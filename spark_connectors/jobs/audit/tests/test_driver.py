@@ -104,7 +104,7 @@ def test_an_object_that_is_not_there_or_too_short_cannot_be_read(bucket: Bucket)
     assert [(one["kind"], one["segment"]) for one in found] == [("unreadable", 0), ("unreadable", 10)]
 
 
-def test_an_object_is_what_its_key_says(bucket: Bucket) -> None:
+def test_object_with_the_bytes_of_another_object_has_trailer_and_offsets_findings(bucket: Bucket) -> None:
     first, second, *_ = objects(bucket)
     first.write_bytes(second.read_bytes())
     kinds = {one["kind"] for one in report_of(bucket).findings}
@@ -141,7 +141,7 @@ def test_a_dry_run_reads_nothing(bucket: Bucket) -> None:
     assert (report.outcome, report.counts) == (Outcome.DONE, {"tasks": 4, "offsets": 40})
 
 
-def test_what_is_gone_when_it_is_read_is_asked_for_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_deleted_before_its_read_is_looked_up_again(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction has replaced the segment, or retention has deleted it."""
     run = SealedTask.run
 
@@ -174,7 +174,7 @@ def sealed_file(directory: Path, log: Log) -> Segment:
     return Segment(*known, (), (), None, str(path), records=footer.records)
 
 
-def test_a_file_that_is_in_order_and_one_that_is_not(tmp_path: Path) -> None:
+def test_correct_segment_file_has_no_findings_and_a_flipped_bit_is_found(tmp_path: Path) -> None:
     log = log_of(VALUES)
     task = SealedTask(PLACE, sealed_file(tmp_path, log), None, has_records=True)
     found = cloudpickle.loads(cloudpickle.dumps(task)).run()
@@ -185,7 +185,7 @@ def test_a_file_that_is_in_order_and_one_that_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".footer"])
-def test_a_file_without_its_footer_or_itself_is_gone(tmp_path: Path, suffix: str) -> None:
+def test_segment_without_its_log_file_or_its_footer_counts_as_gone(tmp_path: Path, suffix: str) -> None:
     task = SealedTask(PLACE, sealed_file(tmp_path, log_of(VALUES)), None, has_records=False)
     Path(str(task.segment.path)).with_suffix(suffix).unlink()
     assert task.run().gone is not None
@@ -202,7 +202,7 @@ class Told:
         return Sealed(place, topic_id, 0, max(one.end for one in self._segments), some, None)
 
 
-def test_a_file_is_looked_at_beside_its_object(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segment_file_and_object_are_audited(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segment = sealed_file(tmp_path, Log(0, 10, log_of(VALUES).batches[:2]))
     (entry, *_) = bucket.entries()
     monkeypatch.setattr(module, "catalogue_of", lambda _: Told(segment._replace(key=bucket.place().segment(entry))))
@@ -239,7 +239,7 @@ def pieces_of(*batches: bytes, then: Exception | None = None) -> Pieces:
     return fetched
 
 
-def test_what_a_broker_sends_is_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correct_fetched_batches_have_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "fetched", pieces_of(*log_of(VALUES).batches))
     found = fetch_task().run()
     assert (found.findings.kept, found.records, found.batches) == ([], 40, 8)
@@ -248,7 +248,7 @@ def test_what_a_broker_sends_is_in_order(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "error", [MalformedBatch("the CRC is wrong"), BrokerError(ErrorCode.CORRUPT_MESSAGE, "Fetch of orders-0")]
 )
-def test_where_what_a_broker_sends_is_not_in_order_is_named(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_damaged_fetched_batch_is_found_with_its_offset(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(module, "fetched", pieces_of(*log_of(VALUES).batches[:2], then=error))
     (found,) = fetch_task().run().findings.kept
     assert (found.what, found.offset, found.position) == (What.BATCH, 10, None)

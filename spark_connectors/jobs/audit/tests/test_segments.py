@@ -75,11 +75,11 @@ LOGS = st.lists(st.integers(1, 5), min_size=1, max_size=6).map(lambda sizes: log
 
 
 @given(LOGS, st.integers(61, 400))
-def test_what_is_as_it_is_told_has_no_findings(log: Log, chunk_bytes: int) -> None:
+def test_segment_that_matches_its_description_has_no_findings(log: Log, chunk_bytes: int) -> None:
     assert audited(b"".join(log.batches), segment_of(log), chunk_bytes) == Findings()
 
 
-def test_transactions_that_are_told_by_their_markers_have_no_findings() -> None:
+def test_transactions_with_their_markers_have_no_findings() -> None:
     log = transactions(Outcome.COMMIT, Outcome.ABORT, Outcome.COMMIT, Outcome.ABORT)
     assert audited(b"".join(log.batches), segment_of(log)) == Findings()
 
@@ -91,7 +91,7 @@ def test_every_flipped_bit_is_found(log: Log, place: int, bit: int, chunk_bytes:
     assert audited(bytes(content), segment_of(log), chunk_bytes, has_records=False).kept
 
 
-def test_a_batch_that_is_wrong_is_named_and_those_behind_it_are_looked_at() -> None:
+def test_damaged_batch_is_found_and_later_batches_are_still_audited() -> None:
     log = log_of(3, 3, 3, 3)
     content = bytearray(b"".join(log.batches))
     borders = [0]
@@ -130,7 +130,7 @@ def test_a_length_that_is_wrong_ends_it() -> None:
         ({"positions": ((3, 20),)}, What.POSITION),
     ],
 )
-def test_what_is_told_and_is_not_so(told: dict[str, Any], what: What) -> None:
+def test_description_that_contradicts_the_batches_is_found(told: dict[str, Any], what: What) -> None:
     log = log_of(3, 3)
     found = whats(b"".join(log.batches), segment_of(log)._replace(**told))
     assert set(found) == {what}
@@ -174,7 +174,7 @@ def test_transactions_and_their_markers(outcome: Outcome, aborted: Sequence[tupl
     assert found.offset == 4
 
 
-def test_what_was_aborted_has_its_marker_unless_that_is_elsewhere() -> None:
+def test_missing_abort_marker_is_found_unless_it_lies_beyond_the_segment() -> None:
     log = transactions(Outcome.ABORT)
     del log.batches[-1]
     segment = segment_of(log)
@@ -184,7 +184,7 @@ def test_what_was_aborted_has_its_marker_unless_that_is_elsewhere() -> None:
     assert audited(b"".join(log.batches), segment._replace(aborted=None)) == Findings()
 
 
-def test_a_marker_whose_records_are_elsewhere_or_were_compacted_says_nothing() -> None:
+def test_abort_marker_without_records_in_the_segment_has_no_finding() -> None:
     log = transactions(Outcome.ABORT)
     del log.batches[0]
     del log.batches[1]

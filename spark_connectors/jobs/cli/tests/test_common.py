@@ -29,12 +29,12 @@ def test_options_are_those_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("name", ["subscribe", "kafka.bootstrap.servers", "columns", "includeHeaders"])
-def test_what_arguments_stand_for_is_no_option(name: str) -> None:
+def test_source_option_that_an_argument_replaces_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=name):
         topic_options(parsed("-b", "here:9092", "--option", f"{name}=x"))
 
 
-def test_what_the_source_refuses_is_refused() -> None:
+def test_option_that_the_source_refuses_is_refused() -> None:
     with pytest.raises(OptionRefused, match=r"kafka\.sasl"):
         topic_options(parsed("-b", "here:9092", "--option", "kafka.sasl.mechanism=PLAIN"))
 
@@ -57,12 +57,12 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5MiB", "1MB", "MiB"])
-def test_what_is_no_size(text: str) -> None:
+def test_malformed_size_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is no size"):
         size_bytes(text)
 
 
 @pytest.mark.parametrize("words", [("--workers", "0"), ("--workers", "2", "--spark"), ("--option", "segments")])
-def test_what_is_not_clear_is_refused(words: tuple[str, ...]) -> None:
+def test_invalid_run_arguments_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises((argparse.ArgumentError, SystemExit)):
         parsed(*words)

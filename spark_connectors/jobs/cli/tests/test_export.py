@@ -33,7 +33,7 @@ def schema(directory: Path, text: str = '[{"name": "id", "type": "int64"}]') -> 
     return "--form", "json", "--schema", str(path)
 
 
-def test_the_job_is_the_topics_unless_it_has_a_name() -> None:
+def test_job_name_defaults_to_the_topic_and_an_invalid_name_is_refused() -> None:
     assert job_of(parsed()) == "events"
     assert job_of(parsed("--job", "nightly")) == "nightly"
     with pytest.raises(Refused, match="--job: a job is named with"):
@@ -64,12 +64,12 @@ def test_columns_that_are_none_are_refused(tmp_path: Path, text: str, reason: st
         (("--tombstones", "skip"), "--tombstones says nothing without --form json"),
     ],
 )
-def test_a_form_without_what_it_needs_is_refused(words: tuple[str, ...], reason: str) -> None:
+def test_form_with_missing_or_unused_arguments_is_refused(words: tuple[str, ...], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         form_of(parsed(*words))
 
 
-def test_a_job_begins_at_the_beginning_unless_it_is_told() -> None:
+def test_job_starts_at_the_earliest_offset_by_default() -> None:
     assert source_of(parsed())[1] is Edge.EARLIEST
     assert source_of(parsed("--starting", "earliest"))[1] is Edge.EARLIEST
     assert source_of(parsed("--starting", "latest"))[1] is Edge.LATEST

@@ -29,7 +29,7 @@ def test_the_source_is_read_as_committed_and_the_target_is_called_the_same() -> 
     assert (found.groups, found.map_path) == ((), None)
 
 
-def test_what_is_said_counts() -> None:
+def test_import_arguments_override_the_defaults() -> None:
     words = ["--to-topic", "copy", "--to-http", "http://a:1/, http://b:2", "--groups", "g", "h", "--offset-map", "f"]
     found = asked("-b", "here:2", *words, "--job", "mine", "--option", "kafka.request.timeout.ms=5000")
     assert (found.to_topic, found.urls, found.groups) == ("copy", ("http://a:1", "http://b:2"), ("g", "h"))
@@ -56,11 +56,11 @@ def test_an_address_of_ipv6_is_a_host() -> None:
         ([], "-b says where to import to"),
     ],
 )
-def test_what_cannot_be_had_is_refused(words: list[str], reason: str) -> None:
+def test_unsupported_import_arguments_are_refused(words: list[str], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         asked(*words)
 
 
-def test_what_the_source_refuses_is_refused() -> None:
+def test_option_that_the_source_refuses_is_refused() -> None:
     with pytest.raises(OptionRefused, match=r"kafka\.sasl"):
         asked("-b", "here:2", "--option", "kafka.sasl.mechanism=PLAIN")

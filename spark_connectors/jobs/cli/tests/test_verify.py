@@ -54,7 +54,7 @@ def test_a_table_of_raw_rows(lake: Path) -> None:
     assert run(verify, lake, "--table", f"parquet:{lake}/raw", "--job", JOB, *starting).outcome is Outcome.DONE
 
 
-def test_a_table_of_json_and_where_its_dead_letters_are(lake: Path) -> None:
+def test_verify_reads_dead_letters_beside_the_json_table_unless_another_table_is_given(lake: Path) -> None:
     words = ("--table", f"parquet:{lake}/json", "--job", JOB, "--form", "json", "--schema", f"{lake}/schema.json")
     report = run(verify, lake, *words)
     assert (report.outcome, report.counts["dead_letters"]) == (Outcome.DONE, 1)
@@ -72,7 +72,7 @@ def test_a_table_of_json_and_where_its_dead_letters_are(lake: Path) -> None:
         ("--dead-letters", "parquet:there"),
     ],
 )
-def test_what_says_nothing_or_cannot_be_had_is_refused(lake: Path, words: tuple[str, ...]) -> None:
+def test_verify_refuses_missing_unused_and_invalid_arguments(lake: Path, words: tuple[str, ...]) -> None:
     with pytest.raises(Refused):
         run(verify, lake, "--table", f"parquet:{lake}/raw", *words)
 

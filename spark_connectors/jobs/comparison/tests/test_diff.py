@@ -54,7 +54,7 @@ def test_rows_that_differ_are_named_and_columns_may_be_chosen(tmp_path: Path) ->
     assert len(report_of(*buckets, "key", "headers").findings) == 1
 
 
-def test_what_retention_took_from_one_is_told_and_not_compared(tmp_path: Path) -> None:
+def test_diff_counts_offsets_deleted_on_one_side_and_does_not_compare_them(tmp_path: Path) -> None:
     left, right = tiers(tmp_path, [log_of([b"x", *VALUES[1:]])], [log_of(VALUES)])
     right.shed(15)
     report = report_of(left, right)
@@ -71,7 +71,7 @@ def test_in_their_order_rows_may_have_any_offsets(tmp_path: Path) -> None:
     assert report_of(*buckets, "value").counts["missing"] == 9
 
 
-def test_in_their_order_what_differs_is_named_on_both_sides(tmp_path: Path) -> None:
+def test_ordered_diff_names_the_offsets_of_differences_on_both_sides(tmp_path: Path) -> None:
     lost = [*VALUES[:11], *VALUES[12:30], b"x", *VALUES[31:]]
     buckets = tiers(tmp_path, [log_of(VALUES)], [log_of(lost)])
     report = report_of(*buckets, "value", compare=diff_in_order)
@@ -94,7 +94,7 @@ def test_only_so_many_findings_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compare", [diff, diff_in_order])
-def test_a_partition_that_only_one_has_is_told(tmp_path: Path, compare: Any) -> None:
+def test_partition_on_one_side_only_is_a_finding(tmp_path: Path, compare: Any) -> None:
     left, right = tiers(tmp_path, [log_of(VALUES)], [log_of(VALUES), log_of(VALUES)])
     for buckets, side in (((left, right), "left"), ((right, left), "right")):
         found = report_of(*buckets, compare=compare).findings
@@ -123,12 +123,12 @@ def test_topics_of_two_clusters_are_named_with_their_servers() -> None:
 
 
 @pytest.mark.parametrize("name", ["/b", "a:1/", ""])
-def test_what_is_no_topic_is_refused(name: str) -> None:
+def test_malformed_topic_argument_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="is neither TOPIC nor HOST:PORT/TOPIC"):
         command.options_of(parsed(name, "b"), "left")
 
 
-def test_columns_that_nobody_has_are_not_clear(capsys: pytest.CaptureFixture[str]) -> None:
+def test_column_that_cannot_be_compared_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert parsed("a", "b", "--columns", "value, key").columns == ("value", "key")
     with pytest.raises(SystemExit):
         parsed("a", "b", "--columns", "offset")

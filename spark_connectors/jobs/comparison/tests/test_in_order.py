@@ -35,7 +35,7 @@ def test_rows_in_the_same_order_do_not_part(hashes: list[int], random: Any) -> N
 
 
 @given(st.lists(st.integers(0, 9), max_size=40), st.lists(st.integers(0, 9), max_size=40), st.randoms())
-def test_whatever_differs_is_told_and_all_rows_are_accounted_for(
+def test_partings_exist_if_sides_differ_and_account_for_all_rows(
     left: list[int], right: list[int], random: Any
 ) -> None:
     found = compared(left, right, random)
@@ -47,7 +47,7 @@ def test_whatever_differs_is_told_and_all_rows_are_accounted_for(
 
 
 @pytest.mark.parametrize("at", [0, 3, 7, 8, 9, 20, 29])
-def test_one_row_is_told_as_what_has_become_of_it(at: int) -> None:
+def test_change_of_one_row_is_missing_different_unexpected_or_doubled(at: int) -> None:
     rows = list(range(100, 130))
     lost = rows[:at] + rows[at + 1 :]
     assert compared(rows, lost) == [Parting(Kind.MISSING, 1, (at, at), None)]

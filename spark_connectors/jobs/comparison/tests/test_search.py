@@ -106,9 +106,7 @@ def damaged(rows: Rows, damages: list[tuple[str, int]]) -> Rows:
 
 @given(LOGS, DAMAGES, st.randoms(use_true_random=False))
 @example([log_row(offset) for offset in range(3)], [("double", 0), ("lose", 1)], None)
-def test_whatever_was_done_to_rows_is_found_and_nothing_else(
-    left: Rows, damages: list[tuple[str, int]], random: Any
-) -> None:
+def test_search_finds_all_damaged_rows_and_no_others(left: Rows, damages: list[tuple[str, int]], random: Any) -> None:
     right = damaged(left, damages)
     search, found = searched(left, right, EVERYWHERE, SMALL, random)
     assert not search.unexamined
@@ -130,13 +128,13 @@ def test_sides_that_are_the_same_are_read_once(rows: Rows, random: Any) -> None:
     assert search.look is None
 
 
-def test_what_lies_outside_of_what_is_compared_does_not_count() -> None:
+def test_rows_outside_the_compared_spans_do_not_count() -> None:
     inside = [log_row(offset, partition=1) for offset in range(10, 20)]
     outside = [log_row(9, partition=1), log_row(20, partition=1), log_row(15, partition=0), log_row(5, partition=None)]
     assert searched(inside, inside + outside, [Span(1, 10, 20)])[1] == []
 
 
-def test_rows_that_follow_one_another_are_told_together() -> None:
+def test_adjacent_differences_of_one_kind_are_merged() -> None:
     rows = [log_row(offset, partition=1) for offset in range(0, 40, 2)]
     left = [row for row in rows if row["offset"] != 36]
     right = [row for row in rows if not 5 <= row["offset"] < 13]
@@ -146,13 +144,13 @@ def test_rows_that_follow_one_another_are_told_together() -> None:
     ]
 
 
-def test_a_row_that_is_told_twice_and_once_otherwise_is_different() -> None:
+def test_offset_with_two_values_or_with_two_rows_on_the_left_is_different() -> None:
     left, other = [log_row(3)], log_row(3, value=b"other")
     assert searched(left, [*left, other], EVERYWHERE)[1] == [Difference(Kind.DIFFERENT, 1, 3, 3, 2)]
     assert searched([*left, *left], left, EVERYWHERE)[1] == [Difference(Kind.DIFFERENT, 1, 3, 3, 2)]
 
 
-def test_only_so_much_is_looked_at_one_by_one_and_what_is_not_is_told() -> None:
+def test_search_examines_a_bounded_number_of_offsets_and_returns_unexamined_spans() -> None:
     left = [log_row(offset, partition=partition) for partition in range(3) for offset in range(100)]
     limits = SMALL._replace(offsets=20)
     search, found = searched(left, [], EVERYWHERE, limits)
@@ -162,7 +160,7 @@ def test_only_so_much_is_looked_at_one_by_one_and_what_is_not_is_told() -> None:
     assert {one.partition for one in found} == {0, 1, 2}
 
 
-def test_what_a_log_has_lost_meanwhile_does_not_count() -> None:
+def test_offsets_deleted_during_the_search_do_not_count() -> None:
     table = [log_row(offset, partition=1) for offset in range(10)]
     log = table[6:]
     search = Search([Span(1, 0, 10)], SMALL)

@@ -49,7 +49,7 @@ def test_only_row_groups_that_may_have_a_row_are_read(tmp_path: Path) -> None:
     assert part(tmp_path, file, Span(1, 80, 100)).read().sums.row_count == 20
 
 
-def test_what_has_no_statistics_is_read_and_columns_that_are_not_there_are_null(tmp_path: Path) -> None:
+def test_file_without_statistics_is_read_and_missing_columns_are_null(tmp_path: Path) -> None:
     rows = RAW.table_rows(log_batch([log_row(offset, topic=TOPIC, headers=None) for offset in range(10)])).rows
     whole = part(tmp_path, file_of(tmp_path, rows), Span(1, 0, 10)).read()
     file = file_of(tmp_path, rows.drop_columns(["headers"]), write_statistics=False)
@@ -58,7 +58,7 @@ def test_what_has_no_statistics_is_read_and_columns_that_are_not_there_are_null(
     ]
 
 
-def test_it_does_not_matter_how_others_have_written_the_same_rows(tmp_path: Path) -> None:
+def test_sums_do_not_depend_on_how_a_writer_encodes_the_same_rows(tmp_path: Path) -> None:
     """Text and bytes as views, as from deltalake, and an empty list in place of null headers, as from pyiceberg."""
     header = {"key": "h", "value": b"x"}
     logged = [log_row(offset, topic=TOPIC, headers=[header] if offset % 2 else None) for offset in range(10)]
@@ -78,7 +78,7 @@ def test_a_file_is_named_by_a_path_or_a_url(tmp_path: Path, prefix: str) -> None
     assert part(tmp_path, prefix + file_of(tmp_path, rows), Span(1, 0, 10)).read().sums.row_count == 1
 
 
-def test_a_file_is_not_opened_again_that_has_nothing_of_what_is_looked_at(tmp_path: Path) -> None:
+def test_file_without_rows_in_the_spans_is_not_opened_again(tmp_path: Path) -> None:
     bucket = tier_of(tmp_path / "tier", [log_of([b"v"] * 30), log_of([b"v"] * 30)])
     table = directory_table(tmp_path / "table")
     with TopicLog(options_of(bucket)) as log:
@@ -107,7 +107,7 @@ def test_each_row_is_found_again_by_its_offset(tmp_path: Path) -> None:
     assert [sum(one.read().sums.row_count for one in side.parts(look)) for look in looks] == [1] * len(places)
 
 
-def test_parts_of_a_log_travel_and_end_where_it_ends(tmp_path: Path) -> None:
+def test_log_parts_can_be_pickled_and_end_at_the_log_end(tmp_path: Path) -> None:
     bucket = tier_of(tmp_path / "tier", [log_of([b'{"id": 1}'] * 12 + [b"dead"] * 3)])
     form = JsonForm(declared(json.dumps([{"name": "id", "type": "int64"}]), taken=ORIGIN_COLUMNS))
     with TopicLog(options_of(bucket, **{"segments.splitBytes": "1"})) as log:

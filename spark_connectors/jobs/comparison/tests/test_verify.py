@@ -78,7 +78,7 @@ def test_a_table_that_has_the_rows_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 13, 39])
-def test_a_row_is_named_by_what_has_become_of_it(tmp_path: Path, offset: int) -> None:
+def test_changed_row_is_found_as_missing_doubled_or_different(tmp_path: Path, offset: int) -> None:
     for number, (change, kind) in enumerate(
         [(without(offset), "missing"), (with_twice(offset), "doubled"), (with_value(offset, b"x"), "different")]
     ):
@@ -103,7 +103,7 @@ def test_a_row_that_the_log_has_not_is_unexpected_unless_the_log_is_compacted(tm
     assert (report.outcome, report.counts["compacted"]) == (Outcome.DONE, 1)
 
 
-def test_what_retention_took_is_told_and_not_compared(tmp_path: Path) -> None:
+def test_verify_counts_offsets_deleted_by_retention_and_does_not_compare_them(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [log_of(VALUES)], change=without(3))
     scene.bucket.shed(20)
     report = scene.report()
@@ -112,7 +112,7 @@ def test_what_retention_took_is_told_and_not_compared(tmp_path: Path) -> None:
     assert [report.counts[name] for name in counts] == [20, 20, 20, 20, 19]
 
 
-def test_rows_of_other_topics_and_of_what_is_not_exported_yet_do_not_count(tmp_path: Path) -> None:
+def test_table_rows_of_other_topics_or_unexported_offsets_do_not_count(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [log_of(VALUES)])
     rows = pa.concat_tables(pq.read_table(file) for file in scene.table.files()).to_pylist()
     more = [{**rows[0], "topic": "another"}, {**rows[0], "offset": 40}, {**rows[0], "partition": 1}]
@@ -157,7 +157,7 @@ def test_a_job_that_began_later_is_compared_from_there_on(tmp_path: Path) -> Non
     assert (report.outcome, report.counts["offsets"]) == (Outcome.DONE, 32)
 
 
-def test_a_log_that_ends_before_what_was_exported_is_told(tmp_path: Path) -> None:
+def test_log_that_ends_before_the_exported_offset_is_a_finding(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [log_of(VALUES)])
     scene.bucket = tier_of(tmp_path / "lost", [log_of(VALUES[:30])])
     assert scene.report().findings == [{"kind": "beyond the log", "partition": 0, "exported_to": 40, "log_end": 30}]
@@ -168,7 +168,7 @@ def test_a_dry_run_reads_no_rows(tmp_path: Path) -> None:
     assert (report.outcome, report.counts) == (Outcome.DONE, {"offsets": 40, "offsets_gone": 0})
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+def test_table_in_another_form_or_absent_or_without_an_export_is_refused(tmp_path: Path) -> None:
     scene = Scene(tmp_path, [log_of(VALUES)])
     scene.form = JsonForm(COLUMNS)
     with pytest.raises(TableRefused, match="it was exported in another form"):

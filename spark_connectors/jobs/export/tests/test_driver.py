@@ -95,7 +95,7 @@ def test_nothing_new_is_nothing_to_commit(lake: Lake) -> None:
     assert lake.table.progress(JOB) == before
 
 
-def test_what_has_come_since_is_appended(lake: Lake) -> None:
+def test_next_export_appends_the_new_rows(lake: Lake) -> None:
     lake.ends = {0: 130, 1: 0}
     lake.export()
     assert len(lake.table.rows()) == 130
@@ -162,7 +162,7 @@ def test_a_commit_without_an_answer_is_made_once(json_lake: Lake, which: str, fa
     assert json_lake.clock.moment_s > 0 or fate == "unanswered"
 
 
-def test_a_commit_that_nobody_answers_for_long_ends_the_run(lake: Lake) -> None:
+def test_commit_without_an_answer_in_all_attempts_ends_the_run(lake: Lake) -> None:
     lake.table.refused = ATTEMPTS
     with pytest.raises(CommitUnknown):
         lake.export()
@@ -171,7 +171,7 @@ def test_a_commit_that_nobody_answers_for_long_ends_the_run(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("which", ["table", "dead"])
-def test_of_two_runs_one_ends_and_each_row_is_there_once(json_lake: Lake, which: str) -> None:
+def test_run_superseded_by_another_run_raises_and_each_row_is_written_once(json_lake: Lake, which: str) -> None:
     getattr(json_lake, which).before_commits = [lambda: None, rival_of(json_lake).export]
     with pytest.raises(Superseded, match="another run of it"):
         json_lake.export()
@@ -217,7 +217,7 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path, lake: Lake) -> No
         other.export()
 
 
-def test_a_task_that_fails_ends_the_run_and_leaves_no_file_of_its_own(lake: Lake) -> None:
+def test_failed_task_ends_the_run_and_no_file_is_committed(lake: Lake) -> None:
     def fail(task: Any) -> Any:
         raise ConnectionError("the broker is gone")
 

@@ -41,13 +41,13 @@ def test_before_anything_is_known_each_partition_has_a_task_that_ends_by_itself(
     assert all(one.is_open for one in found)
 
 
-def test_a_task_has_what_makes_a_file() -> None:
+def test_task_has_the_offsets_of_one_file() -> None:
     found = round_of([fetched(0, 340)], KNOWN, FILE, 9)
     assert edges(found) == [(0, 0, 100), (0, 100, 200), (0, 200, 340)]
     assert not any(one.is_open for one in found)
 
 
-def test_what_is_too_little_for_a_file_goes_into_the_one_before() -> None:
+def test_remainder_below_half_a_file_joins_the_previous_task() -> None:
     assert edges(round_of([fetched(0, 149)], KNOWN, FILE, 9)) == [(0, 0, 149)]
     assert edges(round_of([fetched(0, 150)], KNOWN, FILE, 9)) == [(0, 0, 100), (0, 100, 150)]
 
@@ -57,7 +57,7 @@ def test_partitions_have_tasks_in_turn() -> None:
     assert edges(found) == [(0, 0, 100), (1, 0, 100), (0, 100, 200), (1, 100, 200), (0, 200, 300)]
 
 
-def test_of_sealed_segments_it_is_bytes_that_tell() -> None:
+def test_sealed_segments_are_divided_by_their_bytes() -> None:
     density = Density(per_offset=1e9, per_log_byte=0.5)
     ranges = [sealed(0, 10, 1000), sealed(10, 400, 1000), sealed(400, 500, 4000)]
     assert edges(round_of(ranges, density, FILE, 2)) == [(0, 0, 400), (0, 400, 450)]
@@ -70,7 +70,7 @@ def test_a_task_may_read_segments_and_then_fetch() -> None:
     assert (first.start, first.end) == (0, 100)
 
 
-def test_a_round_shows_what_offsets_and_bytes_of_segments_come_to() -> None:
+def test_round_updates_the_density_per_offset_and_per_segment_byte() -> None:
     yields = [
         Yield(Stretch((fetched(0, 100),)), 50, 600),
         Yield(Stretch((sealed(0, 100, 1000, 1),)), 100, 400),
@@ -84,7 +84,7 @@ def test_a_round_without_files_shows_nothing() -> None:
     assert Density().after(nothing) == Density()
 
 
-def test_what_is_left_lies_behind_where_the_job_is() -> None:
+def test_remaining_ranges_begin_at_the_position_of_the_job() -> None:
     ranges = [fetched(0, 10), fetched(10, 20), fetched(5, 9, 1), fetched(0, 3, 2)]
     assert left_of(ranges, {0: 12, 1: 2, 2: 3}) == [fetched(12, 20), fetched(5, 9, 1)]
     assert left_of(ranges[:2], until=15) == [fetched(0, 10), fetched(10, 15)]

@@ -51,7 +51,7 @@ def test_all_rows_of_a_stretch_are_in_files_in_their_order(tmp_path: Path) -> No
     assert done.end == ROWS
 
 
-def test_a_file_ends_when_it_is_large_enough_unless_little_is_left(tmp_path: Path) -> None:
+def test_task_starts_a_new_file_at_the_target_size_unless_little_is_left(tmp_path: Path) -> None:
     whole = write(task(tmp_path, file_bytes=1 << 30), batches())
     (file,) = whole.files
     for parts in (1, 2, 3):
@@ -67,7 +67,7 @@ def test_a_stretch_that_is_open_ends_where_a_file_is_full(tmp_path: Path) -> Non
     assert offsets(tmp_path, done) == list(range(done.end))
 
 
-def test_a_stretch_that_is_open_ends_with_its_rows(tmp_path: Path) -> None:
+def test_open_stretch_without_a_full_file_ends_after_its_rows(tmp_path: Path) -> None:
     done = write(task(tmp_path, is_open=True, file_bytes=1 << 30), batches(100))
     assert (len(done.files), done.end) == (1, ROWS)
 
@@ -85,7 +85,7 @@ def test_letters_that_are_in_their_table_are_not_written_again(tmp_path: Path) -
     assert pa.concat_tables(letters).column("offset").to_pylist() == list(range(25, 40))
 
 
-def test_who_fails_leaves_no_file(tmp_path: Path) -> None:
+def test_failed_task_leaves_no_file(tmp_path: Path) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield from batches(200)
         assert list(tmp_path.iterdir())
@@ -96,7 +96,7 @@ def test_who_fails_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_task_that_is_done_again_has_files_of_its_own(tmp_path: Path) -> None:
+def test_repeated_task_writes_files_with_new_names(tmp_path: Path) -> None:
     once, again = write(task(tmp_path), batches()), write(task(tmp_path), batches())
     names = [one.path for one in (*once.files, *again.files)]
     assert len(set(names)) == len(names)

@@ -64,20 +64,20 @@ def test_a_job_may_begin_anywhere(world: World) -> None:
     assert [one.is_earliest for one in found.ranges] == [False, True]
 
 
-def test_a_job_goes_on_where_it_is(world: World) -> None:
+def test_job_continues_at_its_position_despite_a_requested_start(world: World) -> None:
     """The requested start is ignored."""
     found = look(world, at(world, 4, 5), startingOffsets='{"t": {"0": 7, "1": 1}}')
     assert edges(found) == [(0, 4, 10)]
     assert not found.ranges[0].is_earliest
 
 
-def test_a_partition_that_is_new_is_exported_from_its_beginning(world: World) -> None:
+def test_new_partition_is_exported_from_its_beginning(world: World) -> None:
     found = look(world, at(world, 10), starting=Edge.LATEST)
     assert edges(found) == [(1, 0, 5)]
     assert found.ranges[0].is_earliest
 
 
-def test_what_was_deleted_before_it_was_exported_is_a_loss(world: World) -> None:
+def test_offsets_deleted_before_their_export_raise_data_loss(world: World) -> None:
     world.topics["t"].logs[0].delete_before(6)
     with pytest.raises(DataLoss, match="offsets 4 to 6 of t-0 are gone, and were not exported"):
         look(world, at(world, 4, 5))
@@ -101,7 +101,7 @@ def test_a_topic_that_was_created_again_is_refused(world: World) -> None:
         look(world, before)
 
 
-def test_only_what_is_committed_counts(world: World) -> None:
+def test_read_committed_job_ends_at_the_last_stable_offset(world: World) -> None:
     log = world.topics["t"].logs[0]
     log.send(7, b"undecided")
     asked: dict[str, Any] = {"kafka.isolation.level": "read_committed"}

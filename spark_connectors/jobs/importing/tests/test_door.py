@@ -56,7 +56,7 @@ class Connection:
         (200, http.client.IncompleteRead(b""), Interrupted),
     ],
 )
-def test_what_an_answer_means(
+def test_append_returns_the_log_end_or_raises_for_each_answer(
     status: int, body: bytes | Exception, expected: int | type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http.client, "HTTPConnection", Connection)
@@ -72,7 +72,7 @@ def test_what_an_answer_means(
     assert Connection.asked == (("here", 9644), "POST", path, b"batches", {"Content-Type": CONTENT_TYPE})
 
 
-def test_who_knows_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_door_is_the_first_broker_that_answers_and_its_topic_id_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(url: str, _topic: str, _query: Mapping[str, object]) -> Mapping[str, object] | None:
         if url == "http://away:1":
             raise CatalogueUnavailable("nobody")

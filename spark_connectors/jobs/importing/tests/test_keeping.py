@@ -85,14 +85,14 @@ def test_a_target_is_filled_from_the_begin_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_interrupts_it_each_record_is_there_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_appends_each_record_once_despite_interruptions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "REQUEST_BYTES", Random(seed).choice((1, 200, 10_000)))
     model = Model(Random(seed))
     filled(model)
     check(model)
 
 
-def test_it_gives_up_when_it_does_not_get_any_further() -> None:
+def test_filler_without_progress_gives_up_after_its_patience() -> None:
     class Away(Model):
         def append(self, log_end: int, body: bytes) -> int:
             raise Interrupted("nobody is there")
@@ -104,7 +104,7 @@ def test_it_gives_up_when_it_does_not_get_any_further() -> None:
     assert PATIENCE_S < clock.now_s() - begun_s < 2 * PATIENCE_S
 
 
-def test_what_somebody_else_has_written_is_looked_at_before_it_goes_on() -> None:
+def test_filler_checks_records_of_another_writer_before_it_continues() -> None:
     class Shared(Model):
         def append(self, log_end: int, body: bytes) -> int:
             super().append(log_end, body)

@@ -135,7 +135,7 @@ def test_records_are_appended_in_transactions_that_tell_how_far_the_source_was_r
 
 
 @pytest.mark.parametrize("is_done_before", [False, True])
-def test_wherever_it_dies_each_record_is_there_once_and_the_map_is_true(tmp_path: Path, is_done_before: bool) -> None:
+def test_import_killed_at_any_step_keeps_records_and_map_correct(tmp_path: Path, is_done_before: bool) -> None:
     for steps in range(1, 60):
         target = Target(MapFile(str(tmp_path / f"map {steps}"), {}))
         target.steps_left, target.is_done_before = steps, is_done_before
@@ -147,7 +147,7 @@ def test_wherever_it_dies_each_record_is_there_once_and_the_map_is_true(tmp_path
         check(target)
 
 
-def test_it_dies_again_and_again(tmp_path: Path) -> None:
+def test_import_killed_repeatedly_keeps_records_and_map_correct(tmp_path: Path) -> None:
     target = Target(MapFile(str(tmp_path / "map"), {}))
     for steps in (3, 5, 9, 7, 10, 9, 11, 9, 8, 12, 9, 10):
         target.steps_left, target.is_done_before = steps, bool(steps % 2)

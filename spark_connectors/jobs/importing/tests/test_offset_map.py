@@ -20,7 +20,7 @@ def test_an_offset_becomes_that_of_the_first_record_at_or_behind_it() -> None:
     assert OffsetMap([]).translated(5) is None
 
 
-def test_what_was_not_committed_is_dropped(tmp_path: Path) -> None:
+def test_uncommitted_runs_are_dropped_from_the_map(tmp_path: Path) -> None:
     path = tmp_path / "map"
     file = MapFile(str(path), TOPICS)
     assert file.begin({}, {}) == []
@@ -54,7 +54,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> No
     assert path.read_text() == text
 
 
-def test_a_file_that_lacks_what_was_imported_is_refused(tmp_path: Path) -> None:
+def test_map_file_that_lacks_imported_records_is_refused(tmp_path: Path) -> None:
     file = MapFile(str(tmp_path / "map"), TOPICS)
     with pytest.raises(ImportRefused, match="has 0 records of partition 0, and 3 were imported"):
         file.begin({0: 103}, {0: 3})

@@ -19,7 +19,7 @@ def plain() -> list[Plain]:
     return found
 
 
-def test_the_target_has_what_is_committed_and_ends_where_the_source_does() -> None:
+def test_target_has_the_committed_records_and_the_end_of_its_source() -> None:
     batches = plain()
     assert [one[0] for one in told(b"".join(one.batch for one in batches))] == VISIBLE
     assert sum(one.records for one in batches) == len(VISIBLE)
@@ -35,13 +35,13 @@ def test_each_piece_ends_where_the_next_one_begins() -> None:
         assert last.end == piece.batches[-1].next_offset
 
 
-def test_what_was_aborted_is_an_empty_batch_of_its_offsets() -> None:
+def test_aborted_records_become_an_empty_batch_of_their_offsets() -> None:
     (only,) = plain_of(PIECES[1], 8)
     header = check_kept(memoryview(only.batch), LIMITS, NOW_MS)
     assert (header.base_offset, header.next_offset, header.record_count) == (8, 11, 0)
 
 
-def test_a_target_that_has_nothing_begins_where_its_source_does() -> None:
+def test_empty_target_begins_at_the_start_of_its_source() -> None:
     """The start of the target is that of the source, so an import that died there finds it."""
     piece = piece_of(8, batch_of([11, 12]))
     for begins, first in [(True, 8), (False, 11)]:

@@ -43,7 +43,7 @@ def test_where_both_begin_and_end_tells_whether_offsets_can_stay(
     )
 
 
-def test_the_tail_is_what_both_have_of_the_last_offsets() -> None:
+def test_tail_is_the_last_offsets_that_both_sides_have() -> None:
     assert tail_of(Span(0, 100), Span(0, 50), 10) == (40, 50)
     assert tail_of(Span(45, 100), Span(0, 50), 10) == (45, 50)
     assert tail_of(Span(0, 100), Span(48, 50), 10) == (48, 50)
@@ -55,7 +55,7 @@ def rows(**values: bytes | None) -> list[Row]:
     return [{"offset": int(name[1:]), "value": value} for name, value in values.items()]
 
 
-def test_rows_of_a_target_are_those_of_its_source() -> None:
+def test_target_with_rows_that_differ_from_its_source_is_refused() -> None:
     check_own("t-0", [], [], is_compacted=False)
     check_own("t-0", rows(o1=b"a", o2=None), rows(o1=b"a", o2=None), is_compacted=False)
     for theirs, ours, at in [
@@ -68,7 +68,7 @@ def test_rows_of_a_target_are_those_of_its_source() -> None:
             check_own("t-0", theirs, ours, is_compacted=False)
 
 
-def test_where_compaction_takes_rows_those_count_that_both_have() -> None:
+def test_compacted_topics_are_compared_by_the_rows_that_both_sides_have() -> None:
     assert check_own("t-0", rows(o1=b"a", o2=b"b"), rows(o2=b"b", o3=b"c"), is_compacted=True) == 1
     assert check_own("t-0", rows(o1=b"a"), [], is_compacted=True) == 0
     with pytest.raises(ImportRefused, match="no offset before its end is in the source"):

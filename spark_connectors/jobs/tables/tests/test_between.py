@@ -152,7 +152,7 @@ def test_another_job_does_no_harm(lake: Lake) -> None:
     assert lake.offsets() == [*range(6), 9]
 
 
-def test_a_commit_that_was_taken_though_it_was_refused(lake: Lake) -> None:
+def test_commit_that_the_store_applied_but_refused_counts_once(lake: Lake) -> None:
     """A client without an answer repeats the commit, and the repetition is refused because of the first one."""
     with answering(lake.kind, refusal(lake.kind)):
         export(lake.table(), range(3, 6))
@@ -161,7 +161,7 @@ def test_a_commit_that_was_taken_though_it_was_refused(lake: Lake) -> None:
     assert lake.offsets() == list(range(8))
 
 
-def test_a_commit_without_rows_that_was_taken_though_it_was_refused(shared: Lake) -> None:
+def test_commit_without_rows_that_the_store_applied_but_refused_moves_the_job(shared: Lake) -> None:
     table = shared.table()
     before = table.progress(JOB)
     with answering(shared.kind, refusal(shared.kind)):
@@ -169,7 +169,7 @@ def test_a_commit_without_rows_that_was_taken_though_it_was_refused(shared: Lake
     assert shared.table().progress(JOB) == next_one(before, range(9))
 
 
-def test_strangers_who_never_rest(tmp_path: Path) -> None:
+def test_commit_gives_up_after_foreign_commits_before_every_attempt(tmp_path: Path) -> None:
     lake = lake_of("iceberg", tmp_path)
     lake.made()
     with (

@@ -69,7 +69,7 @@ def test_others_may_rewrite_the_files(lake: Lake) -> None:
     assert DeltaTable(lake.place, version=3).to_pyarrow_table().num_rows == 3
 
 
-def test_readers_are_told_what_is_in_a_file(lake: Lake) -> None:
+def test_delta_log_has_the_row_count_and_column_bounds_of_a_file(lake: Lake) -> None:
     export(lake.made(), range(3, 9))
     (told,) = actions(lake)
     assert told["num_records"] == 6

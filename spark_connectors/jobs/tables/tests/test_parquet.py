@@ -64,7 +64,7 @@ def _with(seen: list[list[int]], count: int) -> tuple[int, ...]:
     return next(tuple(one) for one in seen if len(one) == count)
 
 
-def test_who_comes_next_moves_what_a_crash_has_left(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_of_the_progress_moves_files_of_a_failed_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     moves = 0
 
     def fail_at_the_second(path: Path, target: Path) -> Path:
@@ -120,7 +120,7 @@ def test_object_stores_are_refused_without_telling_their_secrets() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_directory_of_somebody_elses_files(tmp_path: Path) -> None:
+def test_directory_with_foreign_files_is_a_table_with_their_schema(tmp_path: Path) -> None:
     pq.write_table(rows_of([1]), tmp_path / "theirs.parquet")
     table = ParquetDirectory(str(tmp_path))
     assert table.schema() == SCHEMA

@@ -24,7 +24,7 @@ def test_progress_comes_back(offsets: dict[Place, int], commits: int) -> None:
 @pytest.mark.parametrize(
     "data", [None, [], {}, {"commits": 1}, {"commits": 1, "positions": {"zz": {"0": 1}}}, {"positions": {}}]
 )
-def test_what_is_no_progress(data: Any) -> None:
+def test_malformed_progress_raises_value_error(data: Any) -> None:
     with pytest.raises(ValueError, match="no progress of a job"):
         progress_of(data)
 

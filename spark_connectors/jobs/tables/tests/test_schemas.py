@@ -24,7 +24,7 @@ def test_how_values_are_laid_out_does_not_matter() -> None:
     check_fits(large, small)
 
 
-def test_all_that_is_wrong_is_told() -> None:
+def test_schema_refusal_lists_every_mismatch() -> None:
     rows = pa.schema([("a", pa.int32()), ("b", pa.struct([("c", pa.list_(pa.int8()))])), ("d", pa.string())])
     table = pa.schema(
         [("a", pa.int64()), ("b", pa.struct([("c", pa.list_(pa.int16()))])), pa.field("e", pa.string(), nullable=False)]

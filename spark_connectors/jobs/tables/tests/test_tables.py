@@ -155,7 +155,7 @@ def test_strangers_may_append_meanwhile(lake: Lake) -> None:
     assert lake.offsets() == [OTHERS] * 3 + list(range(5))
 
 
-def test_of_threads_that_race_one_wins(lake: Lake) -> None:
+def test_racing_threads_make_each_commit_once(lake: Lake) -> None:
     lake.made()
     with ThreadPoolExecutor(RACERS + 1) as threads:
         for number in range(ROUNDS):
@@ -191,7 +191,7 @@ def _race(lake: Lake, start: threading.Barrier, number: int) -> str:
     return "won"
 
 
-def test_of_processes_that_race_one_wins(lake: Lake) -> None:
+def test_racing_processes_make_a_commit_once(lake: Lake) -> None:
     lake.made()
     context = multiprocessing.get_context("spawn")
     start, outcomes = context.Barrier(2), context.Queue()
@@ -250,7 +250,7 @@ def test_a_file_that_is_gone_is_not_committed(lake: Lake) -> None:
 # --- files without a commit
 
 
-def test_what_no_commit_took_is_swept_once_it_is_old(lake: Lake) -> None:
+def test_sweep_deletes_uncommitted_files_once_they_are_old(lake: Lake) -> None:
     table = lake.made()
     export(table, range(3))
     left = [written(table, [number]) for number in (7, 8, 9)]

@@ -38,12 +38,12 @@ def request(topic_id: bytes, *offsets: int, **fields: Any) -> FetchRequest:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_fetched_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
+async def test_fetches_with_fast_paths_return_the_same_as_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as sides:
-        plain, express = sides
+        plain, fast = sides
         ids = ids_of(plain)
-        assert ids == ids_of(express)
+        assert ids == ids_of(fast)
         fetches, produces = FetchTraffic(draw, ids), ProduceTraffic(draw, ids)
         number = valid = 0
         while number < FRAMES:
@@ -58,13 +58,13 @@ async def test_whatever_is_fetched_a_broker_with_fast_paths_does_as_one_without(
                     await side.broker.cluster.real.delete_topic("small")
                     await side.broker.create("small", 2)
                 fetches.ids = ids_of(plain)
-        assert plain.state() == express.state()
-        assert express.fast_paths[FETCH].taken >= valid / 2, (express.fast_paths[FETCH].taken, valid)
+        assert plain.state() == fast.state()
+        assert fast.fast_paths[FETCH].taken >= valid / 2, (fast.fast_paths[FETCH].taken, valid)
 
 
 @pytest.mark.parametrize("version", [11, BY_NAME, BY_ID])
 @pytest.mark.parametrize("epoch", [-1, 0])
-async def test_who_waits_is_woken_by_an_append_and_by_the_end_of_its_topic(version: int, epoch: int) -> None:
+async def test_an_append_or_a_topic_deletion_wakes_a_waiting_fast_path_fetch(version: int, epoch: int) -> None:
     async with two_brokers() as sides:
         for side in sides:
             topic_id = ids_of(side)["plain"]
@@ -151,7 +151,7 @@ async def test_a_session_of_more_partitions_than_a_turn_is_told_in_turns(monkeyp
         assert sides[0].state() == sides[1].state()
 
 
-async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
+async def test_a_bug_behind_the_fast_path_is_answered_as_one_behind_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
@@ -215,7 +215,7 @@ async def test_many_partitions_are_left_to_the_general_path() -> None:
         assert not sides[1].fast_paths[FETCH].taken
 
 
-async def test_what_a_recorded_request_says_is_read_as_by_the_decoder() -> None:
+async def test_recorded_fetches_give_the_same_results_with_and_without_the_fast_path() -> None:
     async with two_brokers() as sides:
         for one in recorded(FETCH):
             header, body_start = decode_request_header(one.frame)

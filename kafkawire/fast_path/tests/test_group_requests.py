@@ -125,8 +125,8 @@ class Side:
 @asynccontextmanager
 async def two_brokers() -> AsyncIterator[tuple[Side, Side]]:
     """Two brokers with the same seed; the second one has fast paths."""
-    async with open_side(with_fast_paths=False) as plain, open_side(with_fast_paths=True) as express:
-        yield plain, express
+    async with open_side(with_fast_paths=False) as plain, open_side(with_fast_paths=True) as fast:
+        yield plain, fast
 
 
 @asynccontextmanager
@@ -280,12 +280,12 @@ class GroupTraffic:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_groups_are_asked_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
+async def test_group_requests_with_fast_paths_return_the_same_as_without(seed: int) -> None:
     draw = Random(seed)
-    async with two_brokers() as (plain, express):
-        members = [await settle_groups(side) for side in (plain, express)]
+    async with two_brokers() as (plain, fast):
+        members = [await settle_groups(side) for side in (plain, fast)]
         assert members[0] == members[1]
-        before = express.taken
+        before = fast.taken
         ids = {name: topic.topic_id for name, topic in plain.broker.cluster.image.topics.items()}
         traffic = GroupTraffic(draw, ids, members[0])
         number = valid = 0
@@ -297,21 +297,21 @@ async def test_whatever_groups_are_asked_a_broker_with_fast_paths_does_as_one_wi
                 wound(wounded, draw)
                 frames.append(bytes(wounded))
             number += len(frames)
-            started = [[side.start(frame) for frame in frames] for side in (plain, express)]
-            for side, requests in zip((plain, express), started, strict=True):
+            started = [[side.start(frame) for frame in frames] for side in (plain, fast)]
+            for side, requests in zip((plain, fast), started, strict=True):
                 for one in requests:
                     await side.finish(one)
-            assert plain.outcomes[-len(frames) :] == express.outcomes[-len(frames) :], [one.hex() for one in frames]
+            assert plain.outcomes[-len(frames) :] == fast.outcomes[-len(frames) :], [one.hex() for one in frames]
             if draw.random() < 0.005:
                 member = draw.choice(members[0][:3])
-                back = [await leave_and_come_back(side, member) for side in (plain, express)]
+                back = [await leave_and_come_back(side, member) for side in (plain, fast)]
                 assert back[0] == back[1]
                 member.update(back[0])
             if draw.random() < 0.01:
-                for side in (plain, express):
+                for side in (plain, fast):
                     await side.broker.create(f"another-{number}")  # another image
-        assert plain.state() == express.state()
-        assert express.taken - before >= valid / 2, (express.taken, valid)
+        assert plain.state() == fast.state()
+        assert fast.taken - before >= valid / 2, (fast.taken, valid)
 
 
 async def test_commits_and_heartbeats_as_clients_send_them_take_the_fast_path() -> None:
@@ -350,35 +350,35 @@ def commit_frame(
     return encode_request(request, version, 7, client)
 
 
-async def test_what_was_learned_goes_when_the_cluster_changes() -> None:
-    async with two_brokers() as (plain, express):
-        for side in (plain, express):
+async def test_the_prefix_cache_is_cleared_when_the_cluster_changes() -> None:
+    async with two_brokers() as (plain, fast):
+        for side in (plain, fast):
             for offset in (1, 2):
                 await side.finish(side.start(commit_frame(offset=offset)))
             await side.broker.cluster.real.delete_topic("plain")
             await side.finish(side.start(commit_frame(offset=3)))
             await side.broker.create("plain", 1)
             await side.finish(side.start(commit_frame(offset=4)))
-        assert express.taken == 3
-        assert plain.outcomes == express.outcomes
+        assert fast.taken == 3
+        assert plain.outcomes == fast.outcomes
         assert plain.outcomes[0] == plain.outcomes[1] == plain.outcomes[3] != plain.outcomes[2]
-        assert plain.state() == express.state()
+        assert plain.state() == fast.state()
 
 
-async def test_what_is_behind_a_request_is_left_to_the_general_path() -> None:
+async def test_a_request_with_trailing_bytes_is_left_to_the_general_path() -> None:
     """The bytes behind a request may look like the end of a request."""
-    async with two_brokers() as (plain, express):
-        for side in (plain, express):
+    async with two_brokers() as (plain, fast):
+        for side in (plain, fast):
             for version in (7, 9):
                 for rest in (b"\0\0", b"\1\0\0\0", b""):
                     await side.finish(side.start(commit_frame(offset=0, version=version) + rest))
                     await side.finish(side.start(commit_frame(offset=256, version=version) + rest))
-        assert express.taken == 4
-        assert plain.outcomes == express.outcomes
-        assert plain.state() == express.state()
+        assert fast.taken == 4
+        assert plain.outcomes == fast.outcomes
+        assert plain.state() == fast.state()
 
 
-async def test_what_was_learned_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_prefix_cache_is_bounded_in_entries_and_client_id_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkawire.fast_path.prefix_cache.LEARNED_MAX", 5)
     async with two_brokers() as (_, side):
         beating: Any = side.fast_paths[HEARTBEAT].fast_path
@@ -404,11 +404,11 @@ async def test_a_bug_behind_a_lane_is_answered_as_one_behind_the_general_path(
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(GroupCoordinators, call, fail)
-    async with two_brokers() as (plain, express):
-        for side in (plain, express):
+    async with two_brokers() as (plain, fast):
+        for side in (plain, fast):
             await side.finish(side.start(encode_request(HeartbeatRequest(group_id="g", member_id="m"), 4, 1, "c")))
             await side.finish(side.start(commit_frame()))
             await side.finish(side.start(commit_frame(topics=("plain", "secret"))))
-        assert express.taken == 3
-        assert plain.outcomes == express.outcomes
-        assert plain.state() == express.state()
+        assert fast.taken == 3
+        assert plain.outcomes == fast.outcomes
+        assert plain.state() == fast.state()

@@ -118,10 +118,10 @@ async def delete_half(side: Side, topic: str, partition: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_asked_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
+async def test_list_offsets_with_fast_paths_return_the_same_as_without(seed: int) -> None:
     draw = Random(seed)
     async with two_brokers() as sides:
-        plain, express = sides
+        plain, fast = sides
         ids = {name: topic.topic_id for name, topic in plain.broker.cluster.image.topics.items()}
         offsets, produces, events = OffsetsTraffic(draw), ProduceTraffic(draw, ids), Events(draw)
         number = valid = unstable = 0
@@ -140,13 +140,13 @@ async def test_whatever_is_asked_a_broker_with_fast_paths_does_as_one_without(se
                     await side.broker.create("small", 2)
             logs = [plain.broker.log("plain", partition) for partition in range(PARTITIONS)]
             unstable += any(log.last_stable_offset < log.high_watermark for log in logs)
-        assert plain.state() == express.state()
-        assert express.fast_paths[LIST_OFFSETS].taken >= valid / 2, (express.fast_paths[LIST_OFFSETS].taken, valid)
+        assert plain.state() == fast.state()
+        assert fast.fast_paths[LIST_OFFSETS].taken >= valid / 2, (fast.fast_paths[LIST_OFFSETS].taken, valid)
         assert unstable
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_who_asks_behind_a_write_is_told_of_it(version: int) -> None:
+async def test_list_offsets_after_an_append_returns_the_new_end(version: int) -> None:
     async with two_brokers() as sides:
         for side in sides:
             frame = encode_request(request(row(LATEST), row(EARLIEST, 1)), version, 1, "me")
@@ -172,7 +172,7 @@ async def test_a_topic_that_goes_between_arrival_and_turn_is_gone() -> None:
         assert told[0] == told[1]
 
 
-async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
+async def test_a_bug_behind_the_fast_path_is_answered_as_one_behind_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:

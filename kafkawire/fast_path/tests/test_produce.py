@@ -26,11 +26,11 @@ from kafkawire.wire.tests.mutation import wound
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-async def test_whatever_is_produced_a_broker_with_fast_paths_does_as_one_without(seed: int) -> None:
+async def test_produces_with_fast_paths_return_the_same_as_without(seed: int) -> None:
     draw = Random(seed)
-    async with two_brokers() as (plain, express):
+    async with two_brokers() as (plain, fast):
         ids = {name: topic.topic_id for name, topic in plain.broker.cluster.image.topics.items()}
-        assert ids == {name: topic.topic_id for name, topic in express.broker.cluster.image.topics.items()}
+        assert ids == {name: topic.topic_id for name, topic in fast.broker.cluster.image.topics.items()}
         traffic = ProduceTraffic(draw, ids)
         number = valid = 0
         while number < FRAMES:
@@ -41,15 +41,15 @@ async def test_whatever_is_produced_a_broker_with_fast_paths_does_as_one_without
                 wound(wounded, draw)
                 frames.append(bytes(wounded))
             number += len(frames)
-            await serve_both((plain, express), frames)
+            await serve_both((plain, fast), frames)
             if draw.random() < 0.01:
-                for side in (plain, express):
+                for side in (plain, fast):
                     await side.broker.create(f"another-{number}")  # another image
-        assert plain.state() == express.state()
-        assert express.fast_paths[PRODUCE].taken >= valid / 2, (express.fast_paths[PRODUCE].taken, valid)
+        assert plain.state() == fast.state()
+        assert fast.fast_paths[PRODUCE].taken >= valid / 2, (fast.fast_paths[PRODUCE].taken, valid)
 
 
-async def test_a_batch_that_the_disk_does_not_take_in_time_is_told_as_by_the_general_path() -> None:
+async def test_a_produce_that_times_out_gets_the_reply_of_the_general_path() -> None:
     async with two_brokers() as sides:
         told = []
         for side in sides:
@@ -102,7 +102,7 @@ async def test_frames_that_say_the_same_share_a_template_and_there_are_not_too_m
         assert sum(map(len, fast_path._templates)) == 1
 
 
-async def test_what_a_client_with_a_long_name_says_is_not_kept() -> None:
+async def test_requests_with_a_very_long_client_id_are_not_cached() -> None:
     async with two_brokers() as (_, side):
         fast_path: Any = side.fast_paths[PRODUCE].fast_path
         for client_id, kept in (("c" * 30_000, 0), ("c" * 400, 1)):
@@ -117,7 +117,7 @@ async def test_what_a_client_with_a_long_name_says_is_not_kept() -> None:
 
 
 @pytest.mark.sources
-async def test_a_bug_behind_the_lane_is_answered_as_one_behind_the_general_path(
+async def test_a_bug_behind_the_fast_path_is_answered_as_one_behind_the_general_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
