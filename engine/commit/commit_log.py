@@ -125,8 +125,14 @@ class CommitLog:
     def last_known(self, key: PartitionKey, name: str, stored: Stored, *, has_others: bool) -> LastKnown:
         """The known state of a partition that is about to be opened. `has_others`: other replicas are in sync."""
         point = self.points.get(key, PartitionCheckpoint())
-        is_clean, may_cut, was_let_go = name not in self._not_recovered, name not in self._suspect, name in self._let_go
-        return LastKnown(is_clean, point, stored, may_cut=may_cut, has_others=has_others, was_let_go=was_let_go)
+        is_clean, may_truncate, was_let_go = (
+            name not in self._not_recovered,
+            name not in self._suspect,
+            name in self._let_go,
+        )
+        return LastKnown(
+            is_clean, point, stored, may_truncate=may_truncate, has_others=has_others, was_let_go=was_let_go
+        )
 
     def had(self, key: PartitionKey) -> bool:
         """Whether the log dir had records of the partition, by its checkpoints."""
@@ -173,7 +179,7 @@ class CommitLog:
         self.points[key] = known.checkpoint
         if not known.is_clean:
             self._not_recovered.add(name)
-        if not known.may_cut:
+        if not known.may_truncate:
             self._suspect.add(name)
 
     def let_go(self, names: Collection[str]) -> None:

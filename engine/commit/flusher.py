@@ -58,10 +58,10 @@ class Flusher:
 
     async def _flush_slice(self, logs: Sequence[Log]) -> None:
         """Sync the bytes of each log that are written when the slice begins."""
-        ends = [(log, log.end, log.cuts) for log in logs if log.end.offset > log.flushed_offset]
+        ends = [(log, log.end, log.truncations) for log in logs if log.end.offset > log.flushed_offset]
         if not ends:
             return
         await self._sync([log.active_file for log, _, _ in ends])
-        for log, end, cuts in ends:
-            if log.cuts == cuts:  # otherwise it was truncated meanwhile, perhaps below `end`
+        for log, end, truncations in ends:
+            if log.truncations == truncations:  # otherwise it was truncated meanwhile, perhaps below `end`
                 log.note_flushed(end)

@@ -28,8 +28,8 @@ from engine.commit.journal_format import (
 from engine.errors import StoreRefused
 from engine.files.filesystem import File, FileSystem, Unreadable
 from engine.logs.recovery.checkpoints import Checkpoint, PartitionCheckpoint, PartitionKey
-from engine.logs.recovery.truncation_plan import begin_anew
-from engine.logs.segments.segment import Cut, cut_off, segment_name
+from engine.logs.recovery.truncation_plan import start_empty
+from engine.logs.segments.segment import TruncationPoint, segment_name, truncate_segments
 
 _LOST = "its part of the last appends is lost, unless the segments have it"
 
@@ -270,14 +270,14 @@ class _Replay:
         """Truncate again, since the crash may have come before it: no append follows before the next checkpoint."""
         directory = self._directories.of(key)
         if directory is not None and self._file(key, barrier.segment_base_offset) is not None:
-            cut = Cut(barrier.offset, barrier.segment_base_offset, barrier.position)
-            cut_off(self._filesystem, directory, cut)
+            point = TruncationPoint(barrier.offset, barrier.segment_base_offset, barrier.position)
+            truncate_segments(self._filesystem, directory, point)
 
     def _reset(self, key: PartitionKey, barrier: Barrier) -> None:
         """Reset the log again, as `_truncate` does. Rows before the reset were left out."""
         directory = self._directories.of(key)
         if directory is not None:
-            begin_anew(self._filesystem, directory, barrier.offset).fdatasync()
+            start_empty(self._filesystem, directory, barrier.offset).fdatasync()
             self._files = {which: file for which, file in self._files.items() if which[0] != key}
 
     def _file(self, key: PartitionKey, segment_base_offset: int) -> File | None:

@@ -117,17 +117,17 @@ class Cleaner:
     def _is_given_up(self, one: Partition) -> bool:
         """Whether damage was found in the log. A truncation or reset may remove the damage: then the cleaner tries
         again."""
-        return self._given_up.get(one.partition) == one.log.cuts
+        return self._given_up.get(one.partition) == one.log.truncations
 
     async def _clean(self, one: Partition, work: Work) -> bool:
         """Compact a log; False if nothing came of it."""
         self._taken.add(one.partition)
-        cuts = one.log.cuts
+        truncations = one.log.truncations
         try:
             self._stats.note(await Pass(one, work, self._options, self._now_ms(), self._paced).run())
         except CorruptMessage as error:
-            if one.log.cuts == cuts:  # otherwise it may have read what was being truncated
-                self._given_up[one.partition] = cuts
+            if one.log.truncations == truncations:  # otherwise it may have read what was being truncated
+                self._given_up[one.partition] = truncations
                 self._report(f"{one.log.directory} is not compacted any more: {error}")
             return False
         except StorageError as error:

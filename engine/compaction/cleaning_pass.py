@@ -61,7 +61,7 @@ class Pass:
         self._paced = paced
         self._stats = PassStats()
         self._log = one.log
-        self._cuts = one.log.cuts
+        self._truncations = one.log.truncations
         self._log_dir = one.log_dir
         self._filesystem = one.log_dir.disk.filesystem
 
@@ -184,7 +184,7 @@ class Pass:
 
     def _check_undisturbed(self) -> None:
         one = self._one
-        if self._log_dir.partitions.get(one.partition) is not one or self._log.cuts != self._cuts:
+        if self._log_dir.partitions.get(one.partition) is not one or self._log.truncations != self._truncations:
             raise Disturbed
 
 

@@ -48,7 +48,7 @@ def entries(store: IndexStore, partition: bytes, base_offset: int) -> list[Entry
     return [read_entry(key, value) for key, value in store.scan(prefix, following(prefix))]
 
 
-def cut(store: IndexStore, ends: Mapping[bytes, LogPosition], *, sync: bool) -> None:
+def truncate(store: IndexStore, ends: Mapping[bytes, LogPosition], *, sync: bool) -> None:
     puts: list[KeyValue] = []
     for partition, end in ends.items():
         for kind in (ENTRY, SUMMARY, KEY):

@@ -39,7 +39,7 @@ from engine.logs.segments.sparse_index import Entry, Stored
 T = TypeVar("T")
 
 PENDING_MAX = 100_000  # entries not yet written; more are left out
-CUT_TOGETHER_MAX = 16  # partitions in one job of a worker, which takes the core from the loop
+TRUNCATE_TOGETHER_MAX = 16  # partitions in one job of a worker, which takes the core from the loop
 SECURED_WITHIN = 3  # attempts, each with a new index
 GATHERING_S = 0.1  # a trip to a worker costs a busy loop more than the write; memory has the entries meanwhile
 
@@ -148,7 +148,7 @@ class StoredIndex:
         """
         bases = {segment.base_offset for segment in log.segments}
         if max(stored.indexed_to, stored.keys_to) > log.end.offset:
-            await self.cut({partition: log})
+            await self.truncate({partition: log})
         gone = [base for base in stored.summaries if base not in bases and base >= log.cold.local_start_offset]
         if gone:
             await self.forget(partition, gone)
@@ -170,13 +170,13 @@ class StoredIndex:
         if puts and not self._is_stopped:
             await self._ask(lambda store: store.write(puts, sync=sync))
 
-    async def cut(self, logs: Mapping[bytes, Log]) -> None:
+    async def truncate(self, logs: Mapping[bytes, Log]) -> None:
         """Delete entries beyond the ends of these logs, durably: the next appends take their offsets."""
         await self.write_pending()
         ends = [(partition, log.end) for partition, log in logs.items()]
-        for start in range(0, len(ends), CUT_TOGETHER_MAX):
-            some = dict(ends[start : start + CUT_TOGETHER_MAX])
-            await self._ask(partial(jobs.cut, ends=some, sync=start + CUT_TOGETHER_MAX >= len(ends)))
+        for start in range(0, len(ends), TRUNCATE_TOGETHER_MAX):
+            some = dict(ends[start : start + TRUNCATE_TOGETHER_MAX])
+            await self._ask(partial(jobs.truncate, ends=some, sync=start + TRUNCATE_TOGETHER_MAX >= len(ends)))
         for partition, log in logs.items():
             if log.unindexed:
                 self.note(partition, log, log.end.offset)

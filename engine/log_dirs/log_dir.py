@@ -72,11 +72,11 @@ class Resident(Protocol):
     def announce_change(self) -> None:
         """Wake waiting reads."""
 
-    def cut(self, shorter: Shorter) -> list[Segment]:
+    def truncate(self, shorter: Shorter) -> list[Segment]:
         """Truncate the log between commit batches, and refuse appends; returns the segments that it has lost."""
 
     def reset(self, segment: Segment) -> list[Segment]:
-        """Replace all segments by `segment`, which is empty; otherwise as `cut`."""
+        """Replace all segments by `segment`, which is empty; otherwise as `truncate`."""
 
     def resume(self) -> None:
         """Accept appends again."""

@@ -33,13 +33,13 @@ _ENTRY = "checkpoint\n"
 
 
 class StrayMetadata(NamedTuple):
-    """The metadata of a stray log. `may_cut`: whether a torn tail may be truncated."""
+    """The metadata of a stray log. `may_truncate`: whether a torn tail may be truncated."""
 
     partition: TopicPartition
     at_ms: int
     point: PartitionCheckpoint
     needs_scan: bool = True
-    may_cut: bool = True
+    may_truncate: bool = True
 
 
 class Stray(NamedTuple):
@@ -95,7 +95,7 @@ def encode_metadata(metadata: StrayMetadata) -> bytes:
     key = key_of(metadata.partition)
     scan = "yes" if metadata.needs_scan else "no"
     lines = f"{VERSION_LINE}\ntopic={metadata.partition.topic}\ntime={metadata.at_ms}\nscan={scan}\n{_ENTRY}"
-    body = lines.encode() + encode_checkpoint(Checkpoint(0, {key: metadata.point}, has_lost=not metadata.may_cut))
+    body = lines.encode() + encode_checkpoint(Checkpoint(0, {key: metadata.point}, has_lost=not metadata.may_truncate))
     return with_crc(body)
 
 
@@ -233,7 +233,7 @@ def resume(filesystem: FileSystem, path: str, prepared: Prepared) -> Prepared:
         if not found:
             return prepared
         points = {**prepared.checkpoint.partitions, **{key_of(one.partition): one.point for one in found}}
-        has_lost = prepared.checkpoint.has_lost or not all(one.may_cut for one in found)
+        has_lost = prepared.checkpoint.has_lost or not all(one.may_truncate for one in found)
         checkpoint = prepared.checkpoint._replace(partitions=points, has_lost=has_lost)
         write_checkpoint(filesystem, path, checkpoint)
         forget_notes(filesystem, path, found)

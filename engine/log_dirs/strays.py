@@ -139,7 +139,7 @@ class Strays:
         name = directory_name(partition)
         known = log_dir.commit_log.last_known(key_of(partition), name, Stored(), has_others=False)
         needs_scan = not known.is_clean
-        return StrayMetadata(partition, self._now_ms(), known.checkpoint, needs_scan, may_cut=known.may_cut)
+        return StrayMetadata(partition, self._now_ms(), known.checkpoint, needs_scan, may_truncate=known.may_truncate)
 
     async def set_aside(self, partitions: Collection[TopicPartition]) -> None:
         """Make strays of open logs that the metadata do not name any more, and that no change has deleted.
@@ -243,7 +243,7 @@ class Strays:
             metadata = one.metadata
             assert metadata is not None
             key, name = key_of(metadata.partition), directory_name(metadata.partition)
-            known = LastKnown(not metadata.needs_scan, metadata.point, may_cut=metadata.may_cut)
+            known = LastKnown(not metadata.needs_scan, metadata.point, may_truncate=metadata.may_truncate)
             log_dir.commit_log.take_back(key, name, known)
             log_dir.names.add(name)
             del log_dir.strays[one.name]

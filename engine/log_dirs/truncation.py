@@ -21,7 +21,7 @@ from engine.logs.log import Log
 from engine.logs.producers.state import ProducerTable
 from engine.logs.producers.walk import Extent
 from engine.logs.recovery.checkpoints import key_of
-from engine.logs.recovery.truncation_plan import Longer, Shorter, begin_anew, cut_files, shorten
+from engine.logs.recovery.truncation_plan import Longer, Shorter, shorten, start_empty, truncate_files
 from engine.logs.segments.segment import Segment
 
 TOGETHER_MAX = 16  # logs in one job of a worker: more would block the disk, and the core, for others
@@ -36,7 +36,7 @@ class Truncation(NamedTuple):
     below_sealed: bool = False
 
 
-class _Cut(NamedTuple):
+class _Planned(NamedTuple):
     """A log, and the plan of its truncation."""
 
     resident: Resident
@@ -44,7 +44,7 @@ class _Cut(NamedTuple):
 
     @property
     def barrier(self) -> Barrier:
-        return Barrier(*key_of(self.resident.partition), BarrierKind.TRUNCATED, *self.shorter.cut)
+        return Barrier(*key_of(self.resident.partition), BarrierKind.TRUNCATED, *self.shorter.point)
 
 
 async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[EngineError | None]:
@@ -55,18 +55,18 @@ async def truncate(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[Engine
     """
     async with log_dir.commit_log.replacing():
         found = await _look(log_dir, wanted)
-        cuts = [one for one in found if isinstance(one, _Cut)]
+        planned = [one for one in found if isinstance(one, _Planned)]
         try:
-            if cuts:
-                await _cut(log_dir, cuts)
+            if planned:
+                await _truncate(log_dir, planned)
         except StorageError as error:
-            return [error if isinstance(one, _Cut) else one for one in found]
-        return [None if isinstance(one, _Cut) else one for one in found]
+            return [error if isinstance(one, _Planned) else one for one in found]
+        return [None if isinstance(one, _Planned) else one for one in found]
 
 
-async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Cut | EngineError | None]:
+async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Planned | EngineError | None]:
     """The plan of each truncation, or its error; None if the log already ends there."""
-    found: list[_Cut | EngineError | None] = []
+    found: list[_Planned | EngineError | None] = []
     for start in range(0, len(wanted), TOGETHER_MAX):
         some = wanted[start : start + TOGETHER_MAX]
         asked = [_as_it_is(one) for one in some]
@@ -75,7 +75,7 @@ async def _look(log_dir: LogDir, wanted: Sequence[Truncation]) -> list[_Cut | En
         except StorageError as error:
             looked = [error] * len(asked)
         for one, became in zip(some, looked, strict=True):
-            found.append(_Cut(one.resident, became) if isinstance(became, Shorter) else became)
+            found.append(_Planned(one.resident, became) if isinstance(became, Shorter) else became)
     return found
 
 
@@ -136,26 +136,26 @@ def _shorten(filesystem: FileSystem, log: Longer, offset: int) -> EngineError | 
         return UnreadableMessage(f"the disk cannot read where offset {offset} lies: {error.strerror}")
 
 
-async def _cut(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
+async def _truncate(log_dir: LogDir, planned: Sequence[_Planned]) -> None:
     """Carry out plans within `replacing`. Raises StorageError."""
     async with log_dir.commit_log.committer.between_rounds():
         log_dir.commit_log.advance_points()
-        await log_dir.commit_log.announce([one.barrier for one in cuts])
-        gone = [segment for one in cuts for segment in one.resident.cut(one.shorter)]
-    again = [(one.resident, partial(_cut_files, log_dir, [one])) for one in cuts]
+        await log_dir.commit_log.announce([one.barrier for one in planned])
+        gone = [segment for one in planned for segment in one.resident.truncate(one.shorter)]
+    again = [(one.resident, partial(_truncate_files, log_dir, [one])) for one in planned]
     async with _carried_out(log_dir, again, gone):
-        await _cut_files(log_dir, cuts)
+        await _truncate_files(log_dir, planned)
 
 
-async def _cut_files(log_dir: LogDir, cuts: Sequence[_Cut]) -> None:
+async def _truncate_files(log_dir: LogDir, planned: Sequence[_Planned]) -> None:
     """Truncate the files; it may be repeated."""
-    for start in range(0, len(cuts), TOGETHER_MAX):
-        some = cuts[start : start + TOGETHER_MAX]
-        await log_dir.disk.run(partial(cut_files, log_dir.disk.filesystem, [one.shorter for one in some]))
+    for start in range(0, len(planned), TOGETHER_MAX):
+        some = planned[start : start + TOGETHER_MAX]
+        await log_dir.disk.run(partial(truncate_files, log_dir.disk.filesystem, [one.shorter for one in some]))
         await log_dir.disk.sync([one.shorter.file for one in some])
         for one in some:
             one.resident.log.note_flushed(one.resident.log.end)
-    await log_dir.index.cut({index_key(one.resident.partition): one.resident.log for one in cuts})
+    await log_dir.index.truncate({index_key(one.resident.partition): one.resident.log for one in planned})
 
 
 def is_unused(log: Log) -> bool:
@@ -183,10 +183,10 @@ async def reset(log_dir: LogDir, resident: Resident, offset: int, *, expects_unu
 async def _empty(log_dir: LogDir, resident: Resident, offset: int) -> None:
     """Replace all files by an empty segment; it may be repeated."""
     partition, log = resident.partition, resident.log
-    job = partial(begin_anew, log_dir.disk.filesystem, log.directory, offset)
+    job = partial(start_empty, log_dir.disk.filesystem, log.directory, offset)
     await log_dir.disk.sync([await log_dir.disk.run(job)])
     await log_dir.index.forget_partitions([index_key(partition)])  # also the rows of segments in the tier, known or not
-    await log_dir.index.cut({index_key(partition): log})
+    await log_dir.index.truncate({index_key(partition): log})
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ class Log:
         self.compacted_to = 0  # below it offsets may have gaps
         self.clean_to = 0  # every record below it is the newest of its key there
         self.dropped, self.swaps = CompactionHorizon(), Swaps()
-        self.replacements = self.cuts = 0  # counts of replaced segments, and of truncations
+        self.replacements = self.truncations = 0  # counts of replaced segments, and of truncations
         self.journaled_offset = self.journal_end_offset = 0  # end of journaled appends: durable; being written
         self.producers = ProducerTable()
         self.aborted = AbortedIndexes()
@@ -200,14 +200,14 @@ class Log:
         self.replacements += 1
         return gone
 
-    def cut(self, shorter: Shorter) -> list[Segment]:
+    def truncate(self, shorter: Shorter) -> list[Segment]:
         """Truncate the log to `shorter`; returns the segments that the log has lost, the truncated one included.
 
         The durable end and the other known offsets go down to the new end.
         """
         first = self._bases.index(shorter.segment.base_offset)
         gone = self._end_with(first, shorter.segment, shorter.producers)
-        self.aborted.cut(shorter.segment.base_offset, shorter.aborted)
+        self.aborted.truncate(shorter.segment.base_offset, shorter.aborted)
         end_offset = self.end.offset
         self.epochs.drop_from(end_offset)
         self.unindexed = [one for one in self.unindexed if one[1].offset < end_offset]
@@ -239,7 +239,7 @@ class Log:
         self.end = self._end_position(max(one.max_timestamp_ms for one in self.segments))
         self.producers = producers
         self.damaged_from = None  # the rest was served before
-        self.cuts += 1
+        self.truncations += 1
         self.replacements += 1
         return gone
 

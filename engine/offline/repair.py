@@ -19,7 +19,13 @@ from engine.logs.log import Log
 from engine.logs.recovery.checkpoints import PartitionCheckpoint, PartitionKey, key_of, write_checkpoint
 from engine.logs.recovery.recovery import LastKnown, open_log
 from engine.logs.segments.footer import footer_name
-from engine.logs.segments.segment import QUARANTINED_SUFFIX, Cut, cut_off, segment_bases, segment_name
+from engine.logs.segments.segment import (
+    QUARANTINED_SUFFIX,
+    TruncationPoint,
+    segment_bases,
+    segment_name,
+    truncate_segments,
+)
 from engine.logs.transactions.aborted import aborted_index_name
 from engine.logs.transactions.aborted_files import write_aborted
 from engine.offline.inspection import (
@@ -50,9 +56,9 @@ def repair(filesystem: FileSystem, path: str, *, accept_loss: bool = False, drop
     try:
         done, left = list(prepared.journal.problems), list[str]()
         points = dict(prepared.checkpoint.partitions)
-        may_cut = accept_loss or not prepared.checkpoint.has_lost
+        may_truncate = accept_loss or not prepared.checkpoint.has_lost
         for partition in partitions(filesystem, path):
-            one = _Repair(filesystem, partition, points, accept_loss=accept_loss, may_cut=may_cut)
+            one = _Repair(filesystem, partition, points, accept_loss=accept_loss, may_truncate=may_truncate)
             one.run()
             done += one.done
             left += one.left
@@ -79,7 +85,7 @@ class _Repair:
         points: dict[PartitionKey, PartitionCheckpoint],
         *,
         accept_loss: bool,
-        may_cut: bool,
+        may_truncate: bool,
     ) -> None:
         self.done: list[str] = []
         self.left: list[str] = []
@@ -88,7 +94,7 @@ class _Repair:
         self._points = points
         self._key = key_of(partition.identity)
         self._accept_loss = accept_loss
-        self._may_cut = may_cut
+        self._may_truncate = may_truncate
 
     def run(self) -> None:
         if not any(self._key[0]):
@@ -111,7 +117,7 @@ class _Repair:
         return self._points.get(self._key, PartitionCheckpoint())
 
     def _open(self) -> Log:
-        last_known = LastKnown(is_clean=False, checkpoint=self._point, may_cut=self._may_cut)
+        last_known = LastKnown(is_clean=False, checkpoint=self._point, may_truncate=self._may_truncate)
         log = open_log(self._filesystem, self._partition.directory, last_known)
         self.done += log.problems
         return log
@@ -159,8 +165,8 @@ class _Repair:
         self._quarantine(base_offset, position, [base for base in bases if base > base_offset])
         barrier = Barrier(*self._key, BarrierKind.TRUNCATED, offset, base_offset, position)
         end_by(self._points, barrier)
-        self._points[self._key] = _cut_point(self._points[self._key], offset, log.epochs.latest)
-        cut_off(self._filesystem, directory, Cut(offset, base_offset, position))
+        self._points[self._key] = _truncated_point(self._points[self._key], offset, log.epochs.latest)
+        truncate_segments(self._filesystem, directory, TruncationPoint(offset, base_offset, position))
         self.done.append(
             f"{directory} ends before offset {offset}: the records behind it are in files *{QUARANTINED_SUFFIX}"
         )
@@ -204,7 +210,7 @@ class _Repair:
         filesystem.sync_dir(directory)
 
 
-def _cut_point(point: PartitionCheckpoint, offset: int, leader_epoch: int) -> PartitionCheckpoint:
+def _truncated_point(point: PartitionCheckpoint, offset: int, leader_epoch: int) -> PartitionCheckpoint:
     """The checkpoint of a log that now ends at `offset`.
 
     If the log was compacted beyond it, records that are given up may have replaced records below: other replicas may

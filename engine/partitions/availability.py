@@ -15,7 +15,7 @@ from engine.roles import TopicPartition
 class Availability(Watched):
     """The part of `Partition` that knows whether it is open, its role, and whether its log is damaged."""
 
-    __slots__ = ("_closed", "_is_being_cut", "_is_suspended", "_role", "log", "log_dir", "opening", "partition")
+    __slots__ = ("_closed", "_is_being_truncated", "_is_suspended", "_role", "log", "log_dir", "opening", "partition")
 
     def __init__(self, partition: TopicPartition, log: Log, log_dir: LogDir) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Availability(Watched):
         self.opening: Opening | None = None  # findings of the opening of its log
         self._role: Leader | Follower | None = None
         self._closed: Callable[[], EngineError] | None = None
-        self._is_being_cut = False
+        self._is_being_truncated = False
         self._is_suspended = False  # closed, but only until it has its newest role
 
     @property
@@ -71,7 +71,7 @@ class Availability(Watched):
 
     @property
     def _is_shut(self) -> bool:
-        return self._closed is not None or self.log_dir.is_closing or self._is_being_cut
+        return self._closed is not None or self.log_dir.is_closing or self._is_being_truncated
 
     @property
     def _takes_no_appends(self) -> bool:
@@ -85,7 +85,7 @@ class Availability(Watched):
             return self._closed()
         if self.log_dir.is_closing:
             return NotLeaderOrFollower("the broker is shutting down")
-        if self._is_being_cut:
+        if self._is_being_truncated:
             return NotLeaderOrFollower("the log is being truncated")
         if self.log.damaged_from is None:
             return NotLeaderOrFollower(f"{self.partition.topic}-{self.partition.partition} is not led here")

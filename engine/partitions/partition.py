@@ -123,20 +123,20 @@ class Partition(Replica):
         self.log_dir.role_changes += 1
         self.announce_change()
 
-    def cut(self, shorter: Shorter) -> list[Segment]:
-        gone = self.log.cut(shorter)
-        self.progress.cut(self.log.end, shorter.unstable)
-        self._was_cut()
+    def truncate(self, shorter: Shorter) -> list[Segment]:
+        gone = self.log.truncate(shorter)
+        self.progress.truncate(self.log.end, shorter.unstable)
+        self._note_truncated()
         return gone
 
     def reset(self, segment: Segment) -> list[Segment]:
         gone = self.log.reset(segment)
         self.progress.reset(self.log.end)
-        self._was_cut()
+        self._note_truncated()
         return gone
 
-    def _was_cut(self) -> None:
-        self._is_being_cut = True
+    def _note_truncated(self) -> None:
+        self._is_being_truncated = True
         self.log_dir.keys.abandon(self._reader)
         self._reader.segment_replaced(self.log.active)
         if isinstance(self._role, Leader):
@@ -145,7 +145,7 @@ class Partition(Replica):
         self.announce_change()
 
     def resume(self) -> None:
-        self._is_being_cut = False
+        self._is_being_truncated = False
         self._index_keys()
         self.announce_change()
 
@@ -305,7 +305,7 @@ class Partition(Replica):
     # Interface for the group committer
 
     def stage(self, appends: list[Append]) -> PartitionShare | None:
-        if self._closed is not None or self._role is None or self._is_being_cut:
+        if self._closed is not None or self._role is None or self._is_being_truncated:
             for append in appends:
                 self.log.producers.turn_away(append.header)
                 append.settle(self._why_closed())

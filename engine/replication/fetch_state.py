@@ -98,7 +98,7 @@ class FetchState:
         if answer.error is not None:
             return _refused(answer.error)
         if answer.diverging is not None:
-            return self._cut(log, _parting(log, answer.diverging), answer.log_start_offset)
+            return self._truncate(log, _parting(log, answer.diverging), answer.log_start_offset)
         if log.is_damaged:  # it takes no appends, and is not in the ISR (RULES L5, K8)
             return Restart(answer.log_start_offset)
         if self._lacks_what_counts(log) or self._lacks_decisions(answer.compacted, log):
@@ -108,7 +108,7 @@ class FetchState:
     def told(self, start_offset: int, end_offset: int, log: LogState) -> Action:
         """The action after AskEnds, by the start and end of the leader's log."""
         if end_offset < log.end_offset:
-            return self._cut(log, end_offset, start_offset)
+            return self._truncate(log, end_offset, start_offset)
         if log.is_damaged:
             return Restart(start_offset)
         return Restart(start_offset) if start_offset > log.end_offset else Backoff(awaits_news=False)
@@ -117,7 +117,7 @@ class FetchState:
         """Note that the last action is carried out, or that the backoff of Backoff is over."""
         self._is_busy = False
 
-    def _cut(self, log: LogState, offset: int, leaders_start: int) -> Action:
+    def _truncate(self, log: LogState, offset: int, leaders_start: int) -> Action:
         if offset >= log.end_offset:
             return Fail(f"the leader's log parts from this one at {offset}, where this one has ended")
         kept_to = max(log.high_watermark, log.sealed_to)

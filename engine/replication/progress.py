@@ -88,14 +88,14 @@ class Progress:
         self.durable = end
         return self._advance()
 
-    def cut(self, end: LogPosition, unstable: Mapping[int, LogPosition] = MappingProxyType({})) -> None:
+    def truncate(self, end: LogPosition, unstable: Mapping[int, LogPosition] = MappingProxyType({})) -> None:
         """Note that the log was truncated to `end`, and is durable. `unstable`: first positions of transactions that
         are open now."""
         self.written = self.durable = end
         self.high_watermark = min(self.high_watermark, end)
         while self._ends and self._ends[-1].offset > end.offset:
             self._ends.pop()
-        self._unstable.cut(end.offset, unstable)
+        self._unstable.truncate(end.offset, unstable)
         self._note_stable()
 
     def reset(self, position: LogPosition) -> None:

@@ -41,7 +41,7 @@ class Unstable:
         first = min(position for _, position in self._ended.values())
         return first if oldest is None else min(first, oldest)
 
-    def cut(self, end_offset: int, begun: Mapping[int, LogPosition]) -> None:
+    def truncate(self, end_offset: int, begun: Mapping[int, LogPosition]) -> None:
         """Note that the log was truncated to `end_offset`. `begun`: first positions of the transactions that are open
         now."""
         self._open = dict(begun)

@@ -113,7 +113,7 @@ async def test_a_log_that_was_never_used_begins_where_its_first_batch_does() -> 
         assert (log.log_start_offset, await read_all(log)) == (1000, {1000: b"a", 1001: b"b"})
 
 
-async def test_a_log_that_was_emptied_begins_anew_unless_it_knows_a_producer() -> None:
+async def test_an_emptied_log_starts_again_at_the_first_batch_unless_it_knows_a_producer() -> None:
     """Retries are recognised by the producer's sequence, which must not be forgotten."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
@@ -127,7 +127,7 @@ async def test_a_log_that_was_emptied_begins_anew_unless_it_knows_a_producer() -
         assert [one.producer_id for one in store.active_producers(ORDERS)] == [7]
 
 
-async def test_what_is_there_is_not_appended_again() -> None:
+async def test_batches_that_the_log_has_are_not_appended_again() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         some = kept(10, b"a", b"b"), kept(14, b"c")
@@ -137,7 +137,7 @@ async def test_what_is_there_is_not_appended_again() -> None:
         assert await read_all(log) == {10: b"a", 11: b"b", 14: b"c", 15: b"d"}
 
 
-async def test_what_is_there_is_answered_when_it_is_durable() -> None:
+async def test_batches_that_the_log_has_are_acknowledged_when_they_are_durable() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
@@ -159,7 +159,7 @@ async def test_what_is_there_is_answered_when_it_is_durable() -> None:
         assert answers == [(0, 1), (0, 1)]
 
 
-async def test_what_takes_the_offsets_of_a_batch_before_it_is_queued_is_not_taken_for_it() -> None:
+async def test_a_batch_is_refused_if_another_append_took_its_offsets_before_it_was_queued() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         assert isinstance(log, Partition)
@@ -208,7 +208,7 @@ async def test_a_segment_begins_where_the_one_before_ends_though_there_is_a_gap(
 @pytest.mark.parametrize(
     ("base_offset", "last_delta"), [(1, None), (0, 5), (2**40, None), (3, SEGMENT_OFFSETS_MAX), (2**31 + 1, None)]
 )
-async def test_what_does_not_continue_a_log_is_refused(base_offset: int, last_delta: int | None) -> None:
+async def test_a_batch_that_does_not_continue_the_log_is_refused(base_offset: int, last_delta: int | None) -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         await append(log, b"x", b"y", b"z")
@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[bytes | bytearray, type[EngineError]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_is_wrong_with_a_batch_is_told_and_nothing_changes(name: str) -> None:
+async def test_an_invalid_batch_is_refused_with_its_error_and_the_log_stays_unchanged(name: str) -> None:
     records, error = REFUSED[name]
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
@@ -329,7 +329,7 @@ async def test_a_batch_is_not_compressed_anew() -> None:
         assert parse_header(bytes_of((await read(log, 0)).records)).codec_id == Codec.GZIP
 
 
-async def test_who_does_not_lead_the_partition_or_has_none_refuses() -> None:
+async def test_append_at_offset_without_the_partition_or_its_leadership_is_refused() -> None:
     async with running(SimulatedFileSystem()) as store:
         with pytest.raises(UnknownPartition):
             await keep(store, kept(0, b"a"))
@@ -340,7 +340,7 @@ async def test_who_does_not_lead_the_partition_or_has_none_refuses() -> None:
             await keep(store, kept(0, b"a"))
 
 
-async def test_what_found_no_room_in_the_queue_may_be_sent_again() -> None:
+async def test_batches_refused_by_a_full_queue_can_be_sent_again() -> None:
     async with running(SimulatedFileSystem(), options(queue_max_bytes=150)) as store:
         log = await open_orders(store)
         some = [kept(number, b"x" * 30) for number in range(3)]
@@ -376,7 +376,7 @@ async def test_appends_of_others_come_before_or_behind_and_take_no_place_of_a_ba
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_what_was_answered_survives_crashes_and_the_rest_is_sent_again(seed: int) -> None:
+async def test_acknowledged_batches_survive_crashes_and_the_rest_can_be_sent_again(seed: int) -> None:
     """The log end alone tells which batches the log has: each offset has its record once."""
     rng = random.Random(seed)
     filesystem, sent, offset = SimulatedFileSystem(), list[bytes](), rng.choice((0, 0, 100))
@@ -461,7 +461,7 @@ def test_each_offset_has_the_record_that_was_sent(
     trio.run(run)
 
 
-async def test_the_epoch_of_a_leader_began_where_it_took_over_though_its_first_batch_left_a_gap() -> None:
+async def test_a_leader_epoch_begins_at_its_election_though_its_first_batch_left_a_gap() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, leader_epoch=1)

@@ -37,7 +37,7 @@ async def two_disks(
 
 
 @pytest.mark.parametrize("what", ["append", "opening", "checkpoint"])
-async def test_a_log_dir_that_hangs_keeps_no_other_from_its_marker(what: str) -> None:
+async def test_a_hanging_log_dir_does_not_keep_another_from_its_clean_shutdown_marker(what: str) -> None:
     filesystem, pool, problems = SimulatedFileSystem(), SimulatedPool(), list[str]()
     async with two_disks(filesystem, pool, problems) as store, trio.open_nursery() as nursery:
         pool.delays.hang(WORKERS_OF_A.all)

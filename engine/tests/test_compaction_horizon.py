@@ -42,7 +42,7 @@ def test_a_stamp_is_known_to_a_span() -> None:
             assert stamped_by <= swaps.gone_by < stamped_by + SPAN_MS
 
 
-def test_what_was_stamped_before_the_log_was_opened_was_gone_then() -> None:
+def test_dropped_tombstones_stamped_before_the_log_was_opened_do_not_raise_gone_by() -> None:
     swaps = Swaps()
     swaps.note(1000, 900, RETENTION_MS)
     swaps.note(1100, 999, RETENTION_MS)
@@ -51,7 +51,7 @@ def test_what_was_stamped_before_the_log_was_opened_was_gone_then() -> None:
     assert (swaps.count, swaps.gone_by) == (3, 1)
 
 
-def test_what_is_gone_of_either() -> None:
+def test_beside_takes_the_greater_of_each_horizon_and_below_limits_all() -> None:
     both = CompactionHorizon(1, 5, 2).beside(CompactionHorizon(3, 4, 1))
     assert both == CompactionHorizon(3, 5, 2)
     assert both.covers(CompactionHorizon(3, 5, 2))

@@ -26,7 +26,7 @@ async def test_log_dirs_with_the_sizes_of_their_partitions_and_their_space() -> 
         assert one.total_bytes == filesystem.capacity_bytes > one.usable_bytes > 0
 
 
-async def test_of_a_log_dir_that_is_offline_nothing_else_is_known() -> None:
+async def test_the_description_of_an_offline_log_dir_has_no_sizes() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/one", "/two")) as store:
         log = await open_orders(store)

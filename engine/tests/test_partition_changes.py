@@ -29,7 +29,7 @@ async def two_led(store: SegmentStore) -> None:
         assert (await store.open_partition(one, CONFIG, 0)).log_dir.disk.path == path
 
 
-async def test_a_log_dir_that_hangs_keeps_no_partition_of_another_from_its_role() -> None:
+async def test_a_hanging_log_dir_does_not_delay_role_changes_in_another() -> None:
     """The same holds if one call changes partitions of both log dirs, and another call follows."""
     pool = SimulatedPool()
     async with running(SimulatedFileSystem(), options("/a", "/b"), pool=pool) as store, trio.open_nursery() as nursery:
@@ -94,7 +94,7 @@ async def test_a_suspended_partition_serves_nothing() -> None:
         assert (log.is_led, log.is_current, log.is_closed) == (False, False, False)
 
 
-async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspended() -> None:
+async def test_appends_that_wait_for_other_replicas_fail_when_the_partition_is_suspended() -> None:
     async with running(SimulatedFileSystem()) as store:
         [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 0, others(1, 2))])
         assert isinstance(log, Partition)
@@ -105,7 +105,7 @@ async def test_what_waits_for_other_replicas_fails_when_the_partition_is_suspend
             await pending.wait()
 
 
-async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partition_is_suspended() -> None:
+async def test_appends_on_their_way_to_disk_are_not_acknowledged_after_a_suspension() -> None:
     """The append may reach the disk, below the begin of the next epoch."""
     pool = SimulatedPool()
     async with running(SimulatedFileSystem(), options("/a"), pool=pool) as store:
@@ -124,7 +124,7 @@ async def test_what_is_on_its_way_to_a_disk_is_not_acknowledged_once_the_partiti
         assert log.log.epochs.end_of(0, 1, 0).end_offset == 1
 
 
-async def test_only_a_role_that_is_newest_when_it_is_taken_ends_a_suspension() -> None:
+async def test_only_the_newest_role_ends_a_suspension() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await suspended(store)
         await store.open_partitions([Leadership(ORDERS, CONFIG, 1)], newest=lambda _: None)
@@ -163,7 +163,7 @@ async def test_a_partition_that_has_the_wanted_role_is_not_suspended() -> None:
         assert found == [False, True, True]
 
 
-async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
+async def test_a_follower_resumed_in_its_epoch_fetches_again() -> None:
     """A Fetch was open when the follower was suspended, and its answer is lost."""
     async with running(SimulatedFileSystem()) as store:
         role = Following(ORDERS, CONFIG, 1)
@@ -178,7 +178,7 @@ async def test_a_follower_that_is_resumed_in_its_epoch_asks_anew() -> None:
         assert log.ask() is not None
 
 
-async def test_a_leader_that_is_resumed_in_its_epoch_learns_what_the_metadata_says_by_then() -> None:
+async def test_a_leader_resumed_in_its_epoch_learns_the_newest_committed_isr() -> None:
     async with running(SimulatedFileSystem()) as store:
         [log] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1, others(1, 2))])
         assert isinstance(log, Partition)
@@ -188,7 +188,7 @@ async def test_a_leader_that_is_resumed_in_its_epoch_learns_what_the_metadata_sa
         assert log.replicas.version == 5
 
 
-async def test_a_log_dir_that_fails_closes_for_good_what_was_suspended() -> None:
+async def test_a_failing_log_dir_closes_its_suspended_partitions_for_good() -> None:
     async with running(SimulatedFileSystem(), options("/a", "/b")) as store:
         log = await suspended(store)
         log.log_dir.disk.fail(OSError("broken by a test"))

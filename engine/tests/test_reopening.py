@@ -45,7 +45,7 @@ async def led(store: SegmentStore, leader_epoch: int) -> Partition:
 
 
 @pytest.mark.parametrize("config", [CONFIG, LogConfig(flush_policy=FlushPolicy.ASYNC)])
-async def test_a_log_that_is_opened_again_has_all_it_had(config: LogConfig) -> None:
+async def test_a_reopened_log_has_all_its_records(config: LogConfig) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, config)
@@ -65,14 +65,14 @@ async def test_a_log_that_is_opened_again_has_all_it_had(config: LogConfig) -> N
         assert await read_all(await open_orders(store, config, leader_epoch=3)) == values(COUNT + 1)
 
 
-async def test_a_closed_log_stays_closed_until_it_is_to_be_opened_again() -> None:
+async def test_a_closed_log_stays_closed_without_a_request_to_reopen_it() -> None:
     async with running(SimulatedFileSystem()) as store:
         close(await filled(store))
         [refused] = await store.open_partitions([Leadership(ORDERS, CONFIG, 1)])
         assert isinstance(refused, StorageError)
 
 
-async def test_no_log_is_opened_again_without_a_checkpoint_behind_what_it_has() -> None:
+async def test_a_log_is_not_reopened_if_its_checkpoint_fails() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         close(await filled(store))
@@ -82,7 +82,7 @@ async def test_no_log_is_opened_again_without_a_checkpoint_behind_what_it_has() 
         assert await read_all(await led(store, 2)) == values(COUNT)
 
 
-async def test_j2_what_was_cut_is_not_there_when_the_log_is_opened_again() -> None:
+async def test_j2_truncated_records_are_not_there_when_the_log_is_reopened() -> None:
     """No checkpoint has followed the truncation."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -99,7 +99,7 @@ async def test_j2_what_was_cut_is_not_there_when_the_log_is_opened_again() -> No
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("create", ".log"), ("write", "/checkpoint.tmp")])
-async def test_j2_a_log_that_was_to_begin_anew_is_empty_when_it_is_opened_again(kind: str, suffix: str) -> None:
+async def test_j2_a_log_whose_reset_failed_is_empty_when_it_is_reopened(kind: str, suffix: str) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await filled(store)
@@ -112,7 +112,7 @@ async def test_j2_a_log_that_was_to_begin_anew_is_empty_when_it_is_opened_again(
         assert (await append(log, b"value 20")).base_offset == 20
 
 
-async def test_work_of_one_log_leaves_alone_what_another_has_got_since() -> None:
+async def test_reopening_a_log_leaves_newer_records_of_another_log_unchanged() -> None:
     """Both logs were truncated together, and one of them is opened again first."""
     filesystem, other = SimulatedFileSystem(), TopicPartition(bytes([5] * 16), "payments", 0)
     async with running(filesystem) as store:

@@ -109,7 +109,7 @@ async def test_l7_clean_marker_is_written_last_and_removed_durably_before_the_fi
     assert removed < next(at for at, (kind, path) in enumerate(kinds) if kind == "write" and path.endswith(".log"))
 
 
-async def test_partition_nobody_opened_since_a_crash_keeps_the_stop_from_counting_as_clean() -> None:
+async def test_a_partition_not_opened_since_a_crash_prevents_the_clean_shutdown_marker() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store), b"a")
@@ -198,7 +198,7 @@ async def test_partition_with_records_in_two_log_dirs_is_refused() -> None:
             await store.strays.settle(fates(lambda *_: True))
 
 
-async def test_log_dir_that_was_away_while_a_topic_was_deleted_and_created_anew_is_no_obstacle() -> None:
+async def test_a_log_dir_that_missed_the_recreation_of_a_topic_does_not_block_the_new_topic() -> None:
     filesystem = SimulatedFileSystem()
     anew = partition(0, topic_id=bytes([7] * 16))
     for path, one in (("/a", ORDERS), ("/b", anew)):
@@ -238,7 +238,7 @@ async def test_partition_whose_opening_failed_may_go_to_another_log_dir() -> Non
         assert filesystem.exists("/b/orders-0")
 
 
-async def test_topic_created_anew_does_not_wait_for_the_log_dir_that_failed() -> None:
+async def test_a_recreated_topic_does_not_wait_for_the_failed_log_dir() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         log = await open_orders(store)
@@ -251,7 +251,7 @@ async def test_topic_created_anew_does_not_wait_for_the_log_dir_that_failed() ->
         assert filesystem.exists("/b/orders-0")
 
 
-async def test_names_above_a_log_dir_are_synced_again_after_a_kill_before_its_first_use() -> None:
+async def test_parent_directories_of_a_log_dir_are_synced_after_a_kill_before_its_first_use() -> None:
     filesystem = SimulatedFileSystem()
     filesystem.make_dir("/some")
     filesystem.make_dir("/some/data")  # by a process that was killed before it synced the names
@@ -341,7 +341,7 @@ async def truncate(store: SegmentStore) -> None:
 
 
 @pytest.mark.parametrize(("remove", "bases"), [(delete, [0, 1]), (truncate, [1])])
-async def test_a_worker_closes_the_files_of_what_is_removed(
+async def test_a_worker_closes_the_files_of_removed_segments(
     monkeypatch: pytest.MonkeyPatch, remove: Callable[[SegmentStore], Awaitable[None]], bases: list[int]
 ) -> None:
     """The loop would stand still while the kernel frees the page cache of the files."""
@@ -385,7 +385,7 @@ async def test_directories_set_aside_never_have_the_same_name() -> None:
     assert sorted(aside) == [f"{topic[:150]}-{number}.{bytes(16).hex()}-stray" for number in (0, 1)]
 
 
-async def test_close_answers_what_is_queued_and_refuses_the_rest() -> None:
+async def test_close_answers_queued_appends_and_refuses_later_appends() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
@@ -463,7 +463,7 @@ async def test_l4_partition_opened_while_its_log_dir_failed_is_not_served() -> N
 
 
 @pytest.mark.parametrize("leader_epoch", [4, 5])
-async def test_l3_partition_opened_in_an_epoch_its_log_has_already_takes_no_appends(leader_epoch: int) -> None:
+async def test_l3_opening_a_log_in_a_leader_epoch_it_already_has_raises_fenced_leader_epoch(leader_epoch: int) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await append(await open_orders(store, leader_epoch=5), b"a")
@@ -554,7 +554,7 @@ def open_segments(path: Path) -> int:
     return count
 
 
-async def test_d1_whoever_still_knows_a_deleted_partition_does_not_keep_its_files_open(tmp_path: Path) -> None:
+async def test_d1_a_waiter_on_a_deleted_partition_does_not_keep_its_files_open(tmp_path: Path) -> None:
     async with running(PosixFileSystem(), options(str(tmp_path))) as store:
         log = await open_orders(store)
         waiter = store.new_waiter()
@@ -585,7 +585,7 @@ async def test_d2_a_disk_that_is_nearly_full_takes_no_appends_until_there_is_roo
         assert (await append(log, b"z")).base_offset == 1
 
 
-async def test_l4_no_descriptor_refuses_what_needs_one_and_nothing_else() -> None:
+async def test_l4_a_lack_of_descriptors_refuses_only_appends_that_open_a_file() -> None:
     filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store, LogConfig(segment_size_bytes=150))

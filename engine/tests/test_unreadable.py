@@ -39,7 +39,7 @@ def log_of(log: PartitionLog) -> Log:
     return log.log
 
 
-async def test_a_read_answers_for_its_segment_alone_and_asks_the_disk_once() -> None:
+async def test_an_unreadable_segment_fails_only_its_own_reads_and_stays_damaged() -> None:
     filesystem, fatal, problems = SimulatedFileSystem(), list[str](), list[str]()
     async with running(filesystem, fatal=fatal, problems=problems) as store:
         log, other = await open_orders(store, ROLLING), await store.open_partition(OTHER, LogConfig(), 0)
@@ -103,7 +103,7 @@ async def test_the_scrubber_tells_and_goes_on(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["clean stop", "kill", "power cut"])
-async def test_a_start_goes_on_without_it_again_and_again(how: str) -> None:
+async def test_a_start_goes_on_with_an_unreadable_segment(how: str) -> None:
     filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         await fill(await open_orders(store, ROLLING))
@@ -142,7 +142,7 @@ async def test_a_tail_that_cannot_be_read_is_not_cut_as_torn() -> None:
         assert len(await read_all(await open_orders(store, leader_epoch=2))) == 7
 
 
-async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> None:
+async def test_a_start_is_refused_while_partition_metadata_for_the_replay_are_unreadable() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await fill(await open_orders(store))
@@ -154,7 +154,7 @@ async def test_what_is_to_be_put_back_waits_until_the_disk_can_tell_where() -> N
 
 
 @pytest.mark.parametrize(("page", "left"), [(0, 3), (2, 0), (4, 2)])
-async def test_a_page_of_the_journal_costs_what_it_held(page: int, left: int) -> None:
+async def test_an_unreadable_journal_page_costs_only_records_from_that_page_on(page: int, left: int) -> None:
     """Other frames are replayed, and a log that may lack records is not truncated."""
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:

@@ -82,13 +82,13 @@ class ReplicaReader(FetchReader):
     def fill(self) -> None:
         """Give the room that is left to partitions that reached replica.fetch.max.bytes. Under a load on few partitions
         a follower would otherwise fall behind, because each round trip copies no more than that."""
-        cut = [target for target, found in self.outcomes.items() if self._is_cut(target, found)]
-        for number, target in enumerate(cut):
-            share_bytes = (self._max_size_bytes - self.size_bytes) // (len(cut) - number)
+        limited = [target for target, found in self.outcomes.items() if self._is_limited(target, found)]
+        for number, target in enumerate(limited):
+            share_bytes = (self._max_size_bytes - self.size_bytes) // (len(limited) - number)
             if share_bytes > 0:
                 self._read_on(target, share_bytes)
 
-    def _is_cut(self, target: FetchTarget, found: ReadResult | ErrorCode) -> bool:
+    def _is_limited(self, target: FetchTarget, found: ReadResult | ErrorCode) -> bool:
         """Whether the partition reached its own limit, and no throttle limits how fast it is copied."""
         if isinstance(found, ErrorCode) or not 0 < target.max_size_bytes <= found.size_bytes or target.log is None:
             return False

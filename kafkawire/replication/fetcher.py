@@ -36,7 +36,7 @@ from kafkawire.replication.questions import (
     told,
 )
 from kafkawire.replication.replica_events import ReplicaEvents, held
-from kafkawire.replication.truncation import Truncation, by_kind, cut
+from kafkawire.replication.truncation import Truncation, by_kind, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -197,7 +197,7 @@ class Fetcher:
         if not self._asking.responded(response.session_id):
             self._lose_all()
         for together in by_kind(one for one in found if isinstance(one, Truncation)):
-            nursery.start_soon(self._cut, together, nursery)
+            nursery.start_soon(self._truncate, together, nursery)
         await self._finish([one for one in found if isinstance(one, _Taken)], nursery)
 
     async def _answer_to(self, request: FetchRequest) -> Message:
@@ -339,8 +339,8 @@ class Fetcher:
         self._events.paused(log.partition, error)
         await self._pause(state)
 
-    async def _cut(self, cuts: Sequence[Truncation], nursery: trio.Nursery) -> None:
-        for one, error in zip(cuts, await cut(self._world.store, cuts, self._events), strict=True):
+    async def _truncate(self, wanted: Sequence[Truncation], nursery: trio.Nursery) -> None:
+        for one, error in zip(wanted, await truncate(self._world.store, wanted, self._events), strict=True):
             if error is None:
                 one.state.done()
             else:
@@ -361,7 +361,7 @@ class Fetcher:
         """Carry out an action. Raises EngineError, CoordinatorError."""
         store, partition = self._world.store, log.partition
         if isinstance(action, Truncate):
-            [error] = await cut(store, [Truncation(log, state, action)], self._events)
+            [error] = await truncate(store, [Truncation(log, state, action)], self._events)
             if error is not None:
                 raise error
         elif isinstance(action, Restart):

@@ -32,16 +32,18 @@ class Truncation(NamedTuple):
         return self.state.epoch, self.action.below_sealed
 
 
-def by_kind(cuts: Iterable[Truncation]) -> Iterator[list[Truncation]]:
-    for _, together in groupby(sorted(cuts, key=lambda one: one.kind), lambda one: one.kind):
+def by_kind(wanted: Iterable[Truncation]) -> Iterator[list[Truncation]]:
+    for _, together in groupby(sorted(wanted, key=lambda one: one.kind), lambda one: one.kind):
         yield [*together]
 
 
-async def cut(store: SegmentStore, cuts: Sequence[Truncation], events: ReplicaEvents) -> list[EngineError | None]:
+async def truncate(
+    store: SegmentStore, wanted: Sequence[Truncation], events: ReplicaEvents
+) -> list[EngineError | None]:
     """Truncate logs of one kind, unless they have another role or epoch by then. Return the error or None of each."""
-    epoch, below_sealed = cuts[0].kind
-    before = [Truncated(held(one.log), epoch, one.action.offset) for one in cuts]
-    offsets = {one.log.partition: one.action.offset for one in cuts}
+    epoch, below_sealed = wanted[0].kind
+    before = [Truncated(held(one.log), epoch, one.action.offset) for one in wanted]
+    offsets = {one.log.partition: one.action.offset for one in wanted}
     errors = await store.truncate_partitions(offsets, below_sealed=below_sealed, follows_in=epoch)
     events.truncated([one for one, error in zip(before, errors, strict=True) if error is None])
     return errors

@@ -39,7 +39,7 @@ def control(key: bytes | None, value: bytes | None, attributes: int = TRANSACTIO
 
 
 @given(markers)
-def test_what_is_built_is_read_back(marker: Marker) -> None:
+def test_parse_marker_returns_the_marker_that_was_built(marker: Marker) -> None:
     batch = build_marker(marker, NOW_MS)
     header = parse_header(batch)
     assert has_right_crc(memoryview(batch), header)
@@ -84,19 +84,19 @@ def test_other_control_batches_end_no_transaction(batch: bytearray) -> None:
         (b"\0\0\0\1", b"\xff\xff\0\0\0\5"),
     ],
 )
-def test_damaged_ones_are_told(key: bytes | None, value: bytes | None) -> None:
+def test_a_marker_with_a_damaged_key_or_value_raises_corrupt_message(key: bytes | None, value: bytes | None) -> None:
     batch = control(key, value)
     with pytest.raises(CorruptMessage):
         parse_marker(parse_header(batch), batch)
 
 
-def test_one_that_compaction_has_emptied_ends_nothing() -> None:
+def test_a_marker_emptied_by_compaction_ends_no_transaction() -> None:
     batch = control(b"\0\0\0\1", b"\0\0\0\0\0\5")
     header = parse_header(batch)._replace(record_count=0)
     assert parse_marker(header, batch[:61]) is None
 
 
-def test_one_without_a_record_is_damaged() -> None:
+def test_a_marker_without_its_record_raises_corrupt_message() -> None:
     batch = control(b"\0\0\0\1", b"\0\0\0\0\0\5")
     with pytest.raises(CorruptMessage):
         parse_marker(parse_header(batch), batch[:61])

@@ -36,7 +36,7 @@ def check(batch: bytes | bytearray, *, limits: ProduceLimits = LIMITS, allow_zst
 
 
 @pytest.mark.parametrize("attributes", [CONTROL_BIT, CONTROL_BIT | TRANSACTIONAL_BIT])
-def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
+def test_a_coordinator_may_append_control_batches_and_a_client_may_not(attributes: int) -> None:
     batch = one(attributes=attributes, producer_id=5, producer_epoch=0, base_sequence=-1)
     with pytest.raises(InvalidRecord):
         check(batch)
@@ -51,7 +51,7 @@ def test_a_coordinator_may_mean_what_a_client_may_not(attributes: int) -> None:
         check_produced(memoryview(broken), LIMITS, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
 
 
-def test_what_a_coordinator_writes_is_bounded_by_the_segment_alone() -> None:
+def test_a_coordinator_batch_is_limited_by_segment_size_and_not_by_max_message_size() -> None:
     """The decision is already made: otherwise a lower max.message.bytes would stop the coordinator's partition."""
     batch = one()
     limits = replace(LIMITS, max_message_size_bytes=len(batch) - 1, segment_size_bytes=len(batch))
@@ -63,7 +63,7 @@ def test_what_a_coordinator_writes_is_bounded_by_the_segment_alone() -> None:
         check_produced(memoryview(batch), limits, NOW_MS, allow_zstd=True, origin=Origin.COORDINATOR)
 
 
-def test_nobody_writes_for_a_producer_without_a_sequence() -> None:
+def test_a_producer_batch_without_a_sequence_is_refused_from_every_origin() -> None:
     batch = one(attributes=TRANSACTIONAL_BIT, producer_id=5, producer_epoch=0, base_sequence=-1)
     for origin in Origin:
         with pytest.raises(InvalidRecord):
@@ -155,7 +155,7 @@ def test_every_truncated_header_is_refused(cut: int) -> None:
         check(one()[:cut])
 
 
-def test_one_look_finds_right_only_what_the_checks_find_right() -> None:
+def test_the_quick_check_accepts_only_batches_that_the_full_check_accepts() -> None:
     draw = Random(7)
     passed = 0
     for _ in range(20_000):

@@ -36,7 +36,7 @@ async def test_records_without_a_key_are_named(codec: Codec, count: int) -> None
         assert (await log.append(of_keys(*[b"k"] * count, codec=codec), acks=-1).wait()).base_offset == 0
 
 
-async def test_order_stays_whoever_looks() -> None:
+async def test_appends_keep_their_order_wherever_their_keys_are_checked() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         batches = [of_keys(b"a"), of_keys(*[b"b"] * MANY), of_keys(*[None] * MANY), of_keys(b"c", codec=Codec.LZ4)]
@@ -51,7 +51,7 @@ async def test_order_stays_whoever_looks() -> None:
         assert [one.key for one in (await records_in(log)).values()] == [b"a", *[b"b"] * MANY, b"c", b"d"]
 
 
-async def test_as_many_errors_are_told_as_somebody_may_want() -> None:
+async def test_a_refused_batch_lists_at_most_errors_max_record_errors() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         with pytest.raises(RecordsRefused, match=f"{ERRORS_MAX + 5} record errors") as refused:
@@ -107,20 +107,20 @@ async def test_a_topic_with_an_index_of_keys_takes_no_lies_and_records_without_k
         assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
 
 
-async def test_other_topics_take_what_comes() -> None:
+async def test_topics_that_require_no_keys_accept_records_without_a_key() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, requires_keys=False))
         assert (await log.append(of_keys(None), acks=-1).wait()).base_offset == 0
 
 
 @pytest.mark.parametrize("count", [2, MANY])
-async def test_nobody_looks_for_keys_where_the_caller_made_the_batch(count: int) -> None:
+async def test_coordinator_batches_are_not_checked_for_keys(count: int) -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, KEYED)
         assert (await log.append(of_keys(*[None] * count), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0
 
 
-async def test_it_is_compressed_as_its_topic_is() -> None:
+async def test_a_coordinator_batch_is_compressed_with_the_codec_of_its_topic() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(KEYED, compression_type=CompressionType.LZ4))
         assert (await log.append(of_keys(b"a", b"b"), acks=-1, origin=Origin.COORDINATOR).wait()).base_offset == 0

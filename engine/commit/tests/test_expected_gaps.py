@@ -55,7 +55,7 @@ async def test_the_partitions_of_one_fetch_share_a_checkpoint(monkeypatch: pytes
         assert len(checkpoints) == 1
 
 
-async def test_gaps_that_are_told_during_a_checkpoint_wait_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gaps_announced_during_a_checkpoint_wait_for_the_next_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         first, *others = await followers(store)
@@ -95,7 +95,7 @@ async def test_a_task_that_is_cancelled_leaves_the_gaps_of_others_to_them(monkey
         assert [log.log.compacted_to for log in others] == [20, 20, 20, 20]
 
 
-async def test_a_checkpoint_that_fails_is_told_to_all() -> None:
+async def test_a_failed_checkpoint_raises_for_all_waiting_followers() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         logs = await followers(store)

@@ -46,7 +46,7 @@ def offsets(queued: Sequence[PendingAppend]) -> list[int]:
     return [one.base_offset for one in outcomes if isinstance(one, AppendResult)]
 
 
-async def test_what_waits_for_nothing_is_written_by_who_held_it() -> None:
+async def test_async_appends_are_written_by_the_caller_that_held_them() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
         assert offsets(append_held(store, log, log)) == [0, 1]
@@ -55,7 +55,7 @@ async def test_what_waits_for_nothing_is_written_by_who_held_it() -> None:
         assert (await append(log, b"y")).base_offset == 3  # by the task again: nothing is held
 
 
-async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() -> None:
+async def test_a_held_sync_append_is_started_by_the_caller_and_finished_by_the_task() -> None:
     async with running(SimulatedFileSystem()) as store:
         fast = await open_orders(store, ASYNC)
         safe = await store.open_partition(TopicPartition(bytes(16), "payments", 0), LogConfig(), 0)
@@ -67,7 +67,7 @@ async def test_what_has_to_be_durable_is_begun_and_the_task_goes_on_with_it() ->
         assert offsets([*queued, *following]) == [0, 0, 1]
 
 
-async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behind_him() -> None:
+async def test_held_appends_wait_for_a_caller_that_is_between_two_commit_batches() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, ASYNC)
         async with store._dirs[0].commit_log.committer.between_rounds():
@@ -79,7 +79,7 @@ async def test_what_is_held_while_somebody_is_between_two_rounds_is_written_behi
         assert offsets(append_held(store, log)) == [1]
 
 
-async def test_a_round_that_nobody_goes_on_with_keeps_nobody_from_the_turn() -> None:
+async def test_a_commit_batch_staged_as_the_store_is_cancelled_does_not_block_the_turn() -> None:
     """The store is cancelled in the same turn in which a commit batch was staged."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
@@ -112,7 +112,7 @@ async def test_a_segment_begins_on_a_worker() -> None:
 
 
 @pytest.mark.parametrize(("code", "is_fatal"), [(errno.EIO, True), (errno.ENOSPC, False)])
-async def test_a_disk_that_fails_whoever_writes_refuses_what_was_held(code: int, is_fatal: bool) -> None:
+async def test_a_write_error_of_the_disk_refuses_the_held_append(code: int, is_fatal: bool) -> None:
     filesystem, fatal = SimulatedFileSystem(), list[str]()
     async with running(filesystem, fatal=fatal) as store:
         log = await open_orders(store, ASYNC)
@@ -126,7 +126,7 @@ async def test_a_disk_that_fails_whoever_writes_refuses_what_was_held(code: int,
             assert offsets(append_held(store, log)) == [1]
 
 
-async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> None:
+async def test_a_producer_that_never_pauses_does_not_delay_work_between_commit_batches() -> None:
     """The producer always has the next batch queued before the one on its way is answered."""
     appended = 0
     async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL)) as store:
@@ -152,7 +152,7 @@ async def test_a_producer_that_never_pauses_holds_up_nobody_between_rounds() -> 
         assert log.log_end_offset == APPENDS + 1
 
 
-async def test_who_waits_for_one_again_and_again_holds_up_no_round() -> None:
+async def test_repeated_work_between_commit_batches_does_not_delay_an_append() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         waited = 0
@@ -224,7 +224,7 @@ async def test_little_is_written_together_behind_the_sync_in_flight() -> None:
         assert offsets(pending) == [0, 1, 2, 3]
 
 
-async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_next() -> None:
+async def test_appends_that_arrive_during_a_sync_are_durable_with_the_next_sync() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
@@ -239,7 +239,7 @@ async def test_whatever_came_while_one_sync_was_in_flight_is_durable_with_the_ne
         assert offsets(pending) == [0, 1, 2]
 
 
-async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None:
+async def test_an_async_append_does_not_wait_for_the_sync_of_another_partition() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         safe = await open_orders(store)
@@ -252,7 +252,7 @@ async def test_what_waits_for_no_sync_does_not_wait_for_that_of_others() -> None
         pool.begun[0].tell()
 
 
-async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() -> None:
+async def test_an_append_waits_for_the_sync_of_an_earlier_append_of_its_log() -> None:
     """The topic is async, with a sync for every third record."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
@@ -271,7 +271,7 @@ async def test_what_comes_behind_something_that_is_not_durable_waits_for_it() ->
         assert offsets([waiting, behind]) == [0, 3]
 
 
-async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_file_was_synced() -> None:
+async def test_an_append_waits_for_an_unanswered_earlier_append_though_the_flusher_synced_its_file() -> None:
     """The flusher has synced the file first; the commit batch is in the journal, whose sync is still in flight."""
     pool = SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
@@ -292,7 +292,7 @@ async def test_what_comes_behind_what_is_not_answered_waits_for_it_though_its_fi
         assert offsets([waiting, behind]) == [0, 3]
 
 
-async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
+async def test_after_a_failed_sync_later_appends_are_undone_before_earlier_ones() -> None:
     filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     async with running(filesystem, options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:
         log = await open_orders(store)
@@ -320,7 +320,7 @@ async def test_if_a_sync_fails_what_was_written_since_is_undone_first() -> None:
         assert len(pool.begun) == 1, "nothing of it is synced any more"
 
 
-async def test_a_duplicate_waits_for_its_original_in_an_earlier_round() -> None:
+async def test_a_duplicate_waits_for_its_original_in_an_earlier_commit_batch() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
@@ -342,7 +342,7 @@ async def test_a_duplicate_waits_for_its_original_in_an_earlier_round() -> None:
         assert offsets([next_one]) == [1]
 
 
-async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None:
+async def test_a_caller_between_commit_batches_runs_after_all_written_appends_are_durable() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store, trio.open_nursery() as nursery:
         log = await open_orders(store)
@@ -370,7 +370,7 @@ async def test_who_is_between_two_rounds_is_behind_all_that_is_written() -> None
         assert [(await one.wait()).base_offset for one in pending] == [0, 1, 2]
 
 
-async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
+async def test_a_caller_that_stops_waiting_for_a_sync_gives_the_turn_back() -> None:
     pool = SlowSyncs()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store)
@@ -385,7 +385,7 @@ async def test_who_gives_up_waiting_for_a_sync_gives_the_turn_back() -> None:
         assert offsets(pending) == [0, 1]
 
 
-async def test_the_index_is_told_of_what_is_durable_alone() -> None:
+async def test_the_index_gets_only_entries_of_durable_batches() -> None:
     filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     async with running(filesystem, pool=pool) as store:
         log = await open_orders(store)
@@ -404,7 +404,7 @@ async def test_the_index_is_told_of_what_is_durable_alone() -> None:
         assert log.log.unindexed == []
 
 
-async def test_whatever_ends_a_write_the_turn_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_exception_during_a_write_gives_the_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that waits for the turn may be shielded from cancellation, so that it would wait forever."""
 
     class End(BaseException):

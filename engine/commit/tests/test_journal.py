@@ -71,7 +71,7 @@ async def test_j1_a_round_over_many_files_is_one_write_and_one_sync() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_j3_what_only_the_journal_made_durable_is_back_after_a_power_cut(seed: int) -> None:
+async def test_j3_records_durable_only_in_the_journal_survive_a_power_cut(seed: int) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         await with_a_slot(store)
@@ -262,7 +262,7 @@ async def test_a_slot_of_another_version_refuses_to_start() -> None:
             pass
 
 
-async def test_j1_what_an_async_round_left_unsynced_is_not_built_upon_in_the_journal() -> None:
+async def test_j1_a_durable_append_behind_unsynced_async_records_leaves_no_gap_after_a_crash() -> None:
     """Otherwise a replay would find a gap: the journal has the end of the log, and no file the records before it."""
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
     filesystem = SimulatedFileSystem()
@@ -314,7 +314,7 @@ async def test_a_log_that_is_deleted_needs_no_flush_any_more() -> None:
 
 @pytest.mark.parametrize("slots", [1, 0])
 @pytest.mark.parametrize("checkpoint", [True, False])
-async def test_j2_a_barrier_holds_whatever_is_checkpointed_meanwhile(slots: int, checkpoint: bool) -> None:
+async def test_j2_a_barrier_survives_a_crash_with_or_without_a_checkpoint(slots: int, checkpoint: bool) -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await with_a_slot(store) if slots else await open_orders(store)
@@ -357,7 +357,7 @@ async def test_j3_a_power_cut_at_any_moment_of_a_replay_loses_nothing(seed: int 
                 assert list((await read_all(log)).values()) == [b"0", b"1", b"2"]
 
 
-async def test_j2_a_barrier_that_a_killed_process_did_not_sync_is_synced_before_it_is_obeyed() -> None:
+async def test_j2_a_barrier_left_unsynced_by_a_killed_process_is_synced_before_it_is_applied() -> None:
     filesystem = SimulatedFileSystem()
     small = LogConfig(segment_size_bytes=400)
     async with running(filesystem) as store:
@@ -391,7 +391,7 @@ def after_a_power_cut(operations: list[Operation]) -> SimulatedFileSystem:
     return image
 
 
-async def test_what_the_journal_made_durable_does_not_count_for_flush_messages() -> None:
+async def test_records_durable_in_the_journal_do_not_count_for_flush_messages() -> None:
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=3)
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -404,7 +404,7 @@ async def test_what_the_journal_made_durable_does_not_count_for_flush_messages()
         assert [one.path for one in filesystem.operations if one.kind == "fdatasync"] == synced
 
 
-async def test_what_does_not_suit_the_journal_does_not_keep_the_rest_of_its_round_from_it() -> None:
+async def test_appends_that_need_a_file_sync_leave_the_rest_of_their_commit_batch_in_the_journal() -> None:
     """A log with a large append, a log with unsynced records, and a log that begins a segment sync their files."""
     filesystem = SimulatedFileSystem()
     small_segments = LogConfig(segment_size_bytes=len(batch(b"x")))

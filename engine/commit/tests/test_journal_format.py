@@ -69,7 +69,7 @@ def test_rounds_and_barriers_come_back_in_order() -> None:
 
 
 @given(st.data())
-def test_a_flipped_bit_is_never_taken_for_what_was_written(data: st.DataObject) -> None:
+def test_a_flipped_bit_is_detected_in_the_frame_or_in_its_batches(data: st.DataObject) -> None:
     content = bytearray(slot(frame(5, entry(10, [2, 1]), entry(40, [1]))))
     [good] = frames(bytes(content), ID)
     end = good.rows[-1].start + good.rows[-1].size_bytes

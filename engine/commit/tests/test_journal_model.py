@@ -172,6 +172,6 @@ async def run(script: list[Step]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(steps)
 @example([Step("append", [3]), Step("delete records", [3], offset=12), Step("power cut", [0])])
-def test_partitions_behave_like_lists_whatever_the_journal_goes_through(script: list[Step]) -> None:
+def test_partitions_behave_like_lists_under_any_script_of_journal_events(script: list[Step]) -> None:
     clock: Callable[[], trio.abc.Clock] = partial(trio.testing.MockClock, autojump_threshold=0)
     trio.run(run, script, clock=clock())

@@ -93,7 +93,7 @@ async def test_every_codec_to_every_other(source: Codec, target: CompressionType
             assert data[16:] == before[16:]  # behind base offset, length and epoch: as it came
 
 
-async def test_producer_topics_keep_what_comes() -> None:
+async def test_topics_with_compression_type_producer_keep_the_codec_of_each_batch() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         for codec in Codec:
@@ -154,7 +154,7 @@ GROWING = packed(compress(Codec.ZSTD, bytes(2 << 20)), Codec.ZSTD)
     ],
     ids=["bomb", "cut", "two in one", "no gzip", "too few", "grows"],
 )
-async def test_what_cannot_be_had_is_refused(
+async def test_a_batch_that_cannot_be_recompressed_or_grows_too_large_is_refused(
     sent: memoryview, target: CompressionType, error: type[EngineError]
 ) -> None:
     async with running(SimulatedFileSystem()) as store:
@@ -213,7 +213,7 @@ async def test_order_stays_and_keys_are_required_too() -> None:
         assert {header.codec_id for header, _ in await stored(log)} == {Codec.LZ4}
 
 
-async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
+async def test_recompression_delays_only_its_partition_and_a_new_codec_applies_to_later_appends() -> None:
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log, other = await open_orders(store, LZ4), await store.open_partition(OTHER, LogConfig(), 0)
@@ -230,7 +230,7 @@ async def test_others_do_not_wait_and_a_change_is_for_what_comes_next() -> None:
         assert [header.codec_id for header, _ in await stored(log)] == [Codec.LZ4, Codec.NONE]
 
 
-async def test_what_waits_is_refused_when_its_partition_goes() -> None:
+async def test_an_append_waiting_for_recompression_is_refused_when_its_partition_is_deleted() -> None:
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
@@ -242,7 +242,7 @@ async def test_what_waits_is_refused_when_its_partition_goes() -> None:
             await pending.wait()
 
 
-async def test_a_store_that_closes_finishes_what_waits() -> None:
+async def test_a_closing_store_finishes_appends_that_wait_for_recompression() -> None:
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), pool=pool) as store:
         log = await open_orders(store, LZ4)
@@ -279,7 +279,7 @@ def hear(log: Partition, offset: int) -> None:
     )
 
 
-async def test_what_batches_grow_to_is_bounded() -> None:
+async def test_at_most_two_recompressed_batches_are_in_memory_while_the_disk_is_busy() -> None:
     """Each batch fills a job: while commit batches wait for the disk, two recompressed batches are in memory, and the
     others as they came."""
     pool = HeldWorkers()

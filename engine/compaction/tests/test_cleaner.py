@@ -123,7 +123,7 @@ async def test_a_reader_in_flight_and_one_in_a_gap() -> None:
             assert following < header.next_offset or header.record_count == 0 or following >= offset
 
 
-async def test_what_comes_later_is_compacted_with_what_is_clean() -> None:
+async def test_later_records_are_compacted_together_with_the_clean_part() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, COMPACT)
         await fill(log)
@@ -229,7 +229,7 @@ async def test_tombstones_go_after_their_retention() -> None:
         assert tombstone not in await values_in(log)
 
 
-async def test_producers_are_known_by_what_is_left() -> None:
+async def test_producer_state_is_recovered_from_the_remaining_batches_without_a_snapshot() -> None:
     """The state comes from the remaining batches alone, without a snapshot."""
     filesystem = SimulatedFileSystem()
 
@@ -309,7 +309,7 @@ async def test_logs_that_are_not_to_be_compacted(config: LogConfig, cleaner: Cle
         assert len(await values_in(log)) == 40
 
 
-async def test_what_it_counts() -> None:
+async def test_cleaner_stats_count_passes_bytes_and_the_dirtiest_ratio() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         stats = store.stats.cleaner
@@ -355,7 +355,7 @@ async def rotten(store: SegmentStore, filesystem: SimulatedFileSystem) -> Partit
     return log
 
 
-async def test_rot_ends_it_and_is_told() -> None:
+async def test_damage_ends_the_compaction_of_a_log_and_is_logged() -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await rotten(store, filesystem)
@@ -367,7 +367,7 @@ async def test_rot_ends_it_and_is_told() -> None:
         assert files(filesystem, ".cleaned") == []
 
 
-async def test_what_begins_anew_is_compacted_again() -> None:
+async def test_a_damaged_log_is_compacted_again_after_its_reset() -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await rotten(store, filesystem)
@@ -379,7 +379,7 @@ async def test_what_begins_anew_is_compacted_again() -> None:
         assert len(problems) == 1
 
 
-async def test_without_room_it_waits() -> None:
+async def test_the_cleaner_waits_while_the_disk_is_full() -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, problems=problems) as store:
         log = await open_orders(store, COMPACT)
@@ -406,7 +406,7 @@ async def test_a_full_disk_costs_nothing_but_the_pass() -> None:
 
 
 @pytest.mark.parametrize("slices", range(0, 6, 2))
-async def test_whatever_happens_to_the_log_meanwhile(slices: int) -> None:
+async def test_a_pass_does_not_touch_a_partition_deleted_and_created_again_meanwhile(slices: int) -> None:
     """The partition is deleted and created again during a pass: the new log is not touched."""
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, slow_options(), problems=problems) as store:
@@ -503,7 +503,7 @@ async def test_produce_is_not_held_up() -> None:
 
 
 @pytest.mark.parametrize("appends", [0, 1])
-async def test_it_rests_between_slices_only_beside_appends(appends: int) -> None:
+async def test_the_cleaner_rests_between_slices_only_while_appends_arrive(appends: int) -> None:
     rounds = 0
     cleaner = Cleaner(CleanerOptions(), list, lambda: rounds, lambda: NOW_MS, pytest.fail, CleanerStats())
     for _ in range(3):

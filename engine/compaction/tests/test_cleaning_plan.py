@@ -39,7 +39,7 @@ def test_nothing_from_the_segment_of_the_high_watermark_on() -> None:
     assert not work_on(FOUR, COMPACT, 0, 0, 0, NOW_MS).is_due
 
 
-def test_young_records_keep_their_segment_and_all_behind_it_dirty() -> None:
+def test_records_younger_than_min_compaction_lag_keep_their_segment_and_later_ones_dirty() -> None:
     lag = replace(COMPACT, min_compaction_lag_ms=1000)
     those = [segment(0, 30, timestamp_ms=NOW_MS - 1000), segment(10, 30, timestamp_ms=NOW_MS - 999), segment(20, 30)]
     assert work_on(those, lag, 0, 0, 20, NOW_MS).segments == those[:1]

@@ -123,7 +123,7 @@ async def equal(log: Partition, leader: Partition) -> None:
     assert log.last_stable_offset == leader.last_stable_offset == leader.log_end_offset
 
 
-async def test_a_tombstone_that_is_gone_has_deleted_what_a_replica_had_that_was_away() -> None:
+async def test_a_follower_that_missed_a_dropped_tombstone_copies_the_log_again() -> None:
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -155,7 +155,7 @@ def transactional(sequence: int, key: bytes, producer_id: int = PRODUCER) -> mem
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-async def test_a_marker_that_is_gone_has_ended_what_a_replica_had_that_was_away(*, goes_on: bool) -> None:
+async def test_a_follower_that_missed_a_dropped_marker_copies_the_log_again(*, goes_on: bool) -> None:
     async with stores(2) as (a, b):
         leader = await led(a, 0)
         await followed(b, 0)
@@ -204,7 +204,7 @@ async def test_leaders_that_have_compacted_or_not_change_while_a_new_replica_cop
             await equal(await led(c, 2), second)
 
 
-async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
+async def test_a_copy_from_a_leader_without_the_tombstone_restarts_only_after_a_crash() -> None:
     """Records are copied again only if the follower does not know any more that all came from such a leader."""
     world = SimulatedFileSystem()
     async with stores(1) as (a,):
@@ -226,7 +226,7 @@ async def test_what_came_from_a_leader_without_is_not_asked_for_again() -> None:
             assert b.replica(ORDERS).log.dropped.tombstones_to == 11, "it tells who copies from it"
 
 
-async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() -> None:
+async def test_a_copy_restarts_at_most_once_per_delete_retention_while_the_leader_drops_tombstones() -> None:
     """The tombstones are older than the copy, which never had the records that they deleted."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
@@ -249,7 +249,7 @@ async def test_a_copy_is_done_though_its_leader_drops_tombstones_all_the_time() 
         assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
 
 
-async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_about_later() -> None:
+async def test_a_copy_continued_from_a_less_compacted_leader_restarts_at_the_first_leader() -> None:
     """The follower began with a leader without the tombstone, got the value from a leader with it, and is back."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
@@ -275,7 +275,7 @@ async def test_what_comes_from_a_leader_that_has_dropped_less_may_be_decided_abo
         await equal(await led(c, 3), leader)
 
 
-async def test_a_marker_that_goes_below_what_has_gone_before_is_noticed() -> None:
+async def test_a_marker_dropped_below_an_earlier_tombstone_horizon_restarts_the_copy() -> None:
     """The marker is of a committed transaction whose record was overwritten while the log was copied."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
@@ -329,7 +329,7 @@ async def test_a_leader_that_is_a_copy_and_half_cleaned_can_be_copied() -> None:
         await equal(await led(c, 2), second)
 
 
-async def test_a_copy_is_done_though_its_leader_drops_markers_all_the_time() -> None:
+async def test_a_copy_restarts_at_most_once_per_delete_retention_while_the_leader_drops_markers() -> None:
     """The markers are of transactions that were gone before the copy began, while it is within another transaction."""
     async with stores(2) as (a, b):
         leader = await led(a, 0)
@@ -356,7 +356,7 @@ async def test_a_copy_is_done_though_its_leader_drops_markers_all_the_time() -> 
         assert all(one >= COMPACT.delete_retention_ms / 1000 for one in seconds)
 
 
-async def test_a_marker_with_a_horizon_of_another_log_ends_what_is_left_here() -> None:
+async def test_a_marker_with_the_horizon_of_another_log_is_dropped_after_its_local_records() -> None:
     """The second replica has the record, and the marker with a horizon that is past, because its leader had dropped the
     record.
 
@@ -392,7 +392,7 @@ async def test_a_marker_with_a_horizon_of_another_log_ends_what_is_left_here() -
         await equal(await led(c, 2), second)
 
 
-async def test_what_an_older_leader_has_compacted_may_have_lost_all_it_can() -> None:
+async def test_a_copy_restarts_at_a_leader_whose_log_came_from_an_older_broker() -> None:
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
         await followed(c, 0)
@@ -408,7 +408,7 @@ async def test_what_an_older_leader_has_compacted_may_have_lost_all_it_can() -> 
         await equal(await led(c, 2), second)
 
 
-async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> None:
+async def test_a_tombstone_with_the_horizon_of_another_log_is_dropped_after_its_local_value() -> None:
     """The second replica has the value, and the tombstone with a horizon that is past.
 
     A follower that copies while both go there has the value.
@@ -437,7 +437,7 @@ async def test_a_tombstone_stays_until_a_pass_has_taken_what_it_deletes() -> Non
         await equal(await led(c, 2), second)
 
 
-async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> None:
+async def test_noting_expected_gaps_keeps_a_horizon_that_the_cleaner_raised_meanwhile() -> None:
     """The cleaner runs while expected gaps wait to be noted."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store, trio.open_nursery() as nursery:
@@ -453,7 +453,7 @@ async def test_what_the_cleaner_has_dropped_meanwhile_is_not_taken_back() -> Non
         assert (point.compacted_to, point.tombstones_to, point.markers_to) == (10, 40, 30)
 
 
-async def test_what_could_not_be_noted_is_not_appended() -> None:
+async def test_records_are_not_appended_if_their_compaction_horizon_cannot_be_noted() -> None:
     filesystem = SimulatedFileSystem()
     sent, told = memoryview(keyed_batch((b"a", b"1"))), Compacted(dropped=CompactionHorizon(9))
     async with running(filesystem) as store:
@@ -469,7 +469,7 @@ async def test_what_could_not_be_noted_is_not_appended() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_who_leads_with_a_part_of_a_copy_has_dropped_nothing_behind_it(*, restarts: bool) -> None:
+async def test_a_leader_with_a_partial_copy_has_no_compaction_horizon_behind_its_end(*, restarts: bool) -> None:
     """Otherwise a replica that is in sync with it would re-replicate from scratch.
 
     A replica that ends there, or before, has to: the part may lack records that it has. The same holds if the broker
@@ -501,7 +501,7 @@ async def leads_with_a_part(store: SegmentStore, end_offset: int) -> None:
     await elected.log_dir.commit_log.checkpoint()
 
 
-async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> None:
+async def test_a_follower_copies_the_partial_copy_of_an_uncleanly_elected_leader_again() -> None:
     """The part lacks a value that another replica has, and also the record that replaced it."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0)
@@ -523,7 +523,7 @@ async def test_a_part_of_a_copy_that_is_elected_uncleanly_is_what_all_have() -> 
         await equal(await led(c, 2), elected)
 
 
-async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_what_was_before(
+async def test_a_copy_of_segments_about_to_be_replaced_restarts_after_the_tombstone_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Value and tombstone are in one segment: the value goes when the tombstone gets its delete horizon."""
@@ -552,7 +552,7 @@ async def test_a_copy_that_begins_while_segments_are_about_to_be_replaced_has_wh
         await equal(await led(b, 1), leader)
 
 
-async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_load_during_a_segment_swap_opens_no_file_of_the_new_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of the old segment is not open; its name belongs to the new one before the log has replaced it."""
     async with stores(1) as (a,), trio.open_nursery() as nursery:
         leader = await led(a, 0)
@@ -578,7 +578,7 @@ async def test_what_is_about_to_take_the_place_of_a_segment_is_not_read_for_it(m
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_who_leads_has_dropped_nothing_that_was_noted_and_never_came(*, restarts: bool) -> None:
+async def test_an_elected_leader_forgets_a_noted_compaction_horizon_whose_records_never_came(*, restarts: bool) -> None:
     """The promotion comes before the records, or a crash."""
     world = SimulatedFileSystem()
     async with running(world, clock=now_ms) as store:
@@ -604,7 +604,7 @@ def noted_in(world: SimulatedFileSystem) -> tuple[CompactionHorizon, int]:
     return noted.dropped, noted.compacted_to
 
 
-async def test_what_a_damaged_log_had_noted_is_kept() -> None:
+async def test_a_damaged_log_keeps_its_noted_compaction_horizon() -> None:
     """A later start may be able to read them."""
     world = SimulatedFileSystem()
     async with running(world, clock=now_ms) as store:
@@ -637,7 +637,7 @@ async def without_what_counts_again(leader: Partition, late: SegmentStore) -> No
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, restarts: bool) -> None:
+async def test_a_short_copy_of_a_compacted_log_restarts_after_an_unclean_election(*, restarts: bool) -> None:
     """The record that replaced the value lies behind the end of the copy, so the logs do not diverge."""
     world = SimulatedFileSystem()
     async with stores(2) as (a, b):
@@ -657,7 +657,7 @@ async def test_a_short_copy_of_what_was_compacted_begins_anew_after_an_unclean_e
             await gives_back(c, elected)
 
 
-async def test_a_copy_of_what_was_compacted_is_done_though_there_was_an_unclean_election() -> None:
+async def test_a_copy_of_a_compacted_log_begun_after_an_unclean_election_does_not_restart() -> None:
     """The leader was elected since, and its records are older; the follower may know any part of them."""
     world = SimulatedFileSystem()
     async with stores(1) as (a,):
@@ -682,7 +682,7 @@ async def gives_back(store: SegmentStore, elected: Partition) -> None:
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-async def test_a_copy_of_what_was_compacted_begins_anew_after_an_unclean_election(*, loses_power: bool) -> None:
+async def test_a_compacted_copy_longer_than_its_leader_restarts_after_an_unclean_election(*, loses_power: bool) -> None:
     """The cleaner of the old leader had dropped the value, which counts again. The follower may know any high
     watermark."""
     world = SimulatedFileSystem()
@@ -719,7 +719,7 @@ async def begins_anew_behind(store: SegmentStore, elected: Partition) -> None:
     state.done()
 
 
-async def test_an_unclean_election_gives_back_what_was_taken_for_what_it_gave_up() -> None:
+async def test_an_unclean_election_restores_a_value_that_a_follower_had_compacted_away() -> None:
     """The cleaner of a replica has dropped the value, which counts again."""
     async with stores(3) as (a, b, c):
         leader = await led(a, 0, LAZY)

@@ -62,7 +62,7 @@ def contents(batch: memoryview | bytearray) -> dict[int, tuple[bytes | None, byt
 
 
 @given(st.lists(records, min_size=1, max_size=200))
-def test_what_is_seen_of_records_is_what_a_walk_finds(those: list[Record]) -> None:
+def test_keys_of_returns_the_key_and_the_bounds_of_every_record(those: list[Record]) -> None:
     batch = build_batch(those)
     body = bytes(batch[61:])
     seen = keys_of(body, len(those))
@@ -104,7 +104,7 @@ def test_a_codec_stays(codec: Codec) -> None:
     assert contents(cleaned) == {1: (b"a", b"2" * 99, NOW_MS + 900), 2: (b"b", b"3", NOW_MS - 7)}
 
 
-def test_a_tombstone_gets_its_horizon_and_stays_until_then() -> None:
+def test_a_tombstone_gets_a_delete_horizon_and_stays_until_that_time() -> None:
     batch = at(keyed_batch((b"a", b"1"), (b"a", None), (b"b", b"2"), timestamps_ms=[NOW_MS - 3, NOW_MS - 2, -1]), 0)
     known = newest(batch)
     marked = rules(known).cleaned(*batch, FAR)
@@ -129,7 +129,7 @@ def test_a_tombstone_gets_its_horizon_and_stays_until_then() -> None:
     assert parse_header(gone).delete_horizon_ms == header.delete_horizon_ms
 
 
-def test_without_records_only_what_tells_more_stays() -> None:
+def test_an_emptied_batch_stays_only_while_its_header_is_needed() -> None:
     old = at(keyed_batch((b"a", b"1"), (b"b", b"2"), producer=(7, 3, 40), codec=Codec.GZIP), 0)
     known = newest(old, at(keyed_batch((b"a", b"3"), (b"b", b"4")), 2))
     assert rules(known).cleaned(*old, FAR) is None
@@ -146,7 +146,7 @@ def test_without_records_only_what_tells_more_stays() -> None:
         assert rules(known).cleaned(*again, FAR) is None
 
 
-def test_what_nobody_looked_at_stays() -> None:
+def test_a_batch_whose_keys_were_not_noted_stays_unchanged() -> None:
     seen, unseen = at(keyed_batch((b"a", b"1")), 0), at(keyed_batch((b"a", b"2"), (None, b"3")), 1)
     those = rules(newest(seen))
     assert those.cleaned(*seen, FAR) is seen[0]
@@ -162,7 +162,7 @@ def test_records_without_a_key_go_and_control_batches_stay() -> None:
     assert rules(newest(control)).cleaned(*control, FAR) is control[0]
 
 
-def test_what_is_clean_is_not_read_again() -> None:
+def test_records_below_the_first_dirty_offset_are_not_noted_again() -> None:
     batch = at(keyed_batch((b"a", b"1"), (b"b", b"2"), (b"c", b"3")), 5)
     assert newest(batch, first_dirty=6).offsets == {b"b": 6, b"c": 7}
     assert newest(batch, first_dirty=8).offsets == {}

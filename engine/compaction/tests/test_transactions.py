@@ -34,7 +34,7 @@ def rules(
     return Rules(newest, now_ms, RETENTION_MS, last_offsets or {})
 
 
-def test_what_was_taken_back_does_not_count_and_goes() -> None:
+def test_aborted_records_do_not_replace_others_and_are_dropped() -> None:
     newest = NewestOffsets(FAR, 0)
     newest.transactions.expect([AbortedTransaction(7, 1, 2, 3)])
     for batch, header in (data(0), data(1), marker(2, Outcome.ABORT), data(3, key=b"other")):
@@ -57,7 +57,7 @@ def test_the_last_batch_of_a_producer_or_segment_keeps_its_header() -> None:
         assert (parse_header(left).record_count, parse_header(left).is_transactional) == (0, True)
 
 
-def test_a_marker_stays_while_anything_is_left_of_what_it_ends() -> None:
+def test_a_marker_stays_while_any_batch_of_its_transaction_is_left() -> None:
     for outcome in Outcome:
         made = rules(now_ms=NOW_MS + 10 * RETENTION_MS)
         batch, header = data(0)
@@ -117,7 +117,7 @@ def test_a_marker_that_ends_nothing_gets_a_horizon_and_goes_behind_it() -> None:
         assert rules(end_offset=2).cleaned(*last, FAR) is last[0], "nobody has looked there"
 
 
-def test_what_nobody_has_looked_at_stays() -> None:
+def test_aborted_batches_and_markers_behind_the_end_of_the_pass_stay() -> None:
     made = rules(end_offset=1)
     made.transactions.expect([AbortedTransaction(7, 1, 2, 3)])
     for one in (data(1), marker(2, Outcome.ABORT)):
@@ -125,7 +125,7 @@ def test_what_nobody_has_looked_at_stays() -> None:
     assert made.kept == [AbortedTransaction(7, 1, 2, 3)]
 
 
-def test_a_transaction_is_over_with_its_marker() -> None:
+def test_a_transaction_ends_with_its_marker() -> None:
     passed = PassedTransactions()
     later = AbortedTransaction(7, 5, 6, 7)
     passed.expect([ABORTED, later])

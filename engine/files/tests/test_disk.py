@@ -67,7 +67,7 @@ async def test_a_file_is_synced_by_one_at_a_time() -> None:
     assert len(offline) == 1
 
 
-async def test_what_a_round_waits_for_is_not_taken_for_durable_because_the_flusher_was_told() -> None:
+async def test_an_append_is_refused_if_the_flusher_got_the_error_of_its_sync() -> None:
     filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     settings = options(journal_slot_size_bytes=NO_JOURNAL)
     async with running(filesystem, settings, pool=pool) as store, trio.open_nursery() as nursery:
@@ -176,7 +176,7 @@ async def test_a_disk_that_hangs_keeps_another_ones_partitions_from_nothing() ->
         pool.let_go()
 
 
-async def test_log_dirs_are_recovered_beside_each_other_and_nobody_waits_behind_a_scan() -> None:
+async def test_log_dirs_are_recovered_in_parallel_and_other_work_does_not_wait_for_a_scan() -> None:
     filesystem, pool = SimulatedFileSystem(), HeldWorkers()
     settings = options("/a", "/b")
     async with running(filesystem, settings) as store:
@@ -223,7 +223,7 @@ async def test_changes_of_a_partition_come_one_after_the_other_and_of_all_alone(
     assert [one.removesuffix(" ends") for one in alone[1::2]] == [one.removesuffix(" begins") for one in alone[::2]]
 
 
-async def test_one_who_gives_up_waiting_for_all_keeps_nobody() -> None:
+async def test_a_caller_that_stops_waiting_for_all_partitions_blocks_no_later_change() -> None:
     changes = Changes()
     async with changes.of([ORDERS]):
         with trio.move_on_after(1):
@@ -233,7 +233,7 @@ async def test_one_who_gives_up_waiting_for_all_keeps_nobody() -> None:
         pass
 
 
-async def test_everybody_waits_while_all_are_full_and_while_one_is_that_does_not_hang() -> None:
+async def test_appends_wait_while_all_queues_are_full_or_a_full_queue_does_not_hang() -> None:
     budgets = [QueueBudget(100), QueueBudget(100)]
     room = Room(budgets)
     assert room
@@ -259,7 +259,7 @@ async def test_everybody_waits_while_all_are_full_and_while_one_is_that_does_not
 
 
 @pytest.mark.parametrize("work", ["run", "scan", "run_between_rounds"])
-async def test_what_fails_a_disk_and_what_does_not(work: str) -> None:
+async def test_an_os_error_takes_the_disk_offline_and_later_work_is_refused(work: str) -> None:
     offline = list[OSError]()
     disk = disk_on(SimulatedFileSystem(), SimulatedPool(), offline)
     run: Callable[[Callable[[], object]], object] = getattr(disk, work)

@@ -54,7 +54,7 @@ def test_files(place: tuple[FileSystem, str]) -> None:
     assert file.read_at(0, 100) == b"hello\0\0\0x"
 
 
-def test_what_is_not_in_memory_is_told_wherever_it_lies(place: tuple[FileSystem, str]) -> None:
+def test_is_cached_returns_false_for_a_range_with_an_evicted_part(place: tuple[FileSystem, str]) -> None:
     filesystem, root = place
     path, size_bytes, hole = f"{root}/a", 16 << 20, range(4 << 20, 12 << 20)  # in whole folios, however large they are
     file = filesystem.open(path, create=True)
@@ -132,7 +132,7 @@ def blocks_bytes(path: str) -> int:
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
-def test_what_cannot_be_allocated_takes_no_space(number: int) -> None:
+def test_a_failed_preallocation_takes_no_space(number: int) -> None:
     twin = SimulatedFileSystem(faults=[Fault("allocate", number)])
     file = twin.open("/a", create=True)
     assert preallocate(file, 1000) == "injected"
@@ -275,14 +275,14 @@ def test_faults_hit_once_or_for_good_and_let_bytes_through() -> None:
             file.fdatasync()
 
 
-def test_usage_is_what_an_unprivileged_program_sees(tmp_path: Path) -> None:
+def test_usage_counts_space_as_an_unprivileged_program_sees_it(tmp_path: Path) -> None:
     usage = PosixFileSystem().usage(str(tmp_path))
     assert usage.used_bytes > 0
     assert 0 < usage.ratio <= 1
     assert Usage(110, 95, 5).ratio == 0.95
 
 
-def test_a_small_file_that_goes_just_before_it_is_opened_is_not_there() -> None:
+def test_read_small_returns_none_for_a_file_unlinked_just_before_its_open() -> None:
     class Vanishing(SimulatedFileSystem):
         def open(self, path: str, *, create: bool = False) -> SimulatedFile:
             self.unlink(path)
@@ -304,7 +304,7 @@ def test_a_file_that_cannot_be_opened_for_want_of_a_descriptor_is_a_disk_without
     assert caught.value.errno == errno.EMFILE
 
 
-def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> None:
+def test_a_writeback_error_is_raised_by_a_single_sync_of_each_open_descriptor() -> None:
     """Linux does the same; a descriptor that is opened after the report gets no error."""
     twin = SimulatedFileSystem()
     one, other = twin.open("/a", create=True), twin.open("/a")
@@ -327,7 +327,7 @@ def test_what_was_not_written_back_is_told_to_one_sync_of_each_descriptor() -> N
 
 
 @pytest.mark.parametrize(("has_power", "is_told"), [(True, True), (False, False)])
-def test_what_nobody_was_told_the_next_process_learns_unless_the_power_was_cut(
+def test_the_next_process_gets_an_unreported_writeback_error_unless_power_was_cut(
     *, has_power: bool, is_told: bool
 ) -> None:
     twin = SimulatedFileSystem()
@@ -341,7 +341,7 @@ def test_what_nobody_was_told_the_next_process_learns_unless_the_power_was_cut(
         twin.open("/a").fdatasync()
 
 
-def test_a_sync_makes_durable_what_was_written_before_it_began() -> None:
+def test_a_sync_makes_durable_only_writes_from_before_it_began() -> None:
     twin = SimulatedFileSystem()
     file = twin.open("/a", create=True)
     twin.sync_dir("/")
@@ -365,7 +365,7 @@ def test_a_file_that_is_there_may_not_be_opened_for_want_of_a_descriptor() -> No
     assert twin.open("/a").size() == 0
 
 
-def test_what_the_disk_cannot_read_is_damage_until_it_is_written_anew() -> None:
+def test_a_bad_sector_is_unreadable_until_it_is_written_again() -> None:
     twin = SimulatedFileSystem()
     file = twin.open("/a", create=True)
     file.write_at([b"0123456789"], 0)

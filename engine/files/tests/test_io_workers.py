@@ -70,7 +70,7 @@ async def test_a_thread_that_waits_holds_nothing_of_its_last_job() -> None:
         pool.close()
 
 
-async def test_an_error_leaves_no_circle_that_would_hold_what_its_job_was_given() -> None:
+async def test_an_error_of_a_job_leaves_no_reference_cycle_to_its_arguments() -> None:
     """The garbage collector seldom runs in a broker: parts of the tier's cache that are not used any more would fill
     its disk."""
 
@@ -119,7 +119,7 @@ async def test_thread_pool_lets_workers_in_while_the_loop_is_busy() -> None:
     pool.close()
 
 
-async def test_loop_pool_runs_a_lane_in_order_and_finishes_what_it_began() -> None:
+async def test_loop_pool_runs_the_jobs_of_a_worker_in_order_and_finishes_started_jobs() -> None:
     pool, order = LoopPool(), list[int]()
     async with trio.open_nursery() as nursery:
         for number in range(5):
@@ -134,7 +134,7 @@ async def test_loop_pool_runs_a_lane_in_order_and_finishes_what_it_began() -> No
     pool.close()
 
 
-async def test_files_of_a_lane_without_a_context_are_synced_in_its_thread(
+async def test_files_of_a_worker_without_a_kernel_context_are_synced_in_its_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_kernel: KernelSyncs, _worker: int) -> None: ...
@@ -150,7 +150,7 @@ async def test_files_of_a_lane_without_a_context_are_synced_in_its_thread(
     assert synced_by == ["io-3"]
 
 
-async def test_a_simulated_disk_takes_its_time_by_lane_and_answers_when_it_is_well_again() -> None:
+async def test_a_simulated_pool_delays_single_workers_and_finishes_hanging_jobs_after_the_hang() -> None:
     filesystem, delays = SimulatedFileSystem(), DiskDelays()
     pool, done = SimulatedPool(delays), list[tuple[str, float]]()
     file = filesystem.open("/file", create=True)

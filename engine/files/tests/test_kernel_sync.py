@@ -36,7 +36,7 @@ async def test_syncs_come_back(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-async def test_errors_are_raised_and_harm_nobody_else(tmp_path: Path) -> None:
+async def test_a_sync_error_is_raised_and_does_not_affect_later_syncs(tmp_path: Path) -> None:
     kernel = open_kernel()
     [good] = files(tmp_path, 1)
     reading, writing = os.pipe()
@@ -71,7 +71,7 @@ async def test_a_busy_loop_does_not_hold_them_up(tmp_path: Path) -> None:
     os.close(descriptor)
 
 
-async def test_a_lane_whose_syncs_never_return_takes_no_room_of_another_worker(tmp_path: Path) -> None:
+async def test_a_worker_whose_syncs_never_return_takes_no_room_of_another_worker(tmp_path: Path) -> None:
     open_kernel().close()
     kernel, descriptors = KernelSyncs(), files(tmp_path, 2)
     hanging, other = kernel.of(0), kernel.of(1)
@@ -124,7 +124,7 @@ class Context(KernelSync):
         self.is_closed = True
 
 
-async def test_each_lane_has_a_context_of_its_own() -> None:
+async def test_each_worker_has_its_own_kernel_context() -> None:
     made: list[Context] = []
 
     def new_context() -> Context:

@@ -45,7 +45,7 @@ batches = st.lists(st.tuples(st.integers(1, 1200), st.integers(0, 10_000)), min_
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(batches, min_size=1, max_size=4), st.booleans())
-def test_stored_entries_and_summaries_equal_a_walk_whatever_the_ends(
+def test_stored_entries_and_summaries_equal_a_walk_after_clean_and_unclean_stops(
     lives: list[list[tuple[int, int]]], clean: bool
 ) -> None:
     async def run() -> None:
@@ -76,7 +76,7 @@ async def test_l6_nothing_is_indexed_before_the_reply() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_next_append(seed: int) -> None:
+async def test_l6_an_index_ahead_of_a_shortened_log_is_truncated_before_the_next_append(seed: int) -> None:
     """flush.policy=async: a power cut may leave the index and take the records."""
     filesystem = SimulatedFileSystem()
     config = LogConfig(segment_size_bytes=40_000, flush_policy=FlushPolicy.ASYNC)
@@ -100,7 +100,7 @@ async def test_l6_an_index_ahead_of_a_log_that_lost_its_tail_is_cut_before_the_n
         filesystem.crash()
 
 
-async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read_it() -> None:
+async def test_index_entries_of_a_killed_process_are_durable_after_the_next_start() -> None:
     """Otherwise a power cut after new appends could lose the deletion of old entries, which would count for the new
     batches."""
     filesystem = SimulatedFileSystem()
@@ -117,7 +117,7 @@ async def test_what_a_killed_process_wrote_is_durable_once_the_next_one_has_read
 
 
 @pytest.mark.parametrize("how", ["lost", "corrupt", "another format", "unreadable"])
-async def test_an_index_that_is_lost_or_broken_is_built_anew_and_reported(how: str) -> None:
+async def test_a_lost_or_broken_index_is_rebuilt_and_only_a_broken_index_is_logged(how: str) -> None:
     filesystem, reports = SimulatedFileSystem(), list[str]()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -219,7 +219,7 @@ START = LogPosition(0, 0, 0, 0)
         (lambda store: jobs.delete(store, [segment_key(KEYS, KEY, 0)]), [], []),
         (lambda store: jobs.delete_partitions(store, {KEY}), [], []),
         (lambda store: jobs.give_up(store, KEY, [0]), [KEYS_TO_KEY], [FORMAT_KEY]),
-        (lambda store: jobs.cut(store, {KEY: START}, sync=True), [], [INDEXED_TO + KEY, KEYS_TO_KEY]),
+        (lambda store: jobs.truncate(store, {KEY: START}, sync=True), [], [INDEXED_TO + KEY, KEYS_TO_KEY]),
     ],
     ids=["segments", "partitions", "replaced", "cut"],
 )

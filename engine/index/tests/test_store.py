@@ -24,7 +24,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
     return lambda: LevelDbStore(str(tmp_path / "index"))
 
 
-def test_what_was_written_is_found_in_order_and_again_after_a_restart(reopen: Reopen) -> None:
+def test_written_entries_are_found_in_order_before_and_after_a_restart(reopen: Reopen) -> None:
     store = reopen()
     store.write([(b"b", b"2"), (b"a", b"1"), (b"c", b"3")])
     store.write([(b"b", b"22")], [b"a"], sync=True)
@@ -57,7 +57,7 @@ def test_a_flipped_bit_in_leveldb_is_told(tmp_path: Path) -> None:
         LevelDbStore(str(tmp_path)).scan(b"", b"z")
 
 
-def test_leveldb_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_leveldb_store_that_cannot_be_opened_raises_index_broken(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(IndexBroken):
         LevelDbStore(str(tmp_path / "file" / "index"))

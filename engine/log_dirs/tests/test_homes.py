@@ -43,7 +43,7 @@ async def test_left_overs_of_an_opening_that_failed_are_no_log_while_that_of_the
             await store.close()
 
 
-async def test_a_log_dir_that_failed_after_it_was_read_hides_only_what_it_has() -> None:
+async def test_a_log_dir_that_fails_after_its_start_blocks_only_its_own_partitions() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem, options("/a", "/b")) as store:
         first = await store.open_partition(EMPTY, LogConfig(), 0)

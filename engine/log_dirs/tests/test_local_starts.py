@@ -106,7 +106,7 @@ async def lived() -> tuple[Broker, Sequence[object]]:
 
 
 @pytest.mark.parametrize("segments", [1, 3, -1])
-async def test_nobody_who_reads_sees_a_difference(segments: int) -> None:
+async def test_reads_of_cold_segments_return_the_same_as_reads_of_local_files(segments: int) -> None:
     broker, full = await lived()
     async with broker.life() as log:
         offset = await broker.drop(segments)
@@ -143,7 +143,7 @@ async def test_a_second_move_goes_on_where_the_first_has_ended() -> None:
         assert await everything_of(log) == full
 
 
-async def test_what_an_index_that_is_lost_had_of_them_the_tier_tells() -> None:
+async def test_cold_segments_missing_in_a_lost_index_are_learned_from_the_tier() -> None:
     broker, full = await lived()
     async with broker.life():
         offset = await broker.drop(3)
@@ -203,7 +203,7 @@ async def test_a_tier_out_of_reach_costs_nothing_but_the_reads_of_it() -> None:
     assert broker.problems == []
 
 
-async def test_who_reads_is_told_whether_a_load_may_take_long() -> None:
+async def test_a_cold_read_raises_cold_not_loaded_and_a_local_read_not_loaded() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         offset = await broker.drop(3)
@@ -227,7 +227,7 @@ async def test_an_error_of_a_cold_file_is_not_the_disks() -> None:
         assert log.log_dir.disk.offline_reason is None
 
 
-async def test_what_is_gone_from_the_tier_is_no_damage_and_what_rots_is_told() -> None:
+async def test_a_segment_missing_in_the_tier_is_no_damage_and_a_rotten_segment_is_logged() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         await broker.drop(3)
@@ -245,7 +245,7 @@ async def test_what_is_gone_from_the_tier_is_no_damage_and_what_rots_is_told() -
         await read(log, second + 1)
 
 
-async def test_without_a_tier_it_is_told_that_there_is_none() -> None:
+async def test_a_read_of_a_cold_segment_without_a_tier_raises_storage_error() -> None:
     broker, _ = await lived()
     async with broker.life():
         await broker.drop(3)
@@ -278,7 +278,7 @@ async def test_list_offsets_knows_both_tiers() -> None:
             assert (await log.offset_for_timestamp(spec, EVERYTHING)).offset == COUNT - 1
 
 
-async def test_what_is_not_in_the_tier_keeps_its_files() -> None:
+async def test_a_move_of_the_local_start_beyond_the_tier_or_into_a_segment_is_refused() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         second, third = (segment.base_offset for segment in log.log.segments[1:3])
@@ -299,7 +299,7 @@ async def test_what_is_not_in_the_tier_keeps_its_files() -> None:
             await move_local_start(log.log_dir, log, second)
 
 
-async def test_a_checkpoint_that_cannot_be_written_leaves_all_as_it_was() -> None:
+async def test_a_failed_checkpoint_leaves_the_local_start_and_the_files_unchanged() -> None:
     broker, full = await lived()
     async with broker.life() as log:
         broker.tier.upload(broker.filesystem, log)
@@ -375,7 +375,7 @@ async def rotten_snapshots(segments: int) -> tuple[Broker, int]:
     return broker, offset
 
 
-async def test_a_snapshot_that_is_damaged_keeps_the_files_behind_it_and_is_told() -> None:
+async def test_a_damaged_snapshot_keeps_the_files_behind_it_and_is_logged() -> None:
     broker, offset = await rotten_snapshots(-2)
     async with broker.life():
         assert any(f"below offset {offset} is not known" in one for one in broker.problems)
@@ -406,7 +406,7 @@ async def test_a_batch_that_cannot_be_read_keeps_its_file() -> None:
 # Truncation
 
 
-async def test_a_log_is_not_cut_below_its_local_start() -> None:
+async def test_a_log_is_not_truncated_below_its_local_start() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         offset = await broker.drop(3)

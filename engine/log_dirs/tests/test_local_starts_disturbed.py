@@ -89,7 +89,7 @@ async def check_known(broker: Broker) -> None:
         assert min(await read_all(log)) == 0
 
 
-async def test_an_index_replaced_after_it_was_secured_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_index_replaced_after_it_was_secured_gets_cold_segments_again(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         await broker.drop(1)
@@ -106,7 +106,7 @@ async def test_an_index_replaced_after_it_was_secured_is_told_again(monkeypatch:
     await check_known(broker)
 
 
-async def test_an_index_that_breaks_while_it_is_secured_is_told_again() -> None:
+async def test_an_index_that_breaks_while_it_is_secured_gets_the_cold_segments_again() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         broker.tier.upload(broker.filesystem, log)
@@ -148,7 +148,7 @@ async def test_more_than_may_be_pending_is_no_reason_to_leave_a_summary_out(monk
     await check_known(broker)
 
 
-async def test_an_empty_active_segment_does_not_hide_what_a_new_index_lacks() -> None:
+async def test_a_new_index_gets_the_cold_segments_behind_an_empty_active_segment() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         await broker.drop(3)
@@ -157,7 +157,7 @@ async def test_an_empty_active_segment_does_not_hide_what_a_new_index_lacks() ->
     await check_known(broker)
 
 
-async def test_a_new_index_is_told_of_cold_segments_though_nobody_appends() -> None:
+async def test_a_new_index_gets_the_cold_segments_without_an_append() -> None:
     broker, _ = await lived()
     async with broker.life(is_clean=False) as log:
         await broker.drop(3)
@@ -166,7 +166,7 @@ async def test_a_new_index_is_told_of_cold_segments_though_nobody_appends() -> N
     await check_known(broker)
 
 
-async def test_what_the_tier_has_told_is_stored() -> None:
+async def test_summaries_learned_from_the_tier_are_stored_in_the_index() -> None:
     broker, _ = await lived()
     async with broker.life():
         await broker.drop(3)
@@ -177,7 +177,7 @@ async def test_what_the_tier_has_told_is_stored() -> None:
     await check_known(broker)
 
 
-async def test_the_key_index_goes_on_when_what_it_reads_becomes_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_key_index_goes_on_when_the_segment_it_reads_becomes_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         index, reader = log.log_dir.index, log._reader
@@ -203,7 +203,7 @@ async def test_the_key_index_goes_on_when_what_it_reads_becomes_cold(monkeypatch
 # Others that change a log
 
 
-async def test_a_reset_forgets_what_was_passed_over_and_lets_go_of_cold_files() -> None:
+async def test_a_reset_forgets_cold_segments_and_closes_their_files() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         await broker.drop(3)
@@ -222,7 +222,7 @@ async def test_a_reset_forgets_what_was_passed_over_and_lets_go_of_cold_files() 
         assert await read_all(log) == values
 
 
-async def test_what_compaction_rewrites_is_not_what_the_tier_has() -> None:
+async def test_a_log_rewritten_by_compaction_counts_as_not_tiered() -> None:
     policy = frozenset({CleanupPolicy.COMPACT})
     broker = Broker(replace(ROLLING, cleanup_policy=policy, min_cleanable_dirty_ratio=0.01))
     async with broker.life() as log:
@@ -269,7 +269,7 @@ async def test_files_of_many_logs_go_with_few_checkpoints(
         assert [await read_all(log) for log in logs] == values
 
 
-async def test_what_is_not_finished_is_in_no_tier() -> None:
+async def test_offsets_in_the_active_segment_cannot_be_noted_as_tiered() -> None:
     broker, _ = await lived()
     async with broker.life() as log:
         with pytest.raises(OffsetOutOfRange):
@@ -327,7 +327,7 @@ async def filled_other(broker: Broker) -> Partition:
     return other
 
 
-async def test_a_log_whose_files_must_stay_keeps_no_other_from_giving_room() -> None:
+async def test_a_log_whose_files_must_stay_does_not_stop_other_logs_from_freeing_space() -> None:
     broker, _ = await lived()
     async with broker.life():
         offset = await broker.drop(-2)

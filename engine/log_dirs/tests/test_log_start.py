@@ -38,7 +38,7 @@ def files(filesystem: SimulatedFileSystem, suffix: str) -> list[int]:
     return [int(name.split(".")[0]) for name in filesystem.list_dir(DIRECTORY) if name.endswith(suffix)]
 
 
-async def test_what_is_below_is_out_of_range_and_its_files_go_after_the_delay() -> None:
+async def test_records_below_the_log_start_are_out_of_range_and_their_files_go_later() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -91,7 +91,7 @@ async def test_bounds() -> None:
 
 @pytest.mark.parametrize("slot_size_bytes", [NO_JOURNAL, 16 * 1024])
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
-async def test_it_survives(how: str, slot_size_bytes: int) -> None:
+async def test_the_log_start_survives_kills_power_cuts_and_clean_stops(how: str, slot_size_bytes: int) -> None:
     filesystem = SimulatedFileSystem()
     for life in range(4):
         async with running(filesystem, options(journal_slot_size_bytes=slot_size_bytes)) as store:
@@ -156,7 +156,7 @@ async def test_a_log_start_within_a_segment_of_several_epochs_is_served_after_a_
         assert sorted(await read_all(log)) == [9, 10, 11]
 
 
-async def test_the_greatest_timestamp_is_that_of_what_is_left() -> None:
+async def test_max_timestamp_is_looked_up_only_in_records_above_the_log_start() -> None:
     async with running(SimulatedFileSystem()) as store:
         for number, config in enumerate((ROLLING, LogConfig())):
             log = await store.open_partition(TopicPartition(bytes(16), "many", number), config, 0)

@@ -62,7 +62,7 @@ async def test_every_crash_while_many_are_made_leaves_each_as_good_as_new() -> N
                     assert (await append(log, b"x")).base_offset == 0
 
 
-async def test_of_many_partitions_one_that_cannot_be_opened_keeps_no_other_from_it() -> None:
+async def test_a_partition_that_cannot_be_opened_does_not_stop_the_others_of_its_request() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         filesystem.faults.append(Fault("make_dir", errno.ENOSPC, "many-2"))

@@ -101,7 +101,7 @@ async def test_d3_a_log_that_is_not_named_is_kept_and_comes_back_with_all_record
     assert filesystem.exists("/data/clean-shutdown")
 
 
-async def test_d3_a_stray_whose_last_records_are_lost_is_told_from_a_whole_one() -> None:
+async def test_d3_a_stray_that_lost_its_last_records_is_opened_as_short_and_damaged() -> None:
     """RULES K8: the checkpoint entry shows the loss."""
     filesystem = SimulatedFileSystem()
     await filled(filesystem)
@@ -132,7 +132,7 @@ async def test_a_clean_stop_in_between_takes_no_scan_from_a_stray_that_needs_one
         await check_served(store, expected)
 
 
-async def test_d3_what_a_change_has_ended_is_deleted_at_once() -> None:
+async def test_d3_a_log_of_a_deleted_or_moved_partition_is_deleted_at_once() -> None:
     for fate in (Fate.DELETED, Fate.MOVED):
         filesystem = SimulatedFileSystem()
         await filled(filesystem)
@@ -141,7 +141,7 @@ async def test_d3_what_a_change_has_ended_is_deleted_at_once() -> None:
         assert [name for name in filesystem.list_dir("/data") if "-" in name] == []
 
 
-async def test_a_stray_is_deleted_when_a_change_that_deletes_its_topic_is_seen_and_not_because_it_moved() -> None:
+async def test_a_stray_is_deleted_when_its_topic_is_deleted_and_not_when_its_partition_moved() -> None:
     filesystem = SimulatedFileSystem()
     await filled(filesystem)
     for fate, is_there in ((Fate.UNNAMED, True), (Fate.MOVED, True), (Fate.DELETED, False)):
@@ -251,7 +251,7 @@ async def test_d3_a_crash_while_a_running_broker_sets_a_log_aside_loses_nothing(
     await check_images(filesystem, start, expected)
 
 
-async def test_what_a_full_disk_could_not_set_aside_stays_and_is_served_when_it_is_named_again() -> None:
+async def test_a_log_kept_in_place_by_a_full_disk_is_served_when_it_is_named_again() -> None:
     filesystem = SimulatedFileSystem()
     expected = await filled(filesystem)
     filesystem.faults.append(Fault("write", errno.ENOSPC, "stray.metadata.tmp"))
@@ -310,7 +310,7 @@ async def test_a_stray_is_not_put_back_beside_a_log_of_the_same_partition() -> N
     assert f"/data/{NAME} stays a stray: orders-0 is, or may be, there" in problems
 
 
-async def test_of_two_strays_of_a_partition_the_newer_one_is_put_back() -> None:
+async def test_the_newer_of_two_strays_of_a_partition_is_put_back() -> None:
     filesystem, now_ms = SimulatedFileSystem(), [NOW_MS]
     for value in (b"old", b"new"):
         async with running(filesystem, clock=lambda: now_ms[0]) as store:
@@ -412,7 +412,7 @@ async def test_d3_time_without_a_metadata_session_does_not_count_and_deletes_not
     assert await run_for(filesystem, 3 * RETENTION_S, may_age=False)
 
 
-async def test_the_running_time_begins_again_when_its_file_is_damaged() -> None:
+async def test_the_running_time_of_a_stray_begins_again_when_its_file_is_damaged() -> None:
     filesystem = await with_stray()
     assert await run_for(filesystem, RETENTION_S - CHECK_INTERVAL_S + 1)
     assert read_running_times(filesystem, "/data") == {NAME: (RETENTION_S - CHECK_INTERVAL_S) * 1000}
@@ -441,7 +441,7 @@ async def test_a_stray_with_damaged_metadata_is_kept_and_listed() -> None:
         assert filesystem.exists(f"/data/{NAME}")
 
 
-async def test_a_directory_whose_note_is_damaged_is_not_opened() -> None:
+async def test_a_directory_with_damaged_stray_metadata_is_not_opened() -> None:
     filesystem = await with_stray()
     filesystem.rename(f"/data/{NAME}", "/data/orders-0")
     filesystem.damage("/data/orders-0/stray.metadata", 12, b"?")
@@ -472,8 +472,8 @@ async def test_a_log_that_is_not_synced_counts_as_whole_after_a_clean_stop_alone
 
 def test_metadata_of_a_stray_are_read_as_they_were_written() -> None:
     for needs_scan in (True, False):
-        for may_cut in (True, False):
-            metadata = StrayMetadata(ORDERS, NOW_MS, POINT, needs_scan, may_cut)
+        for may_truncate in (True, False):
+            metadata = StrayMetadata(ORDERS, NOW_MS, POINT, needs_scan, may_truncate)
             content = encode_metadata(metadata)
             assert decode_metadata(content, "file") == metadata
     for damaged in (
@@ -486,12 +486,12 @@ def test_metadata_of_a_stray_are_read_as_they_were_written() -> None:
             decode_metadata(damaged, "file")
 
 
-def test_what_may_not_be_truncated_in_a_stray_is_not_truncated_afterwards() -> None:
+def test_a_stray_that_may_not_be_truncated_is_not_truncated_after_it_is_put_back() -> None:
     filesystem = SimulatedFileSystem()
     for name in ("/data", "/data/orders-0"):
         filesystem.make_dir(name)
     for name, content in (
-        ("stray.metadata", encode_metadata(StrayMetadata(ORDERS, NOW_MS, POINT, needs_scan=True, may_cut=False))),
+        ("stray.metadata", encode_metadata(StrayMetadata(ORDERS, NOW_MS, POINT, needs_scan=True, may_truncate=False))),
         ("partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"),
     ):
         filesystem.open(f"/data/orders-0/{name}", create=True).write_at([content], 0)

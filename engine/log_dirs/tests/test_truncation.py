@@ -244,7 +244,7 @@ async def test_others_append_while_logs_are_looked_at_and_cut() -> None:
         assert await read_all(log) == values(4) | {4: b"after"}
 
 
-async def test_one_that_grows_meanwhile_is_as_long_as_it_was_when_it_was_asked() -> None:
+async def test_a_log_that_ends_at_the_truncation_offset_keeps_records_appended_meanwhile() -> None:
     pool = HeldWorkers()
     async with running(SimulatedFileSystem(), options(), pool=pool) as store:
         log = await filled(store, 9, LogConfig())
@@ -286,7 +286,7 @@ async def test_many_logs_share_a_frame_and_a_checkpoint() -> None:
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("kind", ["unlink", "truncate", "fdatasync", "sync_dir", "rename"])
-async def test_j2_an_error_behind_the_barrier_lets_nobody_append(kind: str, code: int) -> None:
+async def test_j2_an_error_behind_the_barrier_of_a_truncation_refuses_later_appends(kind: str, code: int) -> None:
     """Otherwise a replay would truncate acknowledged records, or they would go into a file without a name."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -307,7 +307,7 @@ async def test_j2_an_error_behind_the_barrier_lets_nobody_append(kind: str, code
         assert (await append(again, b"value 4")).base_offset == 4
 
 
-async def test_what_is_sealed_is_cut_only_on_demand() -> None:
+async def test_sealed_segments_are_truncated_only_on_demand() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await filled(store, 20)
         await trio.sleep(5)
@@ -335,7 +335,7 @@ async def test_an_index_that_is_wrong_is_not_believed(wrong_by: int) -> None:
         assert (await append(log, b"after")).base_offset == 20
 
 
-async def test_one_that_cannot_be_cut_does_not_keep_others_from_it() -> None:
+async def test_a_partition_that_cannot_be_truncated_does_not_stop_the_others() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await filled(store, 5, LogConfig())
@@ -350,7 +350,7 @@ async def test_one_that_cannot_be_cut_does_not_keep_others_from_it() -> None:
         assert (log.log_end_offset, other.log_end_offset) == (5, 2)
 
 
-async def test_a_sync_from_before_a_cut_says_nothing_of_what_comes_after_it() -> None:
+async def test_a_sync_begun_before_a_truncation_does_not_count_for_later_records() -> None:
     filesystem, pool = SimulatedFileSystem(), SlowSyncs()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, segment_size_bytes=400)
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
@@ -450,7 +450,7 @@ async def test_a_reset_makes_no_slot_while_another_is_being_made() -> None:
         assert len(made) == len(set(made))
 
 
-async def test_l6_the_index_forgets_what_was_cut() -> None:
+async def test_l6_the_index_forgets_truncated_records() -> None:
     """Later records have other timestamps at the same offsets: the index must not answer with the old ones."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -469,7 +469,7 @@ async def test_l6_the_index_forgets_what_was_cut() -> None:
             assert (await log.offset_for_timestamp(time_ms, Isolation.READ_UNCOMMITTED)).offset == offset
 
 
-async def test_what_cannot_be_truncated() -> None:
+async def test_truncation_below_the_log_start_or_of_an_unknown_partition_is_refused() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await filled(store, 3)
         log.log.start_offset = 2
@@ -480,7 +480,7 @@ async def test_what_cannot_be_truncated() -> None:
         assert await read_all(log) == {2: b"value 2"}
 
 
-def test_j2_what_is_known_of_a_partition_behind_a_barrier() -> None:
+def test_j2_a_barrier_limits_the_checkpoint_entry_of_its_partition() -> None:
     key = (bytes(16), 3)
     point = PartitionCheckpoint
     epochs = EpochStart(0, 0), EpochStart(4, 50), EpochStart(7, 60)

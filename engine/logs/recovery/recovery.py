@@ -33,7 +33,7 @@ class LastKnown(NamedTuple):
     is_clean: bool
     checkpoint: PartitionCheckpoint = PartitionCheckpoint()
     stored: Stored = Stored()
-    may_cut: bool = True  # False if the journal has lost frames: a torn tail may be their only copy
+    may_truncate: bool = True  # False if the journal has lost frames: a torn tail may be their only copy
     was_let_go: bool = False  # this process had the log open before, with everything durable
     has_others: bool = False  # other replicas: records above the high watermark may have to be truncated, or to wait
 
@@ -179,7 +179,7 @@ def _take_in(filesystem: FileSystem, log: Log, number: int, last_known: LastKnow
         return next_base is None or segment.end_offset == next_base
     if (
         last_known.is_clean
-        or not last_known.may_cut
+        or not last_known.may_truncate
         or not is_last
         or segment.is_damaged
         or segment.end_offset < last_known.checkpoint.recovery_point

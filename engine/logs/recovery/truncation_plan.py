@@ -14,7 +14,7 @@ from engine.logs.producers.snapshot import ASIDE_TEMPORARY, Snapshot, newest_sou
 from engine.logs.producers.state import ProducerTable, rebuilt
 from engine.logs.producers.walk import Extent, places_of, produced
 from engine.logs.segments.position import LogPosition
-from engine.logs.segments.segment import Cut, Segment, segment_name, unlink_behind, walk_headers
+from engine.logs.segments.segment import Segment, TruncationPoint, segment_name, unlink_behind, walk_headers
 from engine.logs.segments.sparse_index import Entry, SparseIndex
 from engine.logs.transactions.aborted import aborted_below
 from engine.logs.transactions.aborted_files import aborted_of
@@ -52,9 +52,9 @@ class Shorter(NamedTuple):
     aborted: Sequence[AbortedTransaction]
 
     @property
-    def cut(self) -> Cut:
+    def truncate(self) -> TruncationPoint:
         """The place where the log ends."""
-        return Cut(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
+        return TruncationPoint(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
 
 
 def shorten(filesystem: FileSystem, log: Longer, offset: int) -> Shorter:
@@ -152,9 +152,9 @@ def _earlier(
     return rebuilt(table, (one for one in batches if one[0].producer_id in wanted))[0]
 
 
-def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
+def truncate_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
     """Truncate the files of logs to their plans. The caller syncs the files; it may be repeated after a crash."""
-    changed = [one.directory for one in shorter if unlink_behind(filesystem, one.directory, one.cut)]
+    changed = [one.directory for one in shorter if unlink_behind(filesystem, one.directory, one.point)]
     for directory in changed:
         filesystem.sync_dir(directory)
     for one in shorter:
@@ -162,12 +162,12 @@ def cut_files(filesystem: FileSystem, shorter: Sequence[Shorter]) -> None:
             one.file.truncate(one.segment.size_bytes)
 
 
-def begin_anew(filesystem: FileSystem, directory: str, offset: int) -> File:
+def start_empty(filesystem: FileSystem, directory: str, offset: int) -> File:
     """Remove all segments and create an empty one that begins at `offset`. The caller syncs its file.
 
     It may be repeated after a crash at any step.
     """
-    unlink_behind(filesystem, directory, Cut(-1, -1, 0))
+    unlink_behind(filesystem, directory, TruncationPoint(-1, -1, 0))
     filesystem.sync_dir(directory)
     file = filesystem.open(f"{directory}/{segment_name(offset)}", create=True)
     filesystem.sync_dir(directory)

@@ -55,7 +55,7 @@ class BatchAt(NamedTuple):
     header: BatchHeader
 
 
-class Cut(NamedTuple):
+class TruncationPoint(NamedTuple):
     """Where a truncation ends the log: before the batch at `position` of a segment, which begins at `offset`."""
 
     offset: int
@@ -63,27 +63,27 @@ class Cut(NamedTuple):
     position: int
 
 
-def cut_off(filesystem: FileSystem, directory: str, cut: Cut) -> None:
-    """Truncate a partition's files durably at `cut`, whose segment exists. It may be repeated after a crash."""
-    unlink_behind(filesystem, directory, cut)
+def truncate_segments(filesystem: FileSystem, directory: str, point: TruncationPoint) -> None:
+    """Truncate a partition's files durably at `point`, whose segment exists. It may be repeated after a crash."""
+    unlink_behind(filesystem, directory, point)
     filesystem.sync_dir(directory)
-    file = filesystem.open(f"{directory}/{segment_name(cut.segment_base_offset)}")
-    if file.size() > cut.position:
-        file.truncate(cut.position)
+    file = filesystem.open(f"{directory}/{segment_name(point.segment_base_offset)}")
+    if file.size() > point.position:
+        file.truncate(point.position)
     file.fdatasync()
 
 
-def unlink_behind(filesystem: FileSystem, directory: str, cut: Cut) -> bool:
-    """Remove the files behind `cut`, also other files named by an offset; returns whether there were any.
+def unlink_behind(filesystem: FileSystem, directory: str, point: TruncationPoint) -> bool:
+    """Remove the files behind `point`, also other files named by an offset; returns whether there were any.
 
     The last one goes first, so that a crash leaves no gap. The footer and the aborted index of the truncated segment
     go, too.
     """
-    base_offset, found = cut.segment_base_offset, False
+    base_offset, found = point.segment_base_offset, False
     first_gone = {SUFFIX: base_offset + 1, FOOTER_SUFFIX: base_offset, ABORTED_SUFFIX: base_offset}
     for name in reversed(filesystem.list_dir(directory)):
         offset, _, suffix = name.partition(".")
-        is_gone = offset.isdigit() and int(offset) >= first_gone.get(f".{suffix}", cut.offset + 1)
+        is_gone = offset.isdigit() and int(offset) >= first_gone.get(f".{suffix}", point.offset + 1)
         if is_gone and not name.endswith(QUARANTINED_SUFFIX):
             filesystem.unlink(f"{directory}/{name}")
             found = True

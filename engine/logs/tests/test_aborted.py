@@ -55,7 +55,7 @@ def test_the_bytes_are_kafkas() -> None:
 
 
 @given(histories())
-def test_what_is_written_is_read_back(history: History) -> None:
+def test_an_encoded_aborted_index_decodes_to_the_same_transactions(history: History) -> None:
     assert decode_aborted(encode_aborted(history.aborted), 0, history.end_offset) == history.aborted
 
 
@@ -74,14 +74,14 @@ def test_all_that_overlaps_is_found_wherever_segments_begin(history: History, da
     assert found == [one for one in history.aborted if touches(one, from_offset, to_offset)]
 
 
-def test_behind_what_was_stable_nothing_is_looked_for() -> None:
+def test_overlapping_returns_whether_no_later_index_has_to_be_read() -> None:
     assert overlapping(SOME, 0, 15) == (SOME[:1], True)
     assert overlapping(SOME, 0, 32) == (SOME, True)
     assert overlapping(SOME, 21, 40) == (SOME[1:], False)
     assert overlapping([], 0, 1) == ([], False)
 
 
-def test_a_log_knows_which_segments_have_one_and_what_it_found_in_them() -> None:
+def test_aborted_indexes_remember_their_segments_and_the_newest_lookups() -> None:
     indexes = AbortedIndexes()
     assert not indexes
     indexes.active = [*SOME]
@@ -104,7 +104,7 @@ def test_a_log_knows_which_segments_have_one_and_what_it_found_in_them() -> None
         indexes.overlapping(0, 5, 40)
 
 
-def test_what_becomes_of_segments_becomes_of_their_indexes() -> None:
+def test_aborted_indexes_follow_replaced_removed_and_truncated_segments() -> None:
     indexes = AbortedIndexes()
     indexes.know([30, 10, 20])
     assert [indexes.next_base(base) for base in (0, 10, 11, 30, 31)] == [10, 10, 20, 30, None]
@@ -119,7 +119,7 @@ def test_what_becomes_of_segments_becomes_of_their_indexes() -> None:
     indexes.drop_below(30)
     assert indexes.bases == [30]
     indexes.remember(30, 40, SOME)
-    indexes.cut(30, SOME[:1])
+    indexes.truncate(30, SOME[:1])
     assert (indexes.bases, indexes.active) == ([], SOME[:1])
     indexes.know([30])
     with pytest.raises(NotLoaded):
@@ -127,7 +127,7 @@ def test_what_becomes_of_segments_becomes_of_their_indexes() -> None:
 
 
 @given(histories(), st.data())
-def test_a_cut_takes_those_that_end_behind_it(history: History, data: st.DataObject) -> None:
+def test_a_truncation_drops_only_aborted_transactions_that_end_behind_it(history: History, data: st.DataObject) -> None:
     end_offset = data.draw(st.integers(0, history.end_offset))
     kept = aborted_below(history.aborted, end_offset)
     assert decode_aborted(encode_aborted(kept), 0, end_offset) == kept
@@ -150,6 +150,6 @@ def test_a_cut_takes_those_that_end_behind_it(history: History, data: st.DataObj
         encode_aborted([SOME[0]._replace(last_stable_offset=-1)]),
     ],
 )
-def test_what_cannot_be_is_damaged(content: bytes) -> None:
+def test_an_impossible_aborted_index_raises_aborted_index_damaged(content: bytes) -> None:
     with pytest.raises(AbortedIndexDamaged):
         decode_aborted(content, 10, 32)

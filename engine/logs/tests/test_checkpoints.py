@@ -15,12 +15,12 @@ points = st.builds(PartitionCheckpoint, offsets, offsets, offsets, epochs, *[off
 
 
 @given(st.integers(0, 2**63 - 1), st.dictionaries(st.tuples(st.binary(min_size=16, max_size=16), offsets), points))
-def test_what_is_written_is_read(journal: int, partitions: dict[tuple[bytes, int], PartitionCheckpoint]) -> None:
+def test_encoded_checkpoint_is_decoded(journal: int, partitions: dict[tuple[bytes, int], PartitionCheckpoint]) -> None:
     checkpoint = Checkpoint(journal, partitions, has_lost=bool(journal % 2))
     assert decode(encode(checkpoint), "/data/checkpoint") == checkpoint
 
 
-def test_of_version_4_all_that_was_compacted_and_counts_may_lack_tombstones_and_markers() -> None:
+def test_a_version_4_checkpoint_takes_committed_compacted_offsets_as_drop_horizons() -> None:
     for compacted_to, dropped_to in ((30, 30), (70, 45)):
         line = f"{TOPIC_ID.hex()} 0 50 1 2 {compacted_to} 20 50 45 0 0 3:1,4:40"
         point = decode(written("version=4", "journal 8", line), "/data/checkpoint").partitions[TOPIC_ID, 0]
@@ -29,7 +29,7 @@ def test_of_version_4_all_that_was_compacted_and_counts_may_lack_tombstones_and_
         assert point == PartitionCheckpoint(*known, dropped_to, dropped_to)
 
 
-def test_an_earlier_version_can_read_it_as_long_as_nothing_is_compacted() -> None:
+def test_a_checkpoint_without_compaction_is_written_in_version_4() -> None:
     point = PartitionCheckpoint(50, 1, 2, (EpochStart(3, 1),), 0, 0, 50, 45, 0, 0)
     assert encode(Checkpoint(8, {(TOPIC_ID, 0): point})) == written(
         "version=4", "journal 8", f"{TOPIC_ID.hex()} 0 50 1 2 0 0 50 45 0 0 3:1"

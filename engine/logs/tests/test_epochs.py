@@ -23,7 +23,7 @@ def test_where_an_epoch_ends() -> None:
     assert history().end_of(0, 0) == UNDEFINED
 
 
-def test_a_moved_log_start_forgets_what_ended_before_it() -> None:
+def test_a_moved_log_start_forgets_epochs_that_ended_before_it() -> None:
     known = history((2, 10), (5, 20), (6, 25))
     assert known.since(22).below(100) == ((5, 22), (6, 25))
     assert known.since(25).below(100) == ((6, 25),)
@@ -32,7 +32,7 @@ def test_a_moved_log_start_forgets_what_ended_before_it() -> None:
 
 
 @pytest.mark.parametrize("starts", [(), ((2, 10),), ((2, 10), (5, 20), (6, 25)), ((0, 0), (3, 7), (4, 20))])
-def test_a_log_start_counts_without_a_history_of_its_own(starts: tuple[tuple[int, int], ...]) -> None:
+def test_end_of_with_a_log_start_equals_end_of_a_moved_history(starts: tuple[tuple[int, int], ...]) -> None:
     known = history(*starts)
     for log_start in range(30):
         moved = known.since(log_start)
@@ -61,7 +61,7 @@ async def test_epochs_with_records_survive_restarts() -> None:
         assert ends(log) == [(0, 3), (1, 3), (2, 4), (2, 4), (4, 6), (5, 6)]
 
 
-def test_what_nothing_was_appended_in_is_dropped() -> None:
+def test_drop_from_forgets_epochs_without_records_below_the_offset() -> None:
     known = history((0, 0), (2, 5), (4, 9))
     known.drop_from(9)
     assert known.below(100) == ((0, 0), (2, 5))
@@ -84,7 +84,7 @@ def test_what_nothing_was_appended_in_is_dropped() -> None:
         (12, 20, 9, ((1, 0), (4, 13), (9, 20))),
     ],
 )
-def test_what_was_expected_counts_where_there_is_a_gap(
+def test_expected_epochs_count_if_the_appended_batch_leaves_a_gap(
     end_offset: int, base_offset: int, epoch: int, found: tuple[tuple[int, int], ...]
 ) -> None:
     known = history((1, 0))
@@ -93,7 +93,7 @@ def test_what_was_expected_counts_where_there_is_a_gap(
     assert known.below(100) == found
 
 
-def test_what_is_expected_ends_with_what_is_dropped_and_not_with_a_moved_start() -> None:
+def test_expected_epochs_end_with_a_truncation_and_not_with_a_moved_log_start() -> None:
     told = [EpochStart(2, 11)]
     known = history((1, 0))
     known.expect(told)

@@ -20,12 +20,12 @@ footers = st.builds(
 
 
 @given(footers)
-def test_what_is_written_is_read(footer: Footer) -> None:
+def test_an_encoded_footer_decodes_to_the_same_content(footer: Footer) -> None:
     assert decode(encode(footer), "here") == footer
 
 
 @given(footers, st.data())
-def test_one_wrong_bit_is_found(footer: Footer, data: st.DataObject) -> None:
+def test_a_flipped_bit_in_a_footer_raises_footer_damaged(footer: Footer, data: st.DataObject) -> None:
     content = bytearray(encode(footer))
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(FooterDamaged):
@@ -33,7 +33,7 @@ def test_one_wrong_bit_is_found(footer: Footer, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"crc32=00000000\n", b"version=1\n"])
-def test_what_is_no_footer(content: bytes) -> None:
+def test_content_that_is_no_footer_raises_footer_damaged(content: bytes) -> None:
     with pytest.raises(FooterDamaged):
         decode(content, "here")
 

@@ -51,7 +51,7 @@ def test_of_a_window_no_more_than_a_batch_is_read_twice(value_size_bytes: int) -
     assert file.read_bytes < end + windows * (value_size_bytes + 100)
 
 
-def test_a_batch_of_another_epoch_ends_what_is_right() -> None:
+def test_a_check_stops_before_a_batch_of_a_wrong_epoch() -> None:
     file, part = segment_of(5, 1_000, wrong_epoch_at=3)
     size_bytes = part.end // 5
     assert check(file, 0, part, READ_AHEAD_BYTES) == (3 * size_bytes, 3)
@@ -76,7 +76,7 @@ def test_a_load_goes_on_over_whole_batches_that_are_here() -> None:
     assert go_on(loaded, part, 9 * size_bytes).end == part.end
 
 
-def test_what_is_wrong_behind_a_load_is_left_to_whoever_comes_to_it() -> None:
+def test_a_wrong_batch_behind_a_load_ends_it_without_an_error() -> None:
     _, part = segment_of(5, 2 * READ_AHEAD_BYTES // 3, wrong_epoch_at=3)
     size_bytes = part.end // 5
     further = go_on(load(part, 0, READ_AHEAD_BYTES), part, part.end)

@@ -20,7 +20,7 @@ def taken(filesystem: SimulatedFileSystem) -> list[int]:
 
 
 @pytest.mark.parametrize("open_files_max", [1, 100])
-async def test_the_active_segment_has_its_space_and_no_other_has_more_than_it_needs(open_files_max: int) -> None:
+async def test_only_the_active_segment_keeps_preallocated_space(open_files_max: int) -> None:
     filesystem = SimulatedFileSystem()
     scarce = dataclasses.replace(options(), open_files_max=open_files_max)
     async with running(filesystem, scarce) as store:
@@ -58,7 +58,7 @@ async def test_after_a_kill_or_a_change_of_mind_the_space_is_given_back_when_the
         assert taken(filesystem) == [0, 0]
 
 
-async def test_an_empty_segment_is_given_its_space_again_after_a_clean_stop() -> None:
+async def test_an_empty_segment_is_preallocated_again_after_a_clean_stop() -> None:
     filesystem = SimulatedFileSystem()
     for epoch in range(2):
         async with running(filesystem) as store:
@@ -68,7 +68,7 @@ async def test_an_empty_segment_is_given_its_space_again_after_a_clean_stop() ->
         assert taken(filesystem) == [0]
 
 
-async def test_a_truncated_log_still_knows_of_its_space() -> None:
+async def test_a_truncated_segment_still_frees_its_preallocated_space_at_the_roll() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, CONFIG)
@@ -80,7 +80,7 @@ async def test_a_truncated_log_still_knows_of_its_space() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOSPC])
-async def test_where_it_cannot_be_had_segments_grow_as_others_and_it_is_told_once(number: int) -> None:
+async def test_a_failed_preallocation_is_logged_once_and_segments_grow_without_it(number: int) -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     filesystem.faults.append(Fault("allocate", number, is_lasting=True))
     async with running(filesystem, problems=problems) as store:

@@ -89,7 +89,7 @@ async def test_the_coordinator_of_the_last_marker_is_known_however_long_ago_that
         assert not await is_fenced(log, 5)
 
 
-async def test_each_of_many_producers_has_its_coordinator() -> None:
+async def test_the_coordinator_epoch_of_each_of_many_producers_is_recovered_from_the_log() -> None:
     filesystem = SimulatedFileSystem()
     ids = range(20)
     async with running(filesystem) as store:
@@ -139,7 +139,7 @@ async def test_a_marker_of_long_ago_lets_no_start_read_all_that_came_since(monke
     assert began == [active]
 
 
-async def test_what_the_cleaner_took_of_a_marker_is_known_still() -> None:
+async def test_a_coordinator_epoch_is_recovered_though_the_cleaner_dropped_its_marker() -> None:
     """Compaction keeps all snapshots, and that of the active segment lies behind all segments that it rewrites."""
     filesystem = SimulatedFileSystem()
 
@@ -196,7 +196,7 @@ def as_earlier_versions_wrote_it(content: bytes, marker_offset: int) -> bytes:
     return content[:2] + pack(">I", crc32c(body)) + body
 
 
-async def test_where_a_file_of_before_does_not_tell_of_a_marker_it_may_be_anywhere() -> None:
+async def test_a_coordinator_epoch_is_recovered_from_a_snapshot_without_the_marker_offset() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store)
@@ -242,7 +242,7 @@ async def leading(store: SegmentStore, config: LogConfig, epoch: int = 1) -> Par
 
 @pytest.mark.parametrize("config", [ROLLING, LogConfig()])
 @pytest.mark.parametrize("is_clean", [False, True])
-async def test_what_ended_above_the_high_watermark_is_not_stable_after_a_start_either(
+async def test_a_transaction_ended_above_the_high_watermark_is_not_stable_after_a_restart(
     config: LogConfig, is_clean: bool
 ) -> None:
     """The transactions become stable only when all replicas in sync have the marker: the next leader might lack it."""
@@ -295,7 +295,7 @@ async def test_a_marker_that_a_new_leader_does_not_have_is_cut_and_the_transacti
         assert follower.last_stable_offset == 4
 
 
-async def test_what_ended_late_is_found_from_where_it_began_and_not_from_the_beginning(
+async def test_a_late_ended_transaction_is_searched_from_its_begin_and_not_from_the_log_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The producer has gone on since, and no older snapshot is left: the checkpoint tells where to begin."""
@@ -346,7 +346,7 @@ class Told:
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_a_start_knows_what_the_log_tells(seed: int) -> None:
+async def test_a_start_recovers_the_producers_and_stable_offsets_of_the_log(seed: int) -> None:
     """Sequences, coordinator epochs, and the last stable offset at each high watermark, after any stops."""
     rng, filesystem, told = random.Random(seed), SimulatedFileSystem(), Told()
     config = rng.choice([ROLLING, LogConfig(segment_size_bytes=1500), LogConfig()])

@@ -31,7 +31,7 @@ def told(headers: list[BatchHeader]) -> ProducerTable:
     return rebuilt(ProducerTable(), [(one, None) for one in headers])[0]
 
 
-def test_a_producer_goes_on_where_it_was() -> None:
+def test_a_producer_goes_on_with_the_next_sequence_and_duplicates_are_recognised() -> None:
     table = ProducerTable()
     assert table.check(header(1, 0, 0, 3)) is None
     table.apply(header(1, 0, 0, 3, base_offset=10))
@@ -68,7 +68,7 @@ def test_epochs() -> None:
         table.check(header(1, 3, 1, 1))
 
 
-def test_a_producer_nobody_knows_begins_anywhere() -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     assert ProducerTable().check(header(1, 5, 17, 1)) is None
 
 
@@ -189,7 +189,7 @@ def test_a_torn_snapshot_is_not_believed(size_bytes: int) -> None:
         decode_snapshot(content[: min(size_bytes, len(content) - 1)], 7)
 
 
-def test_what_a_crash_left_of_a_snapshot_is_gone_with_the_next() -> None:
+def test_a_temporary_snapshot_left_by_a_crash_is_gone_after_the_next_snapshot() -> None:
     filesystem = SimulatedFileSystem()
     filesystem.make_dir("/orders-0")
     filesystem.open("/orders-0/snapshot.tmp", create=True).write_at([bytes(10_000)], 0)

@@ -47,7 +47,7 @@ async def test_records_offsets_and_appends_survive_a_restart(config: LogConfig, 
         assert await read_all(log) == {n: b"value %d" % n for n in range(20)} | {20: b"next"}
 
 
-async def test_every_crash_state_keeps_what_was_acknowledged() -> None:
+async def test_every_crash_image_keeps_all_acknowledged_records() -> None:
     """Reopen after every prefix of the recorded operations, without unsynced writes, and with some of them."""
     filesystem = SimulatedFileSystem()
     acknowledged: list[tuple[int, int, bytes]] = []  # operations until the ack, offset, value
@@ -286,7 +286,7 @@ async def test_l7_clean_marker_that_comes_back_after_a_kill_and_a_power_cut_is_n
     assert not filesystem.exists("/data/clean-shutdown")
 
 
-async def test_what_a_failed_sync_left_in_the_page_cache_is_not_served_after_a_restart() -> None:
+async def test_records_served_after_a_failed_sync_and_a_restart_survive_a_power_cut() -> None:
     """The next power cut would take such records, and a record that was read once must stay."""
     filesystem = SimulatedFileSystem()
     filesystem.faults.append(Fault("fdatasync", errno.EIO, ".log"))

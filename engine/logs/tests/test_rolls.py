@@ -20,7 +20,7 @@ def segments(filesystem: SimulatedFileSystem) -> list[int]:
     return [int(name[:-4]) for name in filesystem.list_dir("/data/orders-0") if name.endswith(".log")]
 
 
-async def test_a_segment_is_old_by_the_timestamps_of_its_first_batch_and_the_next() -> None:
+async def test_a_segment_rolls_by_the_timestamps_of_its_first_batch_and_the_next() -> None:
     filesystem = SimulatedFileSystem()
     config = LogConfig(segment_age_ms=1000)
     async with running(filesystem) as store:
@@ -45,7 +45,7 @@ async def test_without_timestamps_the_clock_decides() -> None:
         assert segments(filesystem) == [0, 2, 4]
 
 
-async def test_jitter_makes_it_earlier_and_not_everywhere_the_same() -> None:
+async def test_segment_jitter_makes_segments_roll_earlier_by_at_most_the_jitter() -> None:
     rolled = set()
     for jitter_ms in (400, 800, 999):
         filesystem = SimulatedFileSystem()

@@ -92,7 +92,7 @@ class AbortedIndexes:
         self.bases = sorted({*left, bases[0]} if has_any else left)
         self._answers.clear()  # compaction drops an entry with its marker
 
-    def cut(self, base_offset: int, active: Sequence[AbortedTransaction]) -> None:
+    def truncate(self, base_offset: int, active: Sequence[AbortedTransaction]) -> None:
         """Truncate: the segment that begins at `base_offset` is the active one now, with these entries."""
         del self.bases[bisect_left(self.bases, base_offset) :]
         self.active = list(active)

@@ -47,7 +47,7 @@ def path_of(base: int) -> str:
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-async def test_nothing_is_done_to_what_is_right(is_clean: bool) -> None:
+async def test_repair_keeps_all_records_of_a_sound_log(is_clean: bool) -> None:
     filesystem, values = await begun(is_clean=is_clean)
     before = {path: content for path, content in filesystem.files().items() if path.startswith(DIRECTORY)}
     outcome = repair(filesystem, "/data")
@@ -128,7 +128,7 @@ async def test_a_missing_end_is_given_up() -> None:
     assert len(found) == len(values) - 1
 
 
-async def test_what_was_put_aside_before_is_not_overwritten() -> None:
+async def test_repair_does_not_overwrite_an_existing_quarantined_file() -> None:
     filesystem, _ = await begun()
     last = bases(filesystem, ".log")[-1]
     filesystem.open(path_of(last)).truncate(filesystem.size(path_of(last)) - 5)
@@ -157,7 +157,7 @@ async def test_not_while_a_broker_runs_and_only_on_a_log_dir() -> None:
             use()
 
 
-async def test_what_a_crash_leaves_is_told_from_rot() -> None:
+async def test_verify_distinguishes_a_torn_tail_from_rot() -> None:
     filesystem, _ = await begun(is_clean=False)
     file = filesystem.open(path_of(bases(filesystem, ".log")[-1]))
     file.write_at([b"torn"], file.size())

@@ -21,7 +21,7 @@ def test_no_read_is_confirmed_that_a_successor_has_overtaken() -> None:
     assert outcome.worlds > 100_000
 
 
-def test_the_model_finds_a_fetch_that_counts_from_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_catches_a_fetch_that_counts_from_the_time_of_its_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Fetch may have waited in the socket for any time before the leader reads it."""
 
     def fetched(self: Confirmation) -> None:

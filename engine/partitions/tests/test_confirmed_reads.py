@@ -72,7 +72,7 @@ async def test_a_leader_of_the_only_replica_confirms_at_once() -> None:
         assert (log.is_current, told) == (True, [True])
 
 
-async def test_a_read_is_confirmed_by_all_who_may_succeed_and_fetch_after_it_came() -> None:
+async def test_a_read_is_confirmed_after_all_possible_successors_have_fetched_since_it_came() -> None:
     clock, told = Clock(), list[bool]()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2, 3)._replace(confirming=clock.confirming()), epoch=1)
@@ -127,7 +127,7 @@ async def test_without_a_successor_the_metadata_confirm_a_read() -> None:
         assert told == [True]
 
 
-async def test_a_read_is_given_up_at_its_time_out_and_when_the_leadership_is_over() -> None:
+async def test_a_read_fails_at_its_timeout_and_at_the_end_of_the_leadership() -> None:
     clock, told = Clock(), list[bool]()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
@@ -167,7 +167,7 @@ async def test_a_read_hurries_the_fetches_of_the_sessions_that_confirm_it() -> N
         assert standing.hurried_to < clock.reads.clock.next().order
 
 
-async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind_it() -> None:
+async def test_a_fetch_before_a_suspension_confirms_no_read_after_it() -> None:
     """A fetch session goes on after a suspension, but the follower has not requested the partition again."""
     clock, standing, told = Clock(), Standing(), list[bool]()
     known = others(1, 2)._replace(confirming=clock.confirming())
@@ -187,7 +187,7 @@ async def test_what_followers_showed_before_a_suspension_confirms_nothing_behind
         assert told == [True]
 
 
-async def test_a_leader_with_a_damaged_log_tells_readers_where_it_begins() -> None:
+async def test_a_damaged_leader_raises_offset_out_of_range_for_a_negative_offset() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, None, epoch=1)
         log.log.damaged_from = 0
@@ -211,7 +211,7 @@ async def test_a_successor_that_is_down_is_not_waited_for_alone() -> None:
     ("min_isr", "fetching", "is_enough"),
     [(1, (), False), (1, (2,), True), (2, (), False), (2, (2,), True), (3, (2,), False), (3, (2, 3), True)],
 )
-async def test_a_leader_without_a_session_needs_enough_who_fetch(
+async def test_a_leader_without_a_session_is_current_while_enough_followers_fetch(
     min_isr: int, fetching: tuple[int, ...], *, is_enough: bool
 ) -> None:
     clock = Clock()
@@ -232,7 +232,7 @@ async def test_a_leader_without_a_session_needs_enough_who_fetch(
         assert is_current(log)
 
 
-async def test_a_leader_that_nobody_may_succeed_goes_on_without_a_session_if_it_is_enough() -> None:
+async def test_a_leader_alone_in_the_isr_is_current_without_a_session_if_min_isr_is_1() -> None:
     clock = Clock()
     known = others(1, 2, 3)._replace(confirming=clock.confirming())
     alone = known.committed._replace(in_sync=frozenset({1}))
@@ -250,7 +250,7 @@ def is_current(log: Partition) -> bool:
     return log.is_current
 
 
-async def test_acks_1_waits_for_nobody() -> None:
+async def test_an_append_with_acks_1_waits_for_no_confirmation() -> None:
     clock = Clock()
     async with running(SimulatedFileSystem()) as store:
         log = await leading(store, others(1, 2)._replace(confirming=clock.confirming()), epoch=1)
@@ -344,7 +344,7 @@ async def test_the_end_that_a_successor_wrote_before_refuses_nothing_of_the_next
         (lambda leader: leader.end(1, coordinator_epoch=2), TransactionCoordinatorFenced),
     ],
 )
-async def test_a_leader_refuses_nothing_by_its_log_before_it_is_known_to_lead(
+async def test_a_leader_refuses_an_append_by_its_log_only_after_its_leadership_is_confirmed(
     refused: Callable[[Followed], PendingAppend], error: type[EngineError], *, is_over: bool
 ) -> None:
     async with followed() as leader:
@@ -354,7 +354,7 @@ async def test_a_leader_refuses_nothing_by_its_log_before_it_is_known_to_lead(
         assert isinstance(outcome, NotLeaderOrFollower if is_over else error)
 
 
-async def test_what_is_refused_for_now_is_waited_for_by_what_is_behind_it() -> None:
+async def test_a_batch_behind_a_refused_first_batch_is_refused_as_out_of_order() -> None:
     """Otherwise the next batch would count as the first one of its producer (KAFKA-14359)."""
     async with followed() as leader:
         asked = Asked(FIRST_PROTOCOL)
@@ -394,7 +394,7 @@ async def test_a_duplicate_needs_no_confirmation() -> None:
         assert await outcome_of(leader.plain(0, 0)) == 0
 
 
-async def test_who_may_have_been_succeeded_tells_no_reader_that_there_is_nothing_so_far_on() -> None:
+async def test_an_unconfirmed_leader_raises_not_leader_for_a_read_behind_its_end() -> None:
     """A consumer that has read on in the log of a successor would reset its offset."""
     async with followed() as leader:
         await leader.taken(leader.plain(0, 0))

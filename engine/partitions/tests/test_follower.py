@@ -68,7 +68,7 @@ async def following(store: SegmentStore, config: LogConfig = SMALL, epoch: int =
     return log
 
 
-async def test_clients_are_served_by_who_leads_and_roles_change_both_ways() -> None:
+async def test_only_a_leader_serves_clients_and_roles_change_both_ways() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await following(store, epoch=1)
         with pytest.raises(NotLeaderOrFollower):
@@ -114,7 +114,7 @@ def segments_of(filesystem: SimulatedFileSystem) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_its_bytes_are_its_leaders_over_crashes_of_either(seed: int) -> None:
+async def test_a_follower_has_the_bytes_of_its_leader_after_crashes_of_either(seed: int) -> None:
     """Leader epochs change, segments roll by size and by config. A follower fetches again the records that a crash
     took."""
     rng = random.Random(seed)
@@ -218,7 +218,7 @@ async def test_gap_then_power() -> None:
         assert (follower.log_end_offset, follower.log.damaged_from) == (91, None)
 
 
-async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
+async def test_a_log_that_ends_below_its_known_high_watermark_is_short() -> None:
     """A disk that loses synced records makes the log shorter than its known high watermark (RULES K18)."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -230,7 +230,7 @@ async def test_a_log_that_ends_before_what_had_counted_is_short() -> None:
         assert opening == Opening(0, 2, is_damaged=False, is_short=is_short, is_clean=False)
 
 
-async def test_what_does_not_continue_the_log_is_refused() -> None:
+async def test_records_that_do_not_continue_the_log_of_a_follower_are_refused() -> None:
     async with running(SimulatedFileSystem()) as store:
         follower = await following(store, epoch=3)
         await follower.replicate(memoryview(bytearray(stamped(0, 2, b"a")))).wait()
@@ -260,7 +260,7 @@ async def test_a_follower_takes_no_appends_and_a_leader_nothing_from_others() ->
         assert parse_header(bytes_of((await read(leader, 0)).records)).leader_epoch == 1
 
 
-async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
+async def test_records_fetched_before_a_follower_became_the_leader_are_refused() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await following(store)
         committer = log.log_dir.commit_log.committer
@@ -272,7 +272,7 @@ async def test_what_was_fetched_before_it_became_a_leader_is_refused() -> None:
         assert log.log_end_offset == 0
 
 
-async def test_what_a_client_had_queued_before_it_became_a_follower_is_refused_and_no_more_than_that() -> None:
+async def test_only_client_appends_queued_before_a_leader_became_a_follower_are_refused() -> None:
     """A leader under load loses its session, and becomes a follower."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
@@ -354,7 +354,7 @@ async def test_a_batch_that_lacks_records_is_refused_until_a_start_knows_that_so
         assert (follower.log_end_offset, follower.log.damaged_from) == (5, None)
 
 
-async def test_gaps_that_an_earlier_leader_told_of_are_not_noted_any_more() -> None:
+async def test_gaps_announced_by_an_earlier_leader_are_refused_and_not_noted() -> None:
     async with running(SimulatedFileSystem()) as store, trio.open_nursery() as nursery:
         follower = await following(store, epoch=7)
         commit_log, refused = follower.log_dir.commit_log, trio.Event()
@@ -401,7 +401,7 @@ async def test_a_log_start_within_a_batch_is_taken_over_before_all_of_the_batch_
         assert leader.high_watermark == 10
 
 
-async def test_what_another_leader_told_and_was_never_appended_is_forgotten() -> None:
+async def test_epochs_announced_by_an_earlier_leader_and_never_appended_are_forgotten() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         follower = await following(store, epoch=7)
@@ -420,7 +420,7 @@ async def test_what_another_leader_told_and_was_never_appended_is_forgotten() ->
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_what_its_leader_has_compacted_survives_crashes(seed: int) -> None:
+async def test_a_follower_keeps_its_copy_of_a_compacted_log_over_crashes(seed: int) -> None:
     """Several leader epochs and gaps in one Fetch, journaled or not; a gap at the begin of a segment. Some epochs have
     lost their first batches, or all."""
     rng = random.Random(seed)

@@ -50,7 +50,7 @@ async def test_five_in_flight_and_their_retries_in_one_round() -> None:
         assert await stored(log) == [0, 1, 2, 3, 4]
 
 
-async def test_a_gap_fails_it_and_all_behind_it() -> None:
+async def test_a_sequence_gap_refuses_its_batch_and_all_later_batches() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         first, *others = [send(log, sequence) for sequence in (0, 2, 3)]
@@ -78,7 +78,7 @@ async def test_a_duplicate_is_answered_when_its_original_is_durable(acks: int) -
         assert [(await one.wait()).base_offset for one in (original, retry, late)] == [0, 0, 0]
 
 
-async def test_a_round_that_found_no_room_leaves_the_state_as_it_was() -> None:
+async def test_a_commit_batch_refused_by_a_full_disk_leaves_the_producer_state_unchanged() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
@@ -121,7 +121,7 @@ async def test_the_state_survives(how: str, slot_size_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_what_a_power_cut_takes_from_an_async_log_it_takes_from_the_state(seed: int) -> None:
+async def test_a_power_cut_takes_the_same_batches_from_an_async_log_and_its_producer_state(seed: int) -> None:
     filesystem = SimulatedFileSystem()
     config = LogConfig(segment_size_bytes=400, flush_policy=FlushPolicy.ASYNC)
     sent = 0
@@ -176,7 +176,7 @@ async def test_snapshots_are_few() -> None:
     assert snapshot_offsets(filesystem, "/data/orders-0")[-1] == 50
 
 
-async def test_what_was_sent_behind_a_first_batch_that_found_no_room_waits_for_it() -> None:
+async def test_a_batch_behind_a_first_batch_refused_by_a_full_disk_is_out_of_order() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
@@ -189,7 +189,7 @@ async def test_what_was_sent_behind_a_first_batch_that_found_no_room_waits_for_i
         assert await stored(log) == [0, 1]
 
 
-async def test_what_was_sent_behind_a_first_batch_that_the_queue_refused_waits_for_it() -> None:
+async def test_a_batch_behind_a_first_batch_refused_by_a_full_queue_is_out_of_order() -> None:
     pool = HeldPool()
     async with running(SimulatedFileSystem(), options(queue_max_bytes=1000), pool=pool) as store:
         log = await open_orders(store)
@@ -204,7 +204,7 @@ async def test_what_was_sent_behind_a_first_batch_that_the_queue_refused_waits_f
         assert [(await send(log, sequence).wait()).base_offset for sequence in (0, 1)] == [500, 501]
 
 
-async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
+async def test_a_checkpoint_of_records_that_are_not_durable_loses_no_producer() -> None:
     filesystem = SimulatedFileSystem()
     config = LogConfig(flush_policy=FlushPolicy.ASYNC, flush_messages=7)
     async with running(filesystem) as store:
@@ -222,7 +222,7 @@ async def test_a_checkpoint_of_what_is_not_durable_loses_no_producer() -> None:
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-async def test_what_a_coordinator_writes_says_nothing_of_sequences(is_compacted: bool) -> None:
+async def test_coordinator_batches_do_not_change_the_sequences_of_a_producer(is_compacted: bool) -> None:
     """Markers, and batches that a coordinator writes for a producer, also after another config or a restart."""
     filesystem = SimulatedFileSystem()
     config = LogConfig(requires_keys=is_compacted, compression_type=CompressionType.GZIP)

@@ -101,7 +101,7 @@ async def values(log: PartitionLog) -> list[bytes | None]:
 
 
 @BOTH
-async def test_the_first_batch_of_a_transaction_waits_and_those_behind_it_keep_their_order(protocol: int) -> None:
+async def test_later_batches_of_a_transaction_wait_behind_the_first_and_keep_their_order(protocol: int) -> None:
     """Named case 5: sequences 0 to 4 at once to a partition that is being added."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
@@ -116,7 +116,7 @@ async def test_the_first_batch_of_a_transaction_waits_and_those_behind_it_keep_t
 
 
 @BOTH
-async def test_nobody_is_asked_once_it_has_begun(protocol: int) -> None:
+async def test_the_coordinator_is_not_asked_again_after_a_transaction_has_begun(protocol: int) -> None:
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
@@ -124,7 +124,7 @@ async def test_nobody_is_asked_once_it_has_begun(protocol: int) -> None:
         assert len(asked.permits) == 1
 
 
-async def test_nobody_is_asked_for_what_is_of_no_transaction() -> None:
+async def test_the_coordinator_is_not_asked_about_a_batch_outside_a_transaction() -> None:
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
         batch = build_batch([Record(b"k", b"v", NOW_MS)], producer=(7, 0, 0))
@@ -133,7 +133,7 @@ async def test_nobody_is_asked_for_what_is_of_no_transaction() -> None:
 
 
 @BOTH
-async def test_others_pass_whoever_waits(protocol: int) -> None:
+async def test_batches_of_other_producers_pass_a_batch_that_waits_for_verification(protocol: int) -> None:
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         waiting = send(log, asked, (7, 0, 0))
@@ -145,7 +145,7 @@ async def test_others_pass_whoever_waits(protocol: int) -> None:
 
 
 @BOTH
-async def test_what_is_not_allowed_is_not_appended_and_nothing_passes_for_a_beginning(protocol: int) -> None:
+async def test_batches_behind_a_refused_first_batch_are_refused_until_it_is_sent_again(protocol: int) -> None:
     """The batches behind a refused one are refused until the producer sends it again (KAFKA-14359)."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
@@ -181,7 +181,7 @@ async def test_stale_verification_aba() -> None:
         assert log.last_stable_offset == log.log_end_offset == 1
 
 
-async def test_a_producer_that_was_fenced_meanwhile_is_told_so() -> None:
+async def test_a_producer_fenced_during_verification_gets_invalid_producer_epoch() -> None:
     """The transaction timed out, and the abort marker has a newer producer epoch."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
@@ -265,7 +265,7 @@ async def test_a_producer_that_is_not_known_begins_with_0_in_the_second_protocol
 
 
 @FIRST
-async def test_a_duplicate_of_what_has_ended_is_told_where_it_went(protocol: int) -> None:
+async def test_a_duplicate_from_an_ended_transaction_returns_the_original_offset(protocol: int) -> None:
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(protocol)
         await begin(log, asked, (7, 0, 0))
@@ -292,7 +292,7 @@ def used_bytes(store: SegmentStore) -> int:
 
 
 @BOTH
-async def test_what_waits_takes_room_and_none_of_that_which_is_queued(protocol: int) -> None:
+async def test_batches_that_wait_for_verification_have_a_separate_queue_budget(protocol: int) -> None:
     """Waiting and queued appends have separate budgets: with a shared one, the coordinator's own appends could wait for
     room forever, behind the batches that wait for the coordinator."""
     chosen = options(queue_max_bytes=1_000)
@@ -325,7 +325,7 @@ async def test_records_are_examined_once_they_are_allowed(protocol: int) -> None
 
 
 @pytest.mark.parametrize("has_permission", [False, True])
-async def test_an_end_in_the_first_protocol_takes_back_what_was_allowed_in_the_second(*, has_permission: bool) -> None:
+async def test_a_first_protocol_marker_refuses_a_late_batch_of_the_second_protocol(*, has_permission: bool) -> None:
     """Marker and batch have the same producer epoch: a transaction that began behind the marker would hang."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(SECOND_PROTOCOL)
@@ -350,7 +350,7 @@ async def test_a_marker_that_is_written_again_takes_nothing_from_the_next_transa
         assert await outcome_of(following) == 3
 
 
-async def test_who_is_believed_waits_behind_what_waits() -> None:
+async def test_an_unverified_batch_waits_behind_a_batch_that_waits_for_verification() -> None:
     """Verification is switched off while a batch waits for its verification."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)
@@ -397,7 +397,7 @@ async def test_nothing_passes_for_a_beginning_when_another_leadership_begins(pro
         assert await begin(log, asked, (7, 0, 0)) == 0
 
 
-async def test_what_was_turned_away_is_remembered_for_a_while() -> None:
+async def test_a_refused_first_batch_is_remembered_until_the_second_expiry_of_producers() -> None:
     """The first search for expired producers keeps it, however soon that runs."""
     async with running(SimulatedFileSystem()) as store:
         log, asked = await open_orders(store), Asked(FIRST_PROTOCOL)

@@ -75,7 +75,7 @@ async def test_l1_an_append_is_answered_when_it_is_synced_and_can_be_read_then(a
         assert seen == [1], "not readable when it was answered"
 
 
-async def test_l1_an_async_topic_counts_what_is_written_and_a_sync_one_beside_it_what_is_synced() -> None:
+async def test_l1_async_topics_acknowledge_written_and_sync_topics_synced_records() -> None:
     pool = HeldPool()
     filesystem = SimulatedFileSystem()
     async with running(filesystem, pool=pool) as store:
@@ -244,7 +244,7 @@ async def test_leader_epochs_are_fenced_and_go_into_the_batches() -> None:
         assert (await log.offset_for_timestamp(OffsetSpec.EARLIEST, EVERYTHING)).leader_epoch == 4
 
 
-async def test_an_epoch_begins_behind_what_is_on_its_way() -> None:
+async def test_a_leader_epoch_begins_behind_appends_on_their_way_to_disk() -> None:
     filesystem, pool = SimulatedFileSystem(), HeldPool()
     half = b"x" * 700_000  # two of them are too much to be written by the loop
     async with running(filesystem, pool=pool) as store, trio.open_nursery() as nursery:
@@ -266,7 +266,7 @@ async def test_an_epoch_begins_behind_what_is_on_its_way() -> None:
         assert [header.leader_epoch for header, _ in batches_in(data)] == [4, 4, 5]
 
 
-async def test_a_single_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+async def test_a_single_replica_is_enough_for_min_insync_replicas_2() -> None:
     """KIP-966: the smaller of that and the number of replicas counts."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, LogConfig(min_insync_replicas=2))
@@ -344,7 +344,7 @@ async def test_l4_disk_that_fills_up_within_a_write_takes_the_log_dir_offline() 
         assert len(fatal) == 1
 
 
-async def test_a_sync_that_fails_is_told_to_all_that_waited_for_it() -> None:
+async def test_a_failed_sync_raises_for_all_appends_that_waited_for_it() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store)
@@ -368,7 +368,7 @@ async def test_a_sync_that_fails_takes_no_answer_back_from_an_async_topic_beside
         assert not isinstance(answered.outcome, EngineError)
 
 
-async def test_what_was_queued_under_another_leader_epoch_is_refused() -> None:
+async def test_an_append_queued_under_an_earlier_leader_epoch_is_refused() -> None:
     """The producer sent to an earlier leadership. An append that was already on its way to the disk is acknowledged."""
     pool = HeldPool()
     async with running(SimulatedFileSystem(), options(journal_slot_size_bytes=NO_JOURNAL), pool=pool) as store:

@@ -55,7 +55,7 @@ def test_appends_are_answered_as_the_high_watermark_passes_them() -> None:
     assert not pending
 
 
-def test_a_duplicate_waits_as_its_own_acks_say_for_its_original() -> None:
+def test_a_duplicate_waits_for_its_original_by_its_own_acks() -> None:
     progress, pending = leader_with_a_follower([1, 1]), PendingAcks()
     original, all_of_them, leader_alone = append(), append(), append(wants_all=False)
     pending.add(original, result(1), 0.0)
@@ -68,7 +68,7 @@ def test_a_duplicate_waits_as_its_own_acks_say_for_its_original() -> None:
     assert answered(original, all_of_them) == [1, 1]
 
 
-def test_who_waits_for_what_is_undone_is_told_and_nobody_else() -> None:
+def test_fail_refuses_only_appends_and_duplicates_from_the_given_offset_on() -> None:
     pending = PendingAcks()
     before, behind, duplicate = append(), append(), append()
     pending.add(before, result(3), 0.0)

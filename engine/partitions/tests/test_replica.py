@@ -34,7 +34,7 @@ def fetch(leader: Partition, replica: int, offset: int) -> FollowerFetchResult:
     )
 
 
-async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_they_have_it() -> None:
+async def test_an_acks_all_append_is_answered_by_the_fetch_that_completes_the_isr() -> None:
     async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2, 3))
         pending = leader.append(memoryview(batch(b"x")), acks=-1)
@@ -48,7 +48,7 @@ async def test_whoever_waits_for_all_is_answered_by_the_fetch_that_shows_that_th
         assert (leader.high_watermark, list(await read_all(leader))) == (1, [0])
 
 
-async def test_followers_read_what_is_written_and_consumers_what_all_have() -> None:
+async def test_followers_read_written_records_and_consumers_only_committed_records() -> None:
     async with running(SimulatedFileSystem()) as store:
         leader = await leading(store, others(1, 2))
         await leader.append(memoryview(batch(b"x")), acks=1).wait()
@@ -57,7 +57,7 @@ async def test_followers_read_what_is_written_and_consumers_what_all_have() -> N
         assert not leader.read(0, 1000, Isolation.READ_UNCOMMITTED, at_least_one=True).records
 
 
-async def test_who_waits_is_told_when_something_is_written() -> None:
+async def test_a_waiter_is_woken_when_a_record_is_written() -> None:
     async with running(SimulatedFileSystem()) as store:
         leader, waiter = await leading(store, others(1, 2)), store.new_waiter()
         waiter.watch(leader)
@@ -68,7 +68,7 @@ async def test_who_waits_is_told_when_something_is_written() -> None:
         assert (leader.log_end_offset, leader.high_watermark) == (1, 0)
 
 
-async def test_who_stands_by_what_it_asked_is_heard_anew_when_the_metadata_says_something_else() -> None:
+async def test_waiters_are_woken_when_the_leader_learns_a_new_isr_version() -> None:
     """The earlier Fetches of a follower in a session may no longer count."""
     async with running(SimulatedFileSystem()) as store:
         leader, waiter = await leading(store, others(1, 2)), store.new_waiter()

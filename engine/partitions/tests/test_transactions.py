@@ -140,7 +140,7 @@ async def test_a_late_marker_does_not_end_the_next_transaction() -> None:
         assert await values(log) == [b"of the first", b"of the next"]
 
 
-async def test_the_very_last_epoch_ends_whatever_is_open() -> None:
+async def test_a_marker_of_the_last_producer_epoch_ends_its_open_transaction() -> None:
     """No producer gets the last epoch, and a producer that has it cannot go on
     (ProducerAppendInfo.checkProducerEpoch)."""
     async with running(SimulatedFileSystem()) as store:
@@ -190,7 +190,7 @@ async def markers_in(log: Partition) -> Sequence[int]:
     return found
 
 
-async def test_what_may_not_begin_or_end_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_misplaced_batches_and_markers_of_transactions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
         await append(log, b"begins", (7, 3, 0))
@@ -222,7 +222,7 @@ async def test_open_transactions_neither_expire_nor_make_room(monkeypatch: pytes
         assert [producer_id for producer_id, _ in log.log.producers] == [7]
 
 
-async def test_a_marker_is_synced_whatever_the_policy() -> None:
+async def test_a_commit_marker_is_durable_in_an_async_topic() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await opened(store, LogConfig(flush_policy=FlushPolicy.ASYNC))
@@ -249,7 +249,7 @@ async def test_a_transaction_from_below_the_log_start_on() -> None:
         assert await values(log, 1) == [b"plain"]
 
 
-async def test_a_segment_is_full_when_its_index_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_segment_rolls_when_its_aborted_index_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aborted_indexes, "ENTRIES_MAX", 2)
     async with running(SimulatedFileSystem()) as store:
         log = await opened(store)
@@ -280,7 +280,7 @@ async def filled(filesystem: SimulatedFileSystem) -> None:
 THERE = [b"there %d" % number for number in range(10)]
 
 
-async def test_a_footer_tells_what_is_aborted_in_its_segment() -> None:
+async def test_a_footer_lists_the_aborted_transactions_of_its_segment() -> None:
     filesystem = SimulatedFileSystem()
     await filled(filesystem)
     async with running(filesystem) as store:

@@ -55,7 +55,7 @@ async def taken_back(log: Partition, count: int) -> None:
             await end(log, 7, Outcome.ABORT)
 
 
-async def test_a_look_at_an_index_whose_files_go_to_the_tier_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_aborted_index_lookup_is_repeated_if_its_files_go_to_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     filesystem, tier = SimulatedFileSystem(), FakeTier()
     async with running(filesystem, tier=tier) as store:
         log = await opened(store, SMALL)
@@ -76,7 +76,7 @@ async def test_a_look_at_an_index_whose_files_go_to_the_tier_is_repeated(monkeyp
         assert seen == await values(log) == [b"there"], "neither now nor later: what was found is remembered"
 
 
-async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_aborted_index_lookup_is_repeated_if_its_segment_is_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dedupe buffer is full before the aborted records, so that the first pass leaves them there."""
     cleaner = CleanerOptions(
         backoff_ms=500_000, io_max_bytes_per_s=100, dedupe_buffer_size_bytes=160 * 13, dedupe_buffer_load_factor=1
@@ -97,7 +97,7 @@ async def test_a_look_at_an_index_whose_segment_is_merged_is_repeated(monkeypatc
         await append(log, b"last", key=b"last")
         await trio.sleep(20)  # it is sealed
         before = log.log.replacements
-        log.log.aborted.cut(log.log.active.base_offset, [])  # drop the cached indexes
+        log.log.aborted.truncate(log.log.active.base_offset, [])  # drop the cached indexes
         held, seen = HeldLook(log, monkeypatch), list[bytes | None]()
 
         async def consume() -> None:
@@ -158,7 +158,7 @@ async def shown_before(log: Partition) -> list[bytes | None]:
     return found
 
 
-async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> None:
+async def test_aborted_records_stay_hidden_before_a_lost_segment() -> None:
     """The producer snapshots and the aborted index reach beyond the present log end."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
@@ -177,7 +177,7 @@ async def test_what_was_taken_back_stays_so_before_a_segment_that_is_lost() -> N
             assert await shown_before(log) == [], "not even if its transaction ends behind the damage"
 
 
-async def test_one_walk_finds_where_all_transactions_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_walk_finds_the_begin_of_all_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients choose the number of open transactions; a walk for each would take up to minutes in all."""
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:

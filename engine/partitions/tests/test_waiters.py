@@ -14,7 +14,7 @@ from engine.partitions.waiters import Waiter, Watched
 from engine.tests.helpers import append, open_orders, running
 
 
-async def test_woken_once_for_several_changes_and_told_which() -> None:
+async def test_a_waiter_is_woken_once_for_several_changes_and_returns_the_changed_partitions() -> None:
     async with running(SimulatedFileSystem()) as store:
         logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(5)]
         waiter = store.new_waiter()
@@ -70,7 +70,7 @@ async def test_deletion_and_a_new_epoch_wake_the_waiter() -> None:
             store.get(log.partition)
 
 
-async def test_cost_of_a_change_does_not_grow_with_what_is_watched() -> None:
+async def test_a_change_among_many_watched_partitions_returns_that_partition_alone() -> None:
     """A change among 1,000 watched partitions gives one changed partition."""
     async with running(SimulatedFileSystem()) as store:
         waiter = store.new_waiter()
@@ -94,7 +94,7 @@ class CountingWaiter(Waiter):
 
 
 @pytest.mark.sources
-async def test_whoever_is_away_costs_a_change_nothing() -> None:
+async def test_a_change_is_noted_once_for_a_waiter_that_does_not_take_it() -> None:
     """A change is noted once in a thousand sessions that do not take it, and each time in a session that does."""
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
@@ -121,7 +121,7 @@ class ModelWaiter:
 
 @pytest.mark.sources
 @pytest.mark.parametrize("seed", range(20))
-async def test_nothing_is_missed_whatever_comes_between(seed: int) -> None:
+async def test_waiters_return_every_change_under_any_order_of_operations(seed: int) -> None:
     rng = random.Random(seed)
     async with running(SimulatedFileSystem()) as store:
         logs = [await store.open_partition(TopicPartition(bytes(16), "t", n), LogConfig(), 0) for n in range(4)]

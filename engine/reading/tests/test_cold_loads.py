@@ -54,7 +54,7 @@ def content() -> bytes:
         pytest.param((OFFSET, OFFSET * SIZE_BYTES), True, 4, id="who goes on waits for more"),
     ],
 )
-def test_who_seeks_waits_once(start: tuple[int, int] | None, has_waited: bool, batches: int) -> None:
+def test_a_seek_in_the_tier_waits_only_once(start: tuple[int, int] | None, has_waited: bool, batches: int) -> None:
     file = TierFile(content(), has_waited=has_waited)
     part = Part(partial(cast, File, file), None, 0, COUNT * SIZE_BYTES, start, (EpochStart(7, 0),))
     loaded, held = _load(part, OFFSET, 1, is_cold=True)

@@ -116,7 +116,7 @@ async def test_all_is_covered_but_a_tail_of_the_active_segment() -> None:
         assert len(index.scan(KEY, following(KEY))) == covered_to // 2
 
 
-async def test_keys_of_what_a_crash_took_are_forgotten() -> None:
+async def test_keys_of_records_lost_in_a_crash_are_forgotten() -> None:
     filesystem = SimulatedFileSystem()
     config = dataclasses.replace(CONFIG, flush_policy=FlushPolicy.ASYNC, segment_size_bytes=10_000)
     async with running(filesystem) as store:
@@ -134,7 +134,7 @@ async def test_keys_of_what_a_crash_took_are_forgotten() -> None:
             await check(log, model[: log.high_watermark])
 
 
-async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
+async def test_keys_collected_before_a_truncation_are_not_stored_after_it() -> None:
     pool = HeldPool()
     async with running(SimulatedFileSystem(), dataclasses.replace(options(), reader_workers=2), pool=pool) as store:
         log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))
@@ -152,7 +152,7 @@ async def test_what_was_collected_before_a_cut_is_not_stored_after_it() -> None:
         await check(log, [*[1] * 2, *[2] * 10])
 
 
-async def test_two_keys_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_with_the_same_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "hash_of", lambda key: bytes(8))
     monkeypatch.setattr(search, "hash_of", lambda key: bytes(8))
     async with running(SimulatedFileSystem()) as store:
@@ -195,7 +195,7 @@ async def test_a_damaged_batch_is_told_and_not_passed_over() -> None:
             await offsets_for_key(log, b"0", MANY)
 
 
-async def test_a_deleted_partition_takes_its_keys_along() -> None:
+async def test_the_keys_of_a_deleted_partition_are_removed_from_the_index() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem, dataclasses.replace(options(), reader_workers=2)) as store:
         log = await open_orders(store, CONFIG)
@@ -239,7 +239,7 @@ def test_a_hash_has_eight_bytes_and_never_changes() -> None:
     assert hash_of(b"key").hex() == "ce7cccadc3a94cf5"
 
 
-async def test_a_partition_deleted_while_its_keys_are_collected_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_deletion_of_a_partition_ends_the_collection_of_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     part_from = LogReader.part_from
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, dataclasses.replace(CONFIG, segment_size_bytes=10_000))

@@ -75,7 +75,7 @@ async def test_reads_wait_for_no_disk() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_nothing_is_sent_with_a_page_of_it_missing(seed: int) -> None:
+async def test_records_with_a_page_missing_in_memory_are_not_sent(seed: int) -> None:
     """The missing page may be anywhere: first and last page of the range may be in memory."""
     rng = random.Random(seed)
     filesystem, config = SimulatedFileSystem(), LogConfig(segment_size_bytes=FRESH_BYTES * 3)
@@ -191,7 +191,7 @@ def open_segments(path: Path) -> int:
     return sum(one.startswith(f"{path}/many-") and one.endswith(".log") for one in links)
 
 
-async def test_open_files_are_bounded_whatever_the_number_of_partitions(tmp_path: Path) -> None:
+async def test_open_files_are_bounded_for_any_number_of_partitions(tmp_path: Path) -> None:
     bounded = dataclasses.replace(options(str(tmp_path)), open_files_max=8)
     async with running(PosixFileSystem(), bounded) as store:
         logs = [await store.open_partition(partition(number), LogConfig(), 0) for number in range(40)]
@@ -257,7 +257,7 @@ async def test_a_file_with_bytes_that_are_not_durable_stays_open_until_they_are(
         assert await read_all(other) == {0: b"c"}
 
 
-async def test_a_segment_that_vanished_is_told_and_takes_no_log_dir_with_it() -> None:
+async def test_a_vanished_segment_is_logged_and_its_log_dir_stays_online() -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     await filled(filesystem, 500, ROLLING)
     async with running(filesystem, problems=problems) as store:

@@ -75,7 +75,7 @@ def test_a_search_equals_a_scan(
         trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def test_a_record_comes_as_it_was_produced() -> None:
+async def test_a_found_record_equals_the_produced_record() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)
         headers = (RecordHeader(b"h", b"1"), RecordHeader(b"h", None))
@@ -87,7 +87,7 @@ async def test_a_record_comes_as_it_was_produced() -> None:
         ]
 
 
-async def test_a_step_is_bounded_by_what_it_reads_and_by_what_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_step_is_bounded_by_bytes_read_and_records_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "STEP_BYTES", 300)
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store)

@@ -28,7 +28,7 @@ def test_zombie() -> None:
     assert link.as_of == AsOf(60_000, 9)
 
 
-def test_all_show_what_the_last_of_them_shows() -> None:
+def test_by_all_returns_the_oldest_confirmation_of_the_followers() -> None:
     shown = Shown()
     shown.fetched(ONE, AsOf(7, 7))
     assert shown.by_all([ONE]) == AsOf(7, 7)
@@ -38,7 +38,7 @@ def test_all_show_what_the_last_of_them_shows() -> None:
     assert shown.by_all([]) == NEVER
 
 
-def test_a_session_shows_as_much_as_long_as_it_stands_by_the_partition() -> None:
+def test_a_session_confirms_a_partition_until_the_partition_leaves_the_session() -> None:
     shown, standing = Shown(), Standing()
     shown.fetched(ONE, AsOf(1, 1), standing)
     standing.asked(9, AsOf(9, 9))

@@ -13,7 +13,7 @@ def test_without_samples_no_end_is_known() -> None:
     assert EndHistory(SPAN_MS).reached_at_ms(100) == NEVER_MS
 
 
-def test_the_newest_sample_that_an_offset_has_reached_tells_the_time() -> None:
+def test_reached_at_returns_the_time_of_the_newest_sample_at_or_below_the_offset() -> None:
     history = EndHistory(SPAN_MS)
     for number in range(4):
         history.note(100 * number, number * SPACING_MS)

@@ -35,12 +35,12 @@ def parted(machine: FetchState, log: LogState, diverging: EpochEnd) -> object:
     return machine.answered(asked_by(machine, log), LeaderReply(diverging=diverging), log)
 
 
-def test_it_asks_for_what_comes_behind_its_last_record() -> None:
+def test_a_follower_asks_for_the_offset_behind_its_last_record() -> None:
     log = log_of((5, 0), end=100, high_watermark=90, start=10)
     assert FetchState(6, log).ask(log) == FollowerFetch(6, 100, 5, 90, 10)
 
 
-def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
+def test_a_follower_has_a_single_fetch_in_flight_and_the_next_waits_for_durable_records() -> None:
     log = log_of((5, 0), end=100)
     machine = FetchState(5, log)
     asked = asked_by(machine, log)
@@ -52,20 +52,20 @@ def test_one_question_at_a_time_and_the_next_when_all_is_durable() -> None:
     assert asked_by(machine, log._replace(end_offset=110, durable_offset=110)).offset == 110
 
 
-def test_a_damaged_log_begins_anew_with_all_that_its_leader_has() -> None:
+def test_a_damaged_log_restarts_the_copy_at_the_log_start_of_its_leader() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     machine = FetchState(6, log)
     assert machine.answered(asked_by(machine, log), LeaderReply(200, 7), log) == Restart(7)
 
 
-def test_a_damaged_log_asks_for_less_than_counts_so_that_it_does_not_enter_the_isr() -> None:
+def test_a_damaged_log_asks_below_its_high_watermark_and_so_stays_out_of_the_isr() -> None:
     """RULES K17: otherwise the leader would take it into the ISR upon the first Fetch, though it takes no appends."""
     for end, high_watermark, offset in ((100, 100, 99), (100, 90, 89), (80, 90, 79), (20, 90, 19), (10, 0, 0)):
         log = log_of((5, 0), end=end, high_watermark=high_watermark)._replace(is_damaged=True)
         assert asked_by(FetchState(6, log), log).offset == offset
 
 
-def test_a_damaged_log_begins_anew_also_where_its_leaders_log_starts_above_what_it_asks_for() -> None:
+def test_a_damaged_log_restarts_the_copy_if_its_leader_starts_above_the_asked_offset() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     machine = FetchState(6, log)
     asked = asked_by(machine, log)
@@ -73,7 +73,7 @@ def test_a_damaged_log_begins_anew_also_where_its_leaders_log_starts_above_what_
     assert machine.told(95, 200, log) == Restart(95)
 
 
-def test_a_damaged_log_that_parts_from_its_leaders_is_not_given_up_where_no_log_is() -> None:
+def test_a_damaged_log_that_diverges_below_its_high_watermark_fails_and_is_not_discarded() -> None:
     log = log_of((5, 0), end=100, high_watermark=90)._replace(is_damaged=True)
     assert isinstance(parted(FetchState(6, log), log, EpochEnd(5, 80)), Fail)
     assert FetchState(6, log).told(0, 95, log) == Restart(0)
@@ -126,7 +126,7 @@ def test_kip_101_logs_that_part_after_hard_failures() -> None:
     assert parted(FetchState(1, log), log, leader.end_of(0, 2)) == Truncate(1, below_sealed=False)
 
 
-def test_kip_279_a_follower_with_epochs_that_its_leader_never_had_comes_to_the_last_common_record() -> None:
+def test_kip_279_a_follower_with_unknown_epochs_truncates_to_the_last_common_record() -> None:
     log = log_of((0, 0), (1, 5), (2, 12), end=15)
     leader = EpochHistory([EpochStart(0, 0), EpochStart(3, 10)])
     machine = FetchState(3, log)
@@ -144,7 +144,7 @@ def test_kip_279_a_follower_without_the_leaders_epoch_asks_again_with_an_older_o
     assert parted(machine, shorter, leader.end_of(0, 20)) == Truncate(3, below_sealed=False)
 
 
-def test_whose_records_are_all_of_epochs_that_the_leader_never_had_keeps_none() -> None:
+def test_a_follower_with_only_unknown_epochs_truncates_all_its_records() -> None:
     log = log_of((7, 50), end=90, start=50, high_watermark=50)
     assert parted(FetchState(9, log), log, EpochEnd(5, 80)) == Truncate(50, below_sealed=False)
 
@@ -155,7 +155,7 @@ def test_nothing_is_cut_below_the_high_watermark_or_a_sealed_end() -> None:
         assert parted(FetchState(6, log), log, EpochEnd(4, 6)) == Truncate(6, below_sealed=False)
 
 
-def test_what_has_no_files_here_is_not_cut_but_fetched_anew_from_the_leaders_start() -> None:
+def test_a_divergence_below_the_local_start_restarts_the_copy() -> None:
     log = log_of((4, 0), end=10, start=1)._replace(local_start_offset=8)
     for diverging_at, action in (
         (8, Truncate(8, below_sealed=False)),
@@ -175,13 +175,13 @@ def asked_ends(log: LogState) -> FetchState:
     return machine
 
 
-def test_an_unclean_election_gives_up_what_older_epochs_had() -> None:
+def test_an_unclean_election_allows_truncation_of_committed_records_of_older_epochs() -> None:
     log = log_of((4, 0), (5, 4), end=10, high_watermark=6, sealed_to=6)
     assert parted(FetchState(7, log, unclean_since=6), log, EpochEnd(4, 3)) == Truncate(3, below_sealed=True)
     assert isinstance(parted(FetchState(7, log, unclean_since=5), log, EpochEnd(4, 3)), Fail)
 
 
-def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew() -> None:
+def test_a_log_that_loses_replacing_records_to_an_unclean_election_restarts_the_copy() -> None:
     """A log is copied again if an unclean election gave up records that replaced others. A log of which only records
     are truncated that were never acknowledged is kept: it may be the last copy of acknowledged ones."""
     log = log_of((4, 0), (6, 8), end=10, high_watermark=3)._replace(replaced_to=9)
@@ -194,7 +194,7 @@ def test_a_log_that_loses_what_took_the_place_of_what_counts_again_begins_anew()
     assert cut_behind == Truncate(7, below_sealed=False)
 
 
-def test_a_log_that_ends_before_what_took_the_place_of_what_counts_again_begins_anew() -> None:
+def test_a_log_that_ends_before_its_replacing_records_restarts_after_an_unclean_election() -> None:
     """The log is an incomplete copy of a log that an unclean election has given up since."""
     log, told = log_of((2, 0), end=10)._replace(replaced_to=11, replaced_in=4), Compacted(swaps=0)
     assert not taken(FetchState(7, log, unclean_since=5), log, told)
@@ -216,7 +216,7 @@ def of_tombstones(tombstones_to: int, swaps: int, gone_by: int) -> Compacted:
     return Compacted(dropped=CompactionHorizon(tombstones_to, 0), swaps=swaps, gone_by=gone_by)
 
 
-def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_anew() -> None:
+def test_a_log_that_ends_before_a_dropped_tombstone_of_its_leader_restarts_the_copy() -> None:
     """A log is kept if all of it came from that leader's log when no record was left that the removed tombstones
     decide about."""
     log = log_of((4, 0), end=10)
@@ -232,7 +232,7 @@ def test_what_ends_before_the_last_tombstone_that_its_leader_has_dropped_begins_
     assert taken(machine, log, of_tombstones(11, 5, 5)), "it has begun anew"
 
 
-def test_what_came_from_a_leader_that_had_not_compacted_is_as_old_as_its_log() -> None:
+def test_a_copy_from_an_uncompacted_leader_counts_as_older_than_its_first_swap() -> None:
     empty, log = log_of(end=2, start=2)._replace(is_unused=True), log_of((4, 0), end=10)
     machine = FetchState(6, empty)
     assert taken(machine, empty, NOT_COMPACTED)
@@ -244,7 +244,7 @@ def of_markers(markers_to: int, swaps: int, gone_by: int) -> Compacted:
     return Compacted(dropped=CompactionHorizon(0, markers_to), swaps=swaps, gone_by=gone_by)
 
 
-def test_what_ends_within_a_transaction_whose_marker_its_leader_may_have_dropped_begins_anew() -> None:
+def test_a_log_that_ends_in_a_transaction_with_a_dropped_marker_restarts_the_copy() -> None:
     """A log is kept if the transaction came from that leader's log when no record was left that the removed markers
     decide about."""
     log = log_of((4, 0), end=10)

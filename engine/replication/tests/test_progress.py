@@ -152,7 +152,7 @@ TestProgress = ProgressMachine.TestCase
 TestProgress.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
 
-def test_alone_it_keeps_nothing_of_what_it_writes() -> None:
+def test_a_leader_without_followers_keeps_no_ends_of_its_batches() -> None:
     progress = Progress(START)
     for number in range(1, 100):
         progress.note_written(at(number), [at(number)])

@@ -63,7 +63,7 @@ class Leading:
         return self.progress.high_watermark.offset
 
 
-def test_what_is_deleted_at_all_whose_brokers_serve_counts_as_deleted() -> None:
+def test_the_low_watermark_is_the_lowest_log_start_of_the_serving_replicas() -> None:
     leading = Leading((1, 2))
     assert leading.replicas.low_watermark(30) == -1, "nobody has told"
     assert leading.fetch(2, 100, start=20).has_deleted
@@ -86,7 +86,7 @@ def test_a_record_counts_when_all_in_sync_have_it() -> None:
     assert leading.high_watermark == 103
 
 
-def test_at_first_the_high_watermark_may_be_behind_what_was_committed() -> None:
+def test_a_new_leader_has_the_latest_high_watermark_only_after_its_follower_fetched() -> None:
     leading = Leading()
     assert not leading.replicas.has_latest
     leading.fetch(2, 100)
@@ -102,7 +102,7 @@ def test_while_too_few_are_in_sync_nothing_more_counts() -> None:
 
 
 @pytest.mark.parametrize("high_watermark", [90, 100])
-def test_who_enters_has_what_the_leader_began_with(high_watermark: int) -> None:
+def test_a_follower_enters_the_isr_only_with_all_records_that_the_leader_began_with(high_watermark: int) -> None:
     """KAFKA-7128: the high watermark of a new leader may be behind what was acknowledged."""
     leading = Leading((1, 2), high_watermark=high_watermark)
     leading.fetch(3, 99)
@@ -111,7 +111,7 @@ def test_who_enters_has_what_the_leader_began_with(high_watermark: int) -> None:
     assert leading.replicas.propose(0) == Proposal(1, frozenset({1, 2, 3}), {3: 30})
 
 
-def test_kip_497_whoever_was_proposed_counts_until_a_greater_version_is_seen() -> None:
+def test_kip_497_a_proposed_replica_counts_until_a_greater_version_is_seen() -> None:
     """CLUSTER case `expand_unknown`: the reply is lost, and an outdated metadata server shows the old ISR."""
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(3, 100)
@@ -127,7 +127,7 @@ def test_kip_497_whoever_was_proposed_counts_until_a_greater_version_is_seen() -
     assert leading.high_watermark == 101
 
 
-def test_who_was_proposed_to_leave_counts_until_it_has_left() -> None:
+def test_a_replica_proposed_to_leave_the_isr_counts_until_it_has_left() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.write()
     assert leading.replicas.propose(LAG_MAX_MS) is None
@@ -137,7 +137,7 @@ def test_who_was_proposed_to_leave_counts_until_it_has_left() -> None:
     assert leading.high_watermark == 101
 
 
-def test_one_proposal_for_who_enters_and_who_leaves() -> None:
+def test_a_single_proposal_adds_and_removes_replicas() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.write()
     leading.fetch(3, 101, 2 * LAG_MAX_MS)
@@ -158,7 +158,7 @@ def is_put_out(leading: Leading, now_ms: int) -> bool:
     return proposal is not None and 2 not in proposal.in_sync
 
 
-def test_a_late_follower_with_all_that_counts_is_not_admitted_before_it_has_caught_up() -> None:
+def test_a_late_follower_at_the_high_watermark_is_admitted_only_after_it_has_caught_up() -> None:
     """The high watermark stands still below min.insync.replicas: the follower would leave again at once."""
     leading, late_ms = Leading((1,), high_watermark=100, min_isr=2), 10 * LAG_MAX_MS
     leading.write(50)
@@ -184,7 +184,7 @@ def test_a_follower_one_response_behind_a_load_that_never_pauses_is_admitted(min
     assert any(has_joined)
 
 
-def test_a_member_that_falls_back_is_late_only_a_lag_after_it_was_admitted() -> None:
+def test_an_isr_member_that_falls_back_is_late_only_a_maximum_lag_after_its_admission() -> None:
     leading, now_ms = Leading((1,), high_watermark=100), 10 * LAG_MAX_MS
     leading.fetch(2, 100, now_ms)
     leading.write(50)
@@ -194,7 +194,7 @@ def test_a_member_that_falls_back_is_late_only_a_lag_after_it_was_admitted() -> 
     assert is_put_out(leading, now_ms + LAG_MAX_MS + 1)
 
 
-def test_the_time_of_a_member_runs_from_its_admission_and_not_from_later_news() -> None:
+def test_the_lag_of_an_isr_member_counts_from_its_admission_and_not_from_later_metadata() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(2, 100)
     leading.write()
@@ -212,7 +212,7 @@ def lagging(leading: Leading, behind_ms: int, until_ms: int, *, from_ms: int = 0
     return until_ms - 10
 
 
-def test_a_member_always_several_responses_behind_stays_as_long_as_it_lags_less_than_it_may() -> None:
+def test_an_isr_member_several_responses_behind_stays_while_its_lag_is_below_the_maximum() -> None:
     """The member never has all records of its previous Fetch, and always all records of a while ago."""
     leading = Leading((1, 2), high_watermark=100)
     for now_ms in range(0, 5 * LAG_MAX_MS, 500):
@@ -222,13 +222,13 @@ def test_a_member_always_several_responses_behind_stays_as_long_as_it_lags_less_
     assert LAG_MAX_MS // 2 <= lag.late_ms < 0.7 * LAG_MAX_MS
 
 
-def test_a_member_that_lags_more_than_it_may_is_late_however_steadily_it_fetches() -> None:
+def test_an_isr_member_that_lags_more_than_the_maximum_is_late_though_it_fetches_steadily() -> None:
     leading = Leading((1, 2), high_watermark=100)
     now_ms = lagging(leading, LAG_MAX_MS + 50, 5 * LAG_MAX_MS)
     assert is_put_out(leading, now_ms)
 
 
-def test_a_silent_member_is_late_with_the_first_record_that_it_lacks() -> None:
+def test_a_silent_isr_member_is_late_with_the_first_record_that_it_lacks() -> None:
     """The member's lag in time counts from its last Fetch, though it lacked no record meanwhile."""
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(2, 100)
@@ -246,7 +246,7 @@ def test_the_high_watermark_does_not_wait_for_a_follower_several_responses_behin
     assert leading.high_watermark == leading.progress.written.offset
 
 
-def test_a_follower_several_responses_behind_is_admitted_once_it_has_all_that_counts() -> None:
+def test_a_follower_several_responses_behind_is_admitted_at_the_high_watermark() -> None:
     """The follower is as far as the slowest member, so the high watermark waits no longer with both."""
     leading = Leading((1, 3), high_watermark=100)
     for now_ms in range(0, 3 * LAG_MAX_MS, 10):
@@ -257,13 +257,13 @@ def test_a_follower_several_responses_behind_is_admitted_once_it_has_all_that_co
     assert joins(leading, 3 * LAG_MAX_MS)
 
 
-def test_who_has_all_there_is_is_not_late_however_long_nothing_comes() -> None:
+def test_a_follower_with_all_records_is_not_late_however_long_no_record_comes() -> None:
     leading = Leading((1, 2))
     leading.fetch(2, 100)
     assert leading.replicas.propose(100 * LAG_MAX_MS) is None
 
 
-def test_who_always_has_what_there_was_a_fetch_ago_keeps_up() -> None:
+def test_a_follower_that_always_has_the_records_of_its_previous_fetch_keeps_up() -> None:
     leading = Leading((1, 2), high_watermark=100)
     for now_ms in range(0, 5000, 500):
         leading.fetch(2, leading.progress.written.offset, now_ms)
@@ -272,7 +272,7 @@ def test_who_always_has_what_there_was_a_fetch_ago_keeps_up() -> None:
         leading.write()
 
 
-def test_the_high_watermark_waits_for_who_is_about_to_enter() -> None:
+def test_the_high_watermark_waits_for_a_follower_that_is_about_to_enter_the_isr() -> None:
     """A leader alone would otherwise be ahead of every Fetch."""
     leading = Leading((1,), high_watermark=100)
     leading.write()
@@ -304,7 +304,7 @@ def test_kip_320_a_fetch_of_another_epoch_says_nothing() -> None:
     assert leading.high_watermark == 100
 
 
-def test_what_was_said_in_another_epoch_does_not_count() -> None:
+def test_follower_offsets_of_an_earlier_leader_epoch_do_not_count() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.fetch(2, 100)
     leading.write()
@@ -331,14 +331,14 @@ def test_kip_903_a_follower_in_another_life_is_refused_and_has_said_nothing() ->
     assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {3: 31})
 
 
-def test_kip_841_who_does_not_serve_does_not_enter() -> None:
+def test_kip_841_a_replica_that_does_not_serve_does_not_enter_the_isr() -> None:
     leading = Leading((1, 2), high_watermark=100)
     leading.replicas.learn(committed(2, {1, 2}, serving=(1, 2)), 0)
     leading.fetch(3, 100)
     assert leading.replicas.propose(0) is None
 
 
-def test_a_broker_that_is_no_replica_yet_is_told_to_come_again() -> None:
+def test_a_fetch_of_a_broker_that_is_no_replica_yet_raises_unknown_leader_epoch() -> None:
     leading = Leading()
     with pytest.raises(UnknownLeaderEpoch):
         leading.fetch(4, 100, life=1)
@@ -360,7 +360,7 @@ def test_an_empty_follower_begins_anywhere_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("is_in_sync", [False, True])
-def test_who_has_said_that_it_begins_anew_has_said_nothing_else(*, is_in_sync: bool) -> None:
+def test_earlier_fetches_of_a_suspect_replica_do_not_count(*, is_in_sync: bool) -> None:
     """Otherwise the replica would stay in the ISR, or enter it, by records that it no longer has."""
     leading = Leading((1, 2, 3) if is_in_sync else (1, 3), high_watermark=90)
     leading.fetch(3, 100)
@@ -378,7 +378,7 @@ def test_who_has_said_that_it_begins_anew_has_said_nothing_else(*, is_in_sync: b
     assert leading.replicas.propose(0) == Proposal(2, frozenset({1, 2, 3}), {2: 20})
 
 
-def test_who_is_marked_counts_again_with_what_it_says_later() -> None:
+def test_a_suspect_replica_counts_again_with_a_later_fetch() -> None:
     """A Fetch counts with later versions of the metadata, too, unless the state of the partition was written again."""
     leading = Leading((1, 3), high_watermark=90)
     told = committed(2, {1, 3})._replace(marked=frozenset({2}), state_version=1)
@@ -390,7 +390,7 @@ def test_who_is_marked_counts_again_with_what_it_says_later() -> None:
     assert leading.replicas.propose(0) is None
 
 
-def test_a_fetch_that_waits_while_its_follower_begins_anew_has_said_nothing() -> None:
+def test_a_waiting_fetch_of_a_replica_that_became_suspect_raises_unknown_leader_epoch() -> None:
     leading = Leading((1, 2))
     leading.fetch(2, 100)
     leading.replicas.check_heard(2)
@@ -399,7 +399,7 @@ def test_a_fetch_that_waits_while_its_follower_begins_anew_has_said_nothing() ->
         leading.replicas.check_heard(2)
 
 
-def test_who_is_behind_and_has_all_that_counts_stays() -> None:
+def test_an_isr_member_at_the_high_watermark_stays_though_it_is_behind_the_log_end() -> None:
     leading = Leading((1, 2), high_watermark=90)
     leading.write(5)
     assert not leading.fetch(2, 90).is_outside

@@ -46,7 +46,7 @@ class Leading:
         return self.replicas.lags(now_ms)[OTHER].late_ms
 
 
-def test_who_has_all_and_stands_by_it_keeps_up_until_there_is_more() -> None:
+def test_a_follower_that_repeats_a_fetch_at_the_log_end_keeps_up_until_a_new_record() -> None:
     leading = Leading()
     leading.hear(0, 0, leading.standing)
     leading.standing.asked(5_000, NEVER)
@@ -56,7 +56,7 @@ def test_who_has_all_and_stands_by_it_keeps_up_until_there_is_more() -> None:
     assert leading.is_dropped(5_001 + LAG_MAX_MS)
 
 
-def test_who_lacks_something_is_late_however_often_it_asks_for_it() -> None:
+def test_a_follower_that_lacks_a_record_is_late_however_often_its_session_fetches() -> None:
     leading = Leading()
     leading.write()
     leading.hear(0, 0, leading.standing)
@@ -65,7 +65,7 @@ def test_who_lacks_something_is_late_however_often_it_asks_for_it() -> None:
     assert leading.is_dropped(5_000)
 
 
-def test_who_asks_for_it_no_longer_is_not_heard_of() -> None:
+def test_a_partition_that_left_the_session_is_not_refreshed_by_later_fetches() -> None:
     leading = Leading()
     leading.hear(0, 0, leading.standing)
     leading.standing.asked(100, NEVER)
@@ -86,7 +86,7 @@ def test_a_partition_that_an_earlier_session_lets_go_of_late_stays_with_the_next
     assert leading.late_ms(5_300) == 300
 
 
-def test_what_stands_is_what_was_asked_last() -> None:
+def test_only_the_session_of_the_last_fetch_of_a_partition_counts() -> None:
     """A later Fetch over another connection, or in another session, replaces the repetitions of the first one."""
     leading, before = Leading(), Standing()
     leading.hear(0, 0, before)
@@ -143,7 +143,7 @@ class Following:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["write", "wake", "fetch", "wait"]), st.integers(0, 3)), max_size=40))
-def test_it_is_as_late_as_if_it_had_said_everything(steps: list[tuple[str, int]]) -> None:
+def test_the_lag_of_a_session_follower_equals_the_lag_with_full_fetches(steps: list[tuple[str, int]]) -> None:
     following = Following()
     following.fetch(0)
     for step, amount in steps:

@@ -10,7 +10,7 @@ from engine.logs.recovery import loading
 from engine.tests.bit_flips.hunt import Flip, kind_of, look, repeat, templates
 
 
-def test_what_is_whole_is_served_and_nothing_reported() -> None:
+def test_an_undamaged_log_dir_is_served_without_reports() -> None:
     with templates(1) as both:
         for template in both:
             findings = look(template, None)
@@ -27,7 +27,7 @@ def test_a_wrong_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert any("other bytes" in line for line in findings.wrong)
 
 
-def test_what_the_journal_writes_again_need_not_be_found() -> None:
+def test_a_flipped_bit_in_a_batch_that_the_journal_replays_is_harmless() -> None:
     """The flip is in a batch above the recovery point of a broker that was killed."""
     done = repeat(1, 357)
     assert done.harmless == {".log": 1}

@@ -53,7 +53,7 @@ def test_drawn_losses_begin_with_nothing_and_everything() -> None:
     assert len(contents) == 4
 
 
-def test_what_is_right_has_no_anomaly() -> None:
+def test_the_hunt_finds_no_anomaly_in_correct_code() -> None:
     found = hunt(1, share=0.02)
     assert found.images > 20
     assert found.anomalies == []
@@ -71,14 +71,14 @@ def test_an_answer_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert any("legal are" in line for line in hunt(5, share=0.02).anomalies)
 
 
-def test_what_the_index_keeps_of_a_lost_tail_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hunt_finds_index_entries_of_a_lost_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(_keeper: StoredIndex, _logs: object) -> None: ...
 
-    monkeypatch.setattr(StoredIndex, "cut", nothing)
+    monkeypatch.setattr(StoredIndex, "truncate", nothing)
     assert any("the index has" in line for line in hunt(3, share=0.02).anomalies)
 
 
-def test_a_cut_is_decided_when_its_barrier_is_durable() -> None:
+def test_a_truncation_is_decided_when_its_barrier_is_durable() -> None:
     partition = TopicPartition(b"t" * 16, "topic", 3)
     cut = Event((), 0, is_cut=True)
     filesystem = RecordingFileSystem(timelines=[Timeline(partition, False, 0, events=[cut])])

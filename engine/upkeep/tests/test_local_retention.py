@@ -43,7 +43,7 @@ async def test_files_go_as_local_retention_says(config: LogConfig, kept: int | N
         assert await read_all(log) == before
 
 
-async def test_what_the_tier_has_not_stays() -> None:
+async def test_segments_that_the_tier_lacks_stay_on_disk() -> None:
     broker = Broker(replace(TIERED, local_retention_ms=0))
     async with broker.life() as log:
         await broker.fill()

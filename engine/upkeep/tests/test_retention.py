@@ -46,7 +46,7 @@ def test_by_size_at_least_that_much_is_kept(size_bytes: int, expected: list[Reas
     assert doomed(THREE, config(retention_size_bytes=size_bytes), 0, 30, 0) == expected
 
 
-def test_what_size_leaves_time_may_take() -> None:
+def test_time_retention_applies_to_segments_that_size_retention_leaves() -> None:
     assert doomed(THREE, config(retention_size_bytes=200, retention_ms=0), 0, 30, 3001) == [SIZE, TIME, TIME]
 
 
@@ -63,13 +63,13 @@ def test_an_empty_active_segment_stays() -> None:
 
 
 @pytest.mark.parametrize("policy", [CleanupPolicy.DELETE, CleanupPolicy.COMPACT])
-def test_what_the_log_start_has_passed_goes_whatever_the_policy(policy: CleanupPolicy) -> None:
+def test_segments_below_the_log_start_are_removed_under_any_cleanup_policy(policy: CleanupPolicy) -> None:
     assert doomed(THREE, config(policy), 20, 30, 0) == [LOG_START, LOG_START]
     assert doomed(THREE, config(policy), 19, 30, 0) == [LOG_START]
     assert doomed(THREE, config(policy), 30, 30, 0) == [LOG_START, LOG_START], "the active one stays"
 
 
-def test_a_compacted_topic_keeps_what_is_old_unless_it_deletes_too() -> None:
+def test_a_compacted_topic_ignores_retention_limits_unless_its_policy_includes_delete() -> None:
     limits = {"retention_ms": 0, "retention_size_bytes": 0}
     assert doomed(THREE, config(CleanupPolicy.COMPACT, **limits), 0, 30, 9999) == []
     assert doomed(THREE, config(CleanupPolicy.COMPACT, CleanupPolicy.DELETE, **limits), 0, 30, 9999) == [SIZE] * 3

@@ -66,7 +66,7 @@ class Clock:
         return self.now_ms
 
 
-async def test_what_is_old_goes_and_readers_in_flight_go_on() -> None:
+async def test_expired_segments_are_removed_and_readers_in_flight_go_on() -> None:
     filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -95,7 +95,7 @@ async def test_what_is_old_goes_and_readers_in_flight_go_on() -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
-async def test_when_all_of_it_is_old_an_empty_segment_is_left(how: str) -> None:
+async def test_a_log_whose_segments_have_all_expired_keeps_an_empty_segment(how: str) -> None:
     filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -120,7 +120,7 @@ async def test_when_all_of_it_is_old_an_empty_segment_is_left(how: str) -> None:
     assert problems == []
 
 
-async def test_what_is_too_much_goes() -> None:
+async def test_segments_beyond_the_retention_size_are_removed() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem, checking()) as store:
         log = await open_orders(store, dataclasses.replace(HOURLY, retention_size_bytes=500))
@@ -196,7 +196,7 @@ async def test_without_the_journal_nothing_goes() -> None:
         assert names(filesystem, ".deleted") == []
 
 
-async def test_a_full_disk_delays_the_segment_that_is_to_come_and_with_it_the_rest() -> None:
+async def test_a_full_disk_delays_the_new_segment_and_the_removal_of_expired_segments() -> None:
     filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         log = await open_orders(store, HOURLY)
@@ -208,7 +208,7 @@ async def test_a_full_disk_delays_the_segment_that_is_to_come_and_with_it_the_re
         assert (log.log_start_offset, names(filesystem)) == (6, [6])
 
 
-async def test_a_damaged_log_is_left_as_it_is() -> None:
+async def test_retention_leaves_a_damaged_log_unchanged() -> None:
     filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         await fill(await open_orders(store, HOURLY), [NOW_MS] * 3)
@@ -244,7 +244,7 @@ async def _open(store: SegmentStore, number: int, config: LogConfig = HOURLY) ->
     return await store.open_partition(TopicPartition(ORDERS.topic_id, "orders", number), config, 0)
 
 
-async def test_a_partition_deleted_meanwhile_harms_nobody() -> None:
+async def test_deletion_of_partitions_does_not_stop_the_retention_of_others() -> None:
     filesystem, clock = SimulatedFileSystem(), Clock()
     async with running(filesystem, checking(), clock=clock) as store:
         for number in range(8):
@@ -285,7 +285,7 @@ async def test_d2_a_disk_too_full_costs_the_oldest_segments_of_all_logs() -> Non
         assert (first.log_start_offset, second.log_start_offset) == (4, 4), "active segments stay"
 
 
-async def test_d2_a_follower_that_begins_anew_removes_nothing_by_itself() -> None:
+async def test_d2_a_follower_that_restarts_the_copy_removes_no_segment_by_itself() -> None:
     """The tier's progress in the old log says nothing of the new one, and only the leader deletes records."""
     filesystem, problems = SimulatedFileSystem(), list[str]()
     config = LogConfig(segment_size_bytes=6000, retention_ms=-1, remote_storage=True)
@@ -347,7 +347,7 @@ async def test_a_topic_created_again_under_its_name_keeps_its_segments(monkeypat
         assert (names(filesystem), names(filesystem, ".deleted")) == ([0], [])
 
 
-async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> None:
+async def test_a_partition_deleted_before_its_retention_check_has_no_expired_segment() -> None:
     async with running(SimulatedFileSystem()) as store:
         log = await open_orders(store, HOURLY)
         assert isinstance(log, Partition)
@@ -356,7 +356,7 @@ async def test_a_partition_deleted_before_it_is_looked_at_has_nothing_old() -> N
         assert await RetentionTask(log.log_dir, RetentionOptions(), Clock())._seen(log.log) == []
 
 
-async def test_a_partition_deleted_while_its_files_are_asked_for_their_age_harms_nobody(
+async def test_deletion_of_a_partition_during_the_check_of_its_file_ages_raises_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the store would end with an IndexError."""
@@ -403,7 +403,7 @@ async def test_l7_retention_writes_nothing_behind_the_clean_marker() -> None:
         assert len(filesystem.operations) == operations
 
 
-async def test_where_no_log_start_moves_nobody_waits() -> None:
+async def test_moving_no_log_start_does_not_wait_for_a_checkpoint() -> None:
     async with running(SimulatedFileSystem()) as store:
         [log_dir] = store._dirs
         async with log_dir.commit_log.between_checkpoints():

@@ -29,7 +29,7 @@ async def all_of(listing: SealedLog) -> list[SealedSegment]:
     return list(await listing.sealed_segments(0, EVERYTHING, 1_000))
 
 
-async def test_each_is_told_as_its_footer_has_it() -> None:
+async def test_a_listing_describes_each_segment_by_its_footer() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -64,7 +64,7 @@ async def test_a_part_of_them_is_told() -> None:
             assert [one.base_offset for one in found] == expected
 
 
-async def test_the_log_start_hides_what_lies_below() -> None:
+async def test_a_listing_omits_segments_below_the_log_start() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -76,7 +76,7 @@ async def test_the_log_start_hides_what_lies_below() -> None:
 
 
 @pytest.mark.parametrize("flaw", ["is_damaged", "unsealed"])
-async def test_what_is_not_sealed_or_damaged_ends_it(flaw: str) -> None:
+async def test_a_listing_ends_at_an_unsealed_or_damaged_segment(flaw: str) -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -87,7 +87,7 @@ async def test_what_is_not_sealed_or_damaged_ends_it(flaw: str) -> None:
         assert [one.base_offset for one in await all_of(listing)] == [one.base_offset for one in segments[:2]]
 
 
-async def test_what_is_not_stable_is_not_told() -> None:
+async def test_a_listing_ends_at_an_open_transaction() -> None:
     broker = Broker()
     async with broker.life() as log:
         for _ in range(4):
@@ -109,7 +109,7 @@ async def test_what_is_not_stable_is_not_told() -> None:
         assert of_it.contents.aborted == ((99, 4, 13),)
 
 
-async def test_one_whose_footer_is_damaged_ends_it_until_it_has_another() -> None:
+async def test_a_listing_ends_at_a_damaged_footer_until_it_is_rewritten() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -121,7 +121,7 @@ async def test_one_whose_footer_is_damaged_ends_it_until_it_has_another() -> Non
         assert len(await all_of(listing)) == len(segments) - 1
 
 
-async def test_what_only_the_tier_has_is_told_without_a_file() -> None:
+async def test_a_listing_has_cold_segments_without_path_and_contents() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -135,7 +135,7 @@ async def test_what_only_the_tier_has_is_told_without_a_file() -> None:
         assert listing.sealed_end == segments[-1].base_offset
 
 
-async def test_what_the_tier_has_and_nobody_knows_is_no_gap() -> None:
+async def test_a_listing_of_unknown_cold_segments_raises_tier_unreachable() -> None:
     broker = Broker()
     async with broker.life():
         await broker.fill()
@@ -178,7 +178,7 @@ async def test_segments_that_are_replaced_meanwhile_are_looked_at_again() -> Non
         assert [after[0].base_offset, after[-1].end_offset] == [before[0].base_offset, before[-1].end_offset]
 
 
-async def test_nothing_is_told_of_what_is_not_served() -> None:
+async def test_a_listing_of_a_deleted_or_closed_partition_is_refused() -> None:
     broker = Broker()
     async with broker.life():
         await append(broker.log, b"value")

@@ -63,7 +63,7 @@ async def test_a_finished_segment_is_sealed_without_being_read() -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "power cut", "clean stop"])
-async def test_what_an_earlier_process_began_is_read_once(how: str) -> None:
+async def test_missing_footers_of_an_earlier_process_are_rebuilt_after_a_start(how: str) -> None:
     filesystem, expected = SimulatedFileSystem(), list[Footer]()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -96,7 +96,7 @@ async def test_reading_to_seal_keeps_to_a_rate() -> None:
         check_footers(filesystem)
 
 
-async def test_removal_takes_the_footer_with_it_and_a_cut_takes_it_first() -> None:
+async def test_removal_and_truncation_of_segments_delete_their_footers() -> None:
     filesystem = SimulatedFileSystem()
     async with running(filesystem) as store:
         log = await open_orders(store, ROLLING)
@@ -130,7 +130,7 @@ async def test_a_full_disk_delays_a_footer() -> None:
 
 
 @pytest.mark.parametrize("where", [0, 8, 13, 17, 30, 63])
-async def test_a_bit_that_flips_is_found_and_what_is_wrong_is_not_served(where: int) -> None:
+async def test_a_scrub_finds_a_flipped_bit_and_the_damaged_batch_is_not_served(where: int) -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, scrubbing(), problems=problems) as store:
         log = await open_orders(store, ROLLING)
@@ -172,7 +172,7 @@ async def test_a_segment_that_is_another_one_is_not_served() -> None:
 
 
 @pytest.mark.parametrize("where", [3, 40, -3])
-async def test_a_footer_that_is_damaged_is_told_and_written_anew(where: int) -> None:
+async def test_a_damaged_footer_is_logged_and_written_again(where: int) -> None:
     filesystem, problems = SimulatedFileSystem(), list[str]()
     async with running(filesystem, scrubbing(), problems=problems) as store:
         await filled(await open_orders(store, ROLLING))

@@ -48,7 +48,7 @@ async def test_sealed_segments_may_be_copied() -> None:
         assert found.copy_lag() == (0, 0, 0, 0)
 
 
-async def test_what_is_not_sealed_or_not_stable_is_not_copied_nor_what_is_behind() -> None:
+async def test_an_unsealed_or_damaged_segment_and_later_segments_are_not_copied_to_the_tier() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -59,7 +59,7 @@ async def test_what_is_not_sealed_or_not_stable_is_not_copied_nor_what_is_behind
         assert [base for base, _ in found.to_copy()] == [0]
 
 
-async def test_what_is_copied_is_the_segment_and_what_is_known_of_it() -> None:
+async def test_a_copy_for_the_tier_has_the_segment_its_footer_facts_and_epochs() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -111,7 +111,7 @@ async def test_a_log_without_producers_has_nothing_of_them() -> None:
         assert {(await found.copy(base)).producers for base, _ in found.to_copy()} == {b""}
 
 
-async def test_that_there_was_no_producer_is_known_when_files_have_gone() -> None:
+async def test_an_empty_producer_snapshot_shows_that_there_was_no_producer() -> None:
     """An empty snapshot says so, and is as good as another one.
 
     It does so even while all of the log might matter: a checkpoint does not say from where on, until the newest batches
@@ -150,7 +150,7 @@ async def test_aborted_transactions_go_with_their_segment() -> None:
         assert [(one.first_offset, one.last_offset) for one in aborted] == [(2, 3), (6, 7)]
 
 
-async def test_what_is_not_what_was_sealed_is_not_copied() -> None:
+async def test_a_damaged_segment_is_not_copied_to_the_tier() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -162,7 +162,7 @@ async def test_what_is_not_what_was_sealed_is_not_copied() -> None:
         assert [base for base, _ in found.to_copy()] == [0]
 
 
-async def test_what_is_right_and_not_what_was_sealed_is_not_copied() -> None:
+async def test_a_sound_segment_whose_footer_has_another_digest_is_not_copied_to_the_tier() -> None:
     """The batches have right CRCs and epochs, and are in order; the footer has another digest."""
     broker = Broker()
     async with broker.life() as log:
@@ -177,7 +177,7 @@ async def test_what_is_right_and_not_what_was_sealed_is_not_copied() -> None:
             await found.copy(segment.base_offset)
 
 
-async def test_a_footer_that_is_damaged_keeps_its_segment_here() -> None:
+async def test_a_segment_with_a_damaged_footer_is_not_copied_to_the_tier() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -190,7 +190,7 @@ async def test_a_footer_that_is_damaged_keeps_its_segment_here() -> None:
             broker.filesystem.open(f"{DIRECTORY}/{footer_name(segment.base_offset)}").write_at([b"rot"], 10)
 
 
-async def test_what_is_no_part_of_the_log_is_not_copied() -> None:
+async def test_an_offset_that_begins_no_sealed_segment_is_not_copied_to_the_tier() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -203,7 +203,7 @@ async def test_what_is_no_part_of_the_log_is_not_copied() -> None:
             await found.facts_of(segments[1].base_offset)
 
 
-async def test_a_segment_that_goes_while_it_is_read_is_not_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_segment_removed_during_its_copy_is_not_logged_as_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
@@ -229,7 +229,7 @@ async def test_a_file_that_is_missing_costs_no_log_dir() -> None:
         assert log.log_dir.disk.offline_reason is None
 
 
-async def test_files_go_and_what_is_cold_is_learnt() -> None:
+async def test_cold_segments_are_learned_from_tier_facts_after_their_files_are_gone() -> None:
     broker = Broker()
     async with broker.life() as log:
         await broker.fill()
