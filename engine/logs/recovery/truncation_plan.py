@@ -52,7 +52,7 @@ class Shorter(NamedTuple):
     aborted: Sequence[AbortedTransaction]
 
     @property
-    def truncate(self) -> TruncationPoint:
+    def point(self) -> TruncationPoint:
         """The place where the log ends."""
         return TruncationPoint(self.segment.end_offset, self.segment.base_offset, self.segment.size_bytes)
 

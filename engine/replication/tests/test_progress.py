@@ -121,7 +121,7 @@ class ProgressMachine(RuleBasedStateMachine):
         reopened = [first for first, marker in self.ended.items() if marker >= self.durable]
         self.ended = {first: marker for first, marker in self.ended.items() if marker < self.durable}
         self.open = sorted(one for one in [*self.open, *reopened] if one < self.durable)
-        self.progress.cut(at(self.durable), {one: at(one) if one else START for one in self.open})
+        self.progress.truncate(at(self.durable), {one: at(one) if one else START for one in self.open})
         for one, end in self.claimed.items():
             self.progress.note_replica(one, end)
         self.high_watermark = max(self.high_watermark, self.progress.high_watermark.offset)

@@ -75,7 +75,7 @@ class Disk:
         """Truncate the log durably."""
         del self.records[offset:]
         self.epochs.drop_from(offset)
-        self.progress.cut(at(offset))
+        self.progress.truncate(at(offset))
 
     def back(self, broker: Broker, role: Leads | Follows | None) -> Broker:
         return broker._replace(
